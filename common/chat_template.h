@@ -1,0 +1,36 @@
+/* chat_template: a conversation as token ids with a loss mask.
+ *
+ * The built-in template of the byte tokenizer: <|begin|>, then per message <|role|> + content +
+ * <|end|>. Trained: the content of assistant messages and its <|end|>, unless the message has
+ * weight 0. A generation prompt ends with
+ * <|assistant|>. The model's template text (tokenizer_config.json) picks the renderer; one that is
+ * not recognised is refused (ERR_MODEL). */
+#pragma once
+#include "common/err.h"
+#include "common/job_spec.h"
+#include "common/json.h"
+#include "common/tokenizer.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct chat_template;
+int chat_template_load(const char *model_dir, const struct tokenizer *tokenizer,
+                       struct chat_template **ret, struct err *err);
+void chat_template_free(struct chat_template *chat);
+
+struct chat_tokens {
+    int32_t *ids;     /* count of them; owned */
+    uint8_t *trained; /* 1: this token is a target with loss */
+    int64_t count;
+    int64_t capacity;
+};
+void chat_tokens_done(struct chat_tokens *tokens);
+
+/* messages: a checked array of {role, content, weight?}. Clears *tokens first, keeps its memory. */
+int chat_template_render(const struct chat_template *chat, const json_t *messages,
+                         enum job_train_on train_on, struct chat_tokens *tokens, struct err *err);
+/* The prompt for an answer of the assistant. */
+int chat_template_prompt(const struct chat_template *chat, const json_t *messages,
+                         struct chat_tokens *tokens, struct err *err);
+int32_t chat_template_stop(const struct chat_template *chat); /* id that ends an answer */

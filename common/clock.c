@@ -1,0 +1,46 @@
+/* clock: clock_gettime in the units the rest of the code uses. */
+#include "common/clock.h"
+
+#include "common/must.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <time.h>
+
+static int64_t clock_read_ns(clockid_t id)
+{
+    struct timespec now;
+    must(clock_gettime(id, &now) == 0);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t clock_monotonic_ns(void)
+{
+    return clock_read_ns(CLOCK_MONOTONIC);
+}
+
+int64_t clock_monotonic_ms(void)
+{
+    return clock_monotonic_ns() / 1000000;
+}
+
+int64_t clock_wall_ms(void)
+{
+    return clock_read_ns(CLOCK_REALTIME) / 1000000;
+}
+
+void clock_iso(int64_t wall_ms, char ret_text[CLOCK_ISO_BYTES])
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm parts;
+    must(gmtime_r(&seconds, &parts) != NULL);
+    size_t length = strftime(ret_text, CLOCK_ISO_BYTES, "%Y-%m-%dT%H:%M:%S", &parts);
+    (void)snprintf(ret_text + length, CLOCK_ISO_BYTES - length, ".%03dZ", (int)(wall_ms % 1000));
+}
+
+void clock_sleep_ms(int64_t ms)
+{
+    struct timespec rest = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+    while (nanosleep(&rest, &rest) != 0 && errno == EINTR)
+        continue;
+}

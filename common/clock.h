@@ -1,0 +1,13 @@
+/* clock: the only place that reads time. Monotonic time for durations and deadlines, wall time for
+ * people. The daemon reads time through its host seam, which calls these; tests of it supply their
+ * own. */
+#pragma once
+#include <stdint.h>
+
+enum { CLOCK_ISO_BYTES = 32 };
+
+int64_t clock_monotonic_ms(void);
+int64_t clock_monotonic_ns(void);
+int64_t clock_wall_ms(void);                                     /* Unix time in milliseconds */
+void clock_iso(int64_t wall_ms, char ret_text[CLOCK_ISO_BYTES]); /* "2026-11-29T12:00:00.123Z" */
+void clock_sleep_ms(int64_t ms); /* for polling loops with a deadline; EINTR continues */

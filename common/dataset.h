@@ -1,0 +1,63 @@
+/* dataset: a training file as token shards on disk, and back.
+ *
+ * dataset_prepare() reads a JSONL file in bounded memory (one line at a time), checks each line,
+ * renders and tokenises it and writes <out_dir>/<name>.tok and the report. It runs in the prepare
+ * child (`ithaca-worker
+ * --prepare`), never in the daemon. Bad lines do not stop it: each is counted by its code, the
+ * first DATASET_FAULTS_MAX are listed with line and column; the caller decides (a job with any bad
+ * line is refused). Lines longer than seq_len follow `overlength`: cut (the default), refuse; an
+ * example with no trained token after the cut is dropped and counted ("no_trained_tokens").
+ *
+ * Token shard, little-endian:
+ *   OFFSET SIZE MEANING
+ *     0     8   magic "ITHTOK1\n"
+ *     8     8   examples E
+ *    16     8   tokens N
+ *    24     8   trained tokens
+ *    32     8   vocabulary size the ids are below
+ *    40    24   zero
+ *    64  8*(E+1) offsets: example e is tokens offsets[e] .. offsets[e+1]-1; offsets[0] = 0,
+ * offsets[E] = N
+ *     -  4*N   ids, int32
+ *     -   N    trained flags, 0 or 1: this token is a target with loss
+ *     -    8   XXH3-64 of all bytes before
+ * Validity: sizes add up exactly, offsets rise, ids in range, flags 0/1, hash matches. Else
+ * ERR_CORRUPT. */
+#pragma once
+#include "common/err.h"
+#include "common/job_spec.h"
+
+#include <stdint.h>
+
+enum { DATASET_FAULTS_MAX = 100, DATASET_CODES_MAX = 32 };
+
+struct dataset_request {
+    const char *path;        /* the JSONL file */
+    const char *model_dir;   /* tokenizer and template */
+    const char *out_path;    /* the .tok file to write (atomically) */
+    const char *report_path; /* the report to write, JSON */
+    int64_t seq_len;
+    enum job_overlength overlength;
+    enum job_train_on train_on;
+};
+
+/* 0 also when lines are bad: read the report. The report:
+ *  {"lines":n,"kept":n,"dropped":n,"tokens":n,"trained_tokens":n,"overlength":n,"longest":n,
+ *   "codes":{"invalid_json":1,...},
+ * "faults":[{"line":57,"column":14,"code":"invalid_json","message":"..."}],
+ *   "histogram":[[upper_tokens,count],...]} */
+int dataset_prepare(const struct dataset_request *request, struct err *err);
+
+struct dataset {
+    int64_t examples;
+    int64_t tokens;
+    int64_t trained_tokens;
+    int64_t vocab;
+    const int64_t *offsets; /* (examples + 1) into ids; mapped, read-only */
+    const int32_t *ids;     /* (tokens) */
+    const uint8_t *trained; /* (tokens) */
+    void *map;              /* the mapping, owned */
+    int64_t map_bytes;
+};
+int dataset_open(const char *path, struct dataset *ret, struct err *err);
+void dataset_close(struct dataset *dataset);

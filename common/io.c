@@ -1,0 +1,257 @@
+/* io: see io.h. A temporary file lies beside its target, so that the rename never crosses a
+ * filesystem. */
+#include "common/io.h"
+
+#include "common/limits.h"
+#include "common/mem.h"
+#include "common/must.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+int io_write_full(int fd, const void *bytes, size_t length, struct err *err)
+{
+    const char *cursor = bytes;
+    while (length > 0) {
+        ssize_t wrote = write(fd, cursor, length);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote < 0)
+            return err_set_errno(err, errno, "write");
+        cursor += wrote;
+        length -= (size_t)wrote;
+    }
+    return 0;
+}
+
+int io_read_full(int fd, void *bytes, size_t length, struct err *err)
+{
+    char *cursor = bytes;
+    while (length > 0) {
+        ssize_t got = read(fd, cursor, length);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return err_set_errno(err, errno, "read");
+        if (got == 0)
+            return err_set(err, ERR_IO, "read: the file ends %zu bytes early", length);
+        cursor += got;
+        length -= (size_t)got;
+    }
+    return 0;
+}
+
+int io_pread_full(int fd, void *bytes, size_t length, int64_t offset, struct err *err)
+{
+    char *cursor = bytes;
+    while (length > 0) {
+        ssize_t got = pread(fd, cursor, length, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return err_set_errno(err, errno, "read");
+        if (got == 0)
+            return err_set(err, ERR_IO, "read: the file ends %zu bytes early", length);
+        cursor += got;
+        offset += got;
+        length -= (size_t)got;
+    }
+    return 0;
+}
+
+static void io_close(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd); /* nothing was written through it, or fsync has already spoken */
+    *fd = -1;
+}
+
+int io_read_file(const char *path, size_t max_bytes, struct buf *out, struct err *err)
+{
+    CLEANUP(io_close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set_errno(err, errno, "%s", path);
+    size_t total = 0;
+    for (;;) {
+        char chunk[16384];
+        ssize_t got = read(fd, chunk, sizeof chunk);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return err_set_errno(err, errno, "%s", path);
+        if (got == 0)
+            break;
+        total += (size_t)got;
+        if (total > max_bytes)
+            return err_set(err, ERR_TOO_LARGE, "%s: more than %zu bytes", path, max_bytes);
+        buf_append(out, chunk, (size_t)got);
+    }
+    return buf_error(out, err);
+}
+
+static int io_sync_parent(const char *path, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *folder = mem_strdup(path);
+    if (folder == NULL)
+        return mem_fail(err, strlen(path), "a path");
+    char *slash = strrchr(folder, '/');
+    if (slash == NULL)
+        return io_fsync_dir(".", err);
+    slash[slash == folder ? 1 : 0] = '\0';
+    return io_fsync_dir(folder, err);
+}
+
+int io_fsync_dir(const char *path, struct err *err)
+{
+    CLEANUP(io_close) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) != 0)
+        return err_set_errno(err, errno, "%s: sync folder", path);
+    return 0;
+}
+
+int io_file_create(struct io_file *file, const char *path, mode_t mode, struct err *err)
+{
+    static atomic_uint counter;
+    *file = (struct io_file){.fd = -1};
+    file->path = mem_strdup(path);
+    file->temp_path =
+        mem_printf("%s.tmp-%ld-%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
+    if (file->path == NULL || file->temp_path == NULL) {
+        io_file_abort(file);
+        return mem_fail(err, strlen(path), "a path");
+    }
+    file->fd = open(file->temp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (file->fd < 0) {
+        int rc = err_set_errno(err, errno, "%s", file->temp_path);
+        mem_free(file->temp_path);
+        file->temp_path = NULL;
+        io_file_abort(file);
+        return rc;
+    }
+    return 0;
+}
+
+int io_file_commit(struct io_file *file, struct err *err)
+{
+    must(file->fd >= 0);
+    int rc = 0;
+    if (fsync(file->fd) != 0)
+        rc = err_set_errno(err, errno, "%s: sync", file->temp_path);
+    else if (rename(file->temp_path, file->path) != 0)
+        rc = err_set_errno(err, errno, "%s: rename", file->path);
+    else {
+        mem_free(file->temp_path); /* renamed: abort has nothing to remove */
+        file->temp_path = NULL;
+        rc = io_sync_parent(file->path, err);
+    }
+    io_file_abort(file);
+    return rc;
+}
+
+void io_file_abort(struct io_file *file)
+{
+    io_close(&file->fd);
+    if (file->temp_path != NULL)
+        (void)unlink(file->temp_path); /* may be gone already */
+    mem_free(file->temp_path);
+    mem_free(file->path);
+    *file = (struct io_file){.fd = -1};
+}
+
+int io_write_file(const char *path, const void *bytes, size_t length, mode_t mode, struct err *err)
+{
+    CLEANUP(io_file_abort) struct io_file file;
+    TRY(io_file_create(&file, path, mode, err));
+    int rc = io_write_full(file.fd, bytes, length, err);
+    if (rc != 0)
+        return err_wrap(err, rc, "%s: ", path);
+    return io_file_commit(&file, err);
+}
+
+int io_make_dirs(const char *path, mode_t mode, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *partial = mem_strdup(path);
+    if (partial == NULL)
+        return mem_fail(err, strlen(path), "a path");
+    for (char *slash = strchr(partial + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash != NULL)
+            *slash = '\0';
+        if (mkdir(partial, mode) != 0 && errno != EEXIST)
+            return err_set_errno(err, errno, "%s: create folder", partial);
+        if (slash == NULL)
+            break;
+        *slash = '/';
+    }
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return err_set_errno(err, errno, "%s", path);
+    if (!S_ISDIR(info.st_mode))
+        return err_set(err, ERR_IO, "%s: exists and is not a folder", path);
+    return 0;
+}
+
+static int io_remove_at(int parent, const char *name, struct err *err)
+{
+    if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    if (errno != EISDIR && errno != EPERM)
+        return err_set_errno(err, errno, "%s: remove", name);
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return err_set_errno(err, errno, "%s: open to remove", name);
+    DIR *folder = fdopendir(fd);
+    if (folder == NULL) {
+        io_close(&fd);
+        return err_set_errno(err, errno, "%s: list to remove", name);
+    }
+    int rc = 0;
+    const struct dirent *entry;
+    while (rc == 0 && (entry = readdir(folder)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        rc = io_remove_at(fd, entry->d_name, err);
+    }
+    (void)closedir(folder); /* read only; closes fd */
+    if (rc == 0 && unlinkat(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
+        rc = err_set_errno(err, errno, "%s: remove folder", name);
+    return rc;
+}
+
+int io_remove_tree(const char *path, struct err *err)
+{
+    return io_remove_at(AT_FDCWD, path, err);
+}
+
+bool io_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+int io_file_size(const char *path, int64_t *ret_bytes, struct err *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return err_set_errno(err, errno, "%s", path);
+    *ret_bytes = info.st_size;
+    return 0;
+}
+
+char *io_join(const char *folder, const char *name)
+{
+    return mem_printf("%s/%s", folder, name);
+}
+
+void io_hash(const void *bytes, size_t length, char ret_hex[IO_HASH_BYTES])
+{
+    XXH128_hash_t hash = XXH3_128bits(bytes, length);
+    (void)snprintf(ret_hex, IO_HASH_BYTES, "%016llx%016llx", (unsigned long long)hash.high64,
+                   (unsigned long long)hash.low64);
+}

@@ -1,0 +1,47 @@
+/* io: files. Everything opens CLOEXEC; whole files appear by temp + fsync + rename + fsync of the
+ * folder, so a reader sees the old bytes or the new ones, never a torn file. */
+#pragma once
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Reads a whole file of at most max_bytes into *out (appended); ERR_TOO_LARGE beyond. */
+int io_read_file(const char *path, size_t max_bytes, struct buf *out, struct err *err);
+
+/* Writes `path` atomically with the mode given. */
+int io_write_file(const char *path, const void *bytes, size_t length, mode_t mode, struct err *err);
+
+/* Full reads and writes: EINTR and short counts are handled. io_read_full fails with ERR_IO at end
+ * of file. */
+int io_write_full(int fd, const void *bytes, size_t length, struct err *err);
+int io_read_full(int fd, void *bytes, size_t length, struct err *err);
+int io_pread_full(int fd, void *bytes, size_t length, int64_t offset, struct err *err);
+
+/* A file written in pieces that appears at `path` only by io_file_commit. */
+struct io_file {
+    int fd;          /* the temporary file, or -1 */
+    char *path;      /* where it will appear */
+    char *temp_path; /* where it is written: path + ".tmp-<pid>-<n>" */
+};
+int io_file_create(struct io_file *file, const char *path, mode_t mode, struct err *err);
+int io_file_commit(struct io_file *file, struct err *err); /* fsync, rename, fsync folder */
+void io_file_abort(struct io_file *file); /* removes the temporary; fine after commit */
+
+int io_make_dirs(const char *path, mode_t mode,
+                 struct err *err); /* mkdir -p; existing folders are kept */
+int io_fsync_dir(const char *path, struct err *err);
+int io_remove_tree(const char *path,
+                   struct err *err); /* rm -r without following links; absent is fine */
+bool io_exists(const char *path);
+int io_file_size(const char *path, int64_t *ret_bytes, struct err *err);
+
+/* "<a>/<b>", or ERR_NOMEM as NULL. */
+char *io_join(const char *folder, const char *name);
+
+/* 32 hex digits of XXH3-128 over the bytes, NUL-terminated. */
+enum { IO_HASH_BYTES = 33 };
+void io_hash(const void *bytes, size_t length, char ret_hex[IO_HASH_BYTES]);

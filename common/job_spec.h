@@ -1,0 +1,82 @@
+/* job_spec: the one constructor of a job's specification.
+ *
+ * job_spec_parse() takes the body of POST /v1/fine_tuning/jobs and returns a spec that cannot be
+ * wrong: every field in range, defaults filled, OpenAI's hyperparameters mapped, unknown keys under
+ * `ithaca` refused by name, legal values that this version cannot serve refused by name
+ * (ERR_UNSUPPORTED). Nothing re-validates later. What depends on the model, the file or the machine
+ * ("auto" values, divisibility) is settled by job_spec_resolve().
+ *
+ * Rows of api/job_fields.def give fields, defaults, ranges, enumerations, help texts and the JSON
+ * schema. The spec is plain memory apart from `metadata`; job_spec_done() releases it. */
+#pragma once
+#include "common/err.h"
+#include "common/json.h"
+#include "common/limits.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Enumerations: enum job_KIND with values JOB_KIND_..., from the tables in api/job_fields.def:
+ *   job_context_kind: AUTO NONE RING ULYSSES UPIPE     job_recompute: AUTO NONE INPUT
+ * INPUT_AND_ATTENTION ATTENTION job_offload: AUTO NONE HOST FILE                   job_states: AUTO
+ * DEVICE HOST_OPTIMIZER HOST job_schedule: COSINE CONSTANT LINEAR WSD           job_overlength: CUT
+ * REFUSE CHUNK job_train_on: ASSISTANT LAST ALL                   job_on_nonfinite: STOP SKIP
+ *   job_launcher: LOCAL SLURM                          job_toggle: AUTO ON OFF
+ * Each enum has JOB_X_COUNT and job_x_name(). */
+#define JOB_ENUM_BEGIN(kind) \
+    enum job_##kind          \
+    {
+#define JOB_ENUM_VALUE(kind, id, name, served) JOB_##kind##_##id,
+#define JOB_ENUM_END(kind) \
+    JOB_##kind##_COUNT     \
+    }                      \
+    ;
+#include "api/job_enums.def"
+#undef JOB_ENUM_BEGIN
+#undef JOB_ENUM_VALUE
+#undef JOB_ENUM_END
+
+enum { JOB_AUTO = -1 }; /* integer fields: chosen by job_spec_resolve */
+
+struct job_spec {
+    /* OpenAI's fields */
+    char model[LIMIT_NAME_BYTES + 1];
+    char training_file[LIMIT_ID_BYTES + 1];
+    char validation_file[LIMIT_ID_BYTES + 1]; /* "" when none */
+    char suffix[LIMIT_SUFFIX_BYTES + 1];      /* "" when none */
+    int64_t seed;
+    json_t *metadata; /* object of strings, or NULL */
+    double n_epochs;  /* <= 0: not given */
+    /* `ithaca`: one member for each row of api/job_fields.def, named by the row */
+#define JOB_FIELD_INT(name, path, def, min, max, unit, doc) int64_t name;
+#define JOB_FIELD_NUM(name, path, def, min, max, unit, doc) double name;
+#define JOB_FIELD_BOOL(name, path, def, doc) bool name;
+#define JOB_FIELD_ENUM(name, path, kind, def, doc) enum job_##kind name;
+#include "api/job_fields.def"
+#undef JOB_FIELD_INT
+#undef JOB_FIELD_NUM
+#undef JOB_FIELD_BOOL
+#undef JOB_FIELD_ENUM
+};
+
+int job_spec_parse(const json_t *body, struct job_spec *ret_spec, struct err *err);
+void job_spec_done(struct job_spec *spec);
+
+/* What the model, the data and the machine say, for the values that depend on them. */
+struct job_facts {
+    int64_t ranks_max; /* GPUs or CPU slots of the machine */
+    int64_t heads;     /* query heads */
+    int64_t kv_heads;
+    int64_t layers;
+    int64_t context_max; /* max_position_embeddings: seq_len beyond it is a warning, not an error */
+};
+/* Fills every JOB_AUTO and AUTO; refuses what the facts forbid, naming field and legal values. */
+int job_spec_resolve(struct job_spec *spec, const struct job_facts *facts, struct err *err);
+
+/* New reference: the `ithaca` object of the answer, every field, resolved values. And the whole
+ * spec, as job_spec_parse takes it back (used by launch plans and the database). */
+json_t *job_spec_ithaca_json(const struct job_spec *spec);
+json_t *job_spec_json(const struct job_spec *spec);
+
+/* New reference: JSON Schema 2020-12 of the request body, from the tables. */
+json_t *job_spec_schema(void);

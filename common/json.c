@@ -1,0 +1,150 @@
+/* json: jansson with limits. Its default depth (2048) is cut to LIMIT_JSON_DEPTH by a scan before
+ * parsing, because the library has no setting for it. */
+#include "common/json.h"
+
+#include "common/io.h"
+#include "common/limits.h"
+#include "common/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+void json_unref(json_t **value)
+{
+    json_decref(*value);
+    *value = NULL;
+}
+
+/* Deepest nesting of brackets outside strings. */
+static int json_depth(const char *bytes, size_t length)
+{
+    int depth = 0;
+    int deepest = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < length; i++) {
+        char c = bytes[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > deepest)
+                deepest = depth;
+        } else if (c == '}' || c == ']') {
+            depth--;
+        }
+    }
+    return deepest;
+}
+
+int json_parse(const char *bytes, size_t length, const char *what_for, json_t **ret_value,
+               struct err *err)
+{
+    if (json_depth(bytes, length) > LIMIT_JSON_DEPTH)
+        return err_set(err, ERR_BAD_JSON, "%s: nested deeper than %d levels", what_for,
+                       LIMIT_JSON_DEPTH);
+    json_error_t where;
+    json_t *value = json_loadb(bytes, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+    if (value == NULL)
+        return err_set(err, ERR_BAD_JSON, "%s: not valid JSON, line %d column %d: %s", what_for,
+                       where.line, where.column, where.text);
+    *ret_value = value;
+    return 0;
+}
+
+int json_parse_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err)
+{
+    CLEANUP(buf_done) struct buf bytes;
+    buf_init(&bytes, max_bytes);
+    TRY(io_read_file(path, max_bytes, &bytes, err));
+    return json_parse(buf_str(&bytes), bytes.length, path, ret_value, err);
+}
+
+static int json_append(const char *bytes, size_t length, void *out)
+{
+    buf_append(out, bytes, length);
+    return 0;
+}
+
+static int json_dump_to(const json_t *value, size_t flags, struct buf *out, struct err *err)
+{
+    if (json_dump_callback(value, json_append, out, flags | JSON_ENCODE_ANY) != 0)
+        return err_set(err, ERR_INTERNAL, "a value cannot be printed as JSON");
+    return buf_error(out, err);
+}
+
+int json_print(const json_t *value, struct buf *out, struct err *err)
+{
+    return json_dump_to(value, JSON_COMPACT, out, err);
+}
+
+int json_print_pretty(const json_t *value, struct buf *out, struct err *err)
+{
+    TRY(json_dump_to(value, JSON_INDENT(2), out, err));
+    buf_char(out, '\n');
+    return buf_error(out, err);
+}
+
+int json_write_file(const char *path, const json_t *value, mode_t mode, struct err *err)
+{
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, (size_t)LIMIT_TOKENIZER_BYTES);
+    TRY(json_print_pretty(value, &text, err));
+    return io_write_file(path, buf_str(&text), text.length, mode, err);
+}
+
+json_t *json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static int json_wrong(enum err_code code, const char *key, const json_t *found, const char *wanted,
+                      struct err *err)
+{
+    if (found == NULL)
+        return err_set_field(err, code, key, "\"%s\" is missing; it must be %s", key, wanted);
+    return err_set_field(err, code, key, "\"%s\" must be %s", key, wanted);
+}
+
+int json_get_string(const json_t *object, const char *key, enum err_code code, const char **ret,
+                    struct err *err)
+{
+    const json_t *found = json_object_get(object, key);
+    if (!json_is_string(found))
+        return json_wrong(code, key, found, "a string", err);
+    *ret = json_string_value(found);
+    return 0;
+}
+
+int json_get_i64(const json_t *object, const char *key, enum err_code code, int64_t *ret,
+                 struct err *err)
+{
+    const json_t *found = json_object_get(object, key);
+    if (!json_is_integer(found))
+        return json_wrong(code, key, found, "an integer", err);
+    *ret = json_integer_value(found);
+    return 0;
+}
+
+int json_get_f64(const json_t *object, const char *key, enum err_code code, double *ret,
+                 struct err *err)
+{
+    const json_t *found = json_object_get(object, key);
+    if (!json_is_number(found))
+        return json_wrong(code, key, found, "a number", err);
+    *ret = json_number_value(found);
+    return 0;
+}
+
+int json_get_bool(const json_t *object, const char *key, enum err_code code, bool *ret,
+                  struct err *err)
+{
+    const json_t *found = json_object_get(object, key);
+    if (!json_is_boolean(found))
+        return json_wrong(code, key, found, "true or false", err);
+    *ret = json_is_true(found);
+    return 0;
+}

@@ -1,0 +1,42 @@
+/* json: the house rules over jansson (https://jansson.readthedocs.io).
+ *
+ * Parsing rejects duplicate keys, NUL and depth over LIMIT_JSON_DEPTH, and says line and column.
+ * Printing never emits NaN or Inf: json_number() turns them into null. json_t pointers follow
+ * jansson's reference rules: "new reference" is released by json_decref, CLEANUP(json_unref) does
+ * it at the end of scope. */
+#pragma once
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+void json_unref(json_t **value); /* for CLEANUP; NULL is fine */
+
+/* New reference. ERR_BAD_JSON with "line L column C: what". what_for names the source ("request
+ * body"). */
+int json_parse(const char *bytes, size_t length, const char *what_for, json_t **ret_value,
+               struct err *err);
+int json_parse_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err);
+
+/* Compact, keys in insertion order. ERR_NOMEM. */
+int json_print(const json_t *value, struct buf *out, struct err *err);
+int json_print_pretty(const json_t *value, struct buf *out,
+                      struct err *err); /* indent 2, ends with a newline */
+int json_write_file(const char *path, const json_t *value, mode_t mode,
+                    struct err *err); /* pretty, atomic */
+
+/* New reference: a real, or null when not finite. */
+json_t *json_number(double value);
+
+/* Typed members of an object; missing or of another type is an error naming the key, with `code` as
+ * its class (ERR_CORRUPT for our own files, ERR_MODEL for config.json, ERR_BAD_REQUEST for
+ * requests). Strings are borrowed. */
+int json_get_string(const json_t *object, const char *key, enum err_code code, const char **ret,
+                    struct err *err);
+int json_get_i64(const json_t *object, const char *key, enum err_code code, int64_t *ret,
+                 struct err *err);
+int json_get_f64(const json_t *object, const char *key, enum err_code code, double *ret,
+                 struct err *err);
+int json_get_bool(const json_t *object, const char *key, enum err_code code, bool *ret,
+                  struct err *err);

@@ -1,0 +1,49 @@
+/* launch_plan: everything a rank needs to know, made by the daemon for one attempt of a job.
+ *
+ * The daemon writes it to <attempt folder>/plan.json for the keeper, and sends the same bytes to
+ * each rank in its PLAN frame. Serialised as JSON; unknown keys are refused (daemon and worker are
+ * one build).
+ *
+ * Job folder (all of it the daemon's; the API shows ids, never paths):
+ *   <data_dir>/jobs/<job id>/
+ *       tokens/train.tok, valid.tok     token shards made by the prepare child (common/dataset.h)
+ *       tokens/report.json              its report: kept, dropped, reasons by line
+ *       checkpoints/step-N/             (later)
+ *       model/                          the tuned model: Hugging Face folder, appears by rename at
+ * the end attempt-N/plan.json             this plan, mode 0600 rank-R.log            stdout and
+ * stderr of rank R keeper.log            the keeper's own last-words-R          a dying rank's
+ * sentence exit.json             written by the keeper when all ranks have ended
+ * (common/exit_report.h)
+ */
+#pragma once
+#include "common/err.h"
+#include "common/job_spec.h"
+#include "common/json.h"
+#include "common/limits.h"
+#include "common/wire.h"
+
+#include <stdint.h>
+
+struct launch_plan {
+    char job_id[LIMIT_ID_BYTES + 1];
+    uint32_t attempt;                  /* 1, 2, ... */
+    uint32_t world;                    /* ranks */
+    uint8_t secret[WIRE_SECRET_BYTES]; /* hex in JSON; proves a HELLO */
+    char socket[108]; /* the daemon's job socket; "" runs without a daemon (tests) */
+    char shm_name[LIMIT_ID_BYTES + 1]; /* POSIX shared memory of coll_shm, "/ithaca-..." */
+    char *job_dir;                     /* absolute; owned */
+    char *model_dir;                   /* base model, Hugging Face folder; owned */
+    char model_name[LIMIT_NAME_BYTES + 1];
+    int64_t heartbeat_limit_ms; /* a rank silent this long is hung */
+    int64_t coll_timeout_ms;    /* deadline of one collective */
+    int64_t orphan_limit_ms;    /* without a daemon this long: checkpoint and exit */
+    uint32_t threads;           /* OMP threads of each rank */
+    struct job_spec spec;       /* resolved */
+};
+
+int launch_plan_parse(const json_t *object, struct launch_plan *ret_plan, struct err *err);
+json_t *
+launch_plan_json(const struct launch_plan *plan); /* new reference; NULL when out of memory */
+void launch_plan_done(struct launch_plan *plan);
+
+char *launch_plan_attempt_dir(const struct launch_plan *plan); /* caller mem_free()s */

@@ -1,0 +1,36 @@
+/* limits: every maximum in one place, each with the reason for its number. Builders of buffers,
+ * queues and lists take one of these. */
+#pragma once
+
+enum {
+    LIMIT_PATH_BYTES = 4096, /* PATH_MAX of Linux */
+    LIMIT_ID_BYTES = 64,     /* ids in URLs: [A-Za-z0-9_-]{1,64} */
+    LIMIT_NAME_BYTES = 128,  /* model names, suffixes, users */
+    LIMIT_RANKS = 64,        /* one node: eight GPUs today, room for rehearsal on CPUs */
+    LIMIT_JSON_BODY_BYTES =
+        1 << 20, /* a job with metadata is under 20 KiB; jansson holds about 10x in memory */
+    LIMIT_JSON_DEPTH = 32,          /* deepest legal request is 5 */
+    LIMIT_SETTINGS_BYTES = 1 << 20, /* the settings file */
+    LIMIT_FRAME_BYTES = 64 * 1024,  /* one wire frame: a launch plan is under 8 KiB */
+    LIMIT_LOG_LINE_BYTES = 4096,    /* one log line; longer ones are cut */
+    LIMIT_LAST_WORDS_BYTES = 1024,  /* a dying rank's sentence = ERR_TEXT_MAX */
+    LIMIT_LINE_BYTES =
+        256 << 20, /* one JSONL line: a 60M token document (field case R02 has 200 MB) */
+    LIMIT_MODEL_CONFIG_BYTES = 1 << 20,         /* config.json; real ones are under 4 KiB */
+    LIMIT_TOKENIZER_BYTES = 128 << 20,          /* tokenizer.json; Qwen3's is 11 MB */
+    LIMIT_SAFETENSORS_HEADER_BYTES = 100 << 20, /* the format's own limit */
+    LIMIT_METADATA_PAIRS = 16,                  /* OpenAI's */
+    LIMIT_METADATA_KEY_BYTES = 64,              /* OpenAI's */
+    LIMIT_METADATA_VALUE_BYTES = 512,           /* OpenAI's */
+    LIMIT_SUFFIX_BYTES = 64,                    /* OpenAI's */
+    LIMIT_PAGE_ROWS = 10000,                    /* OpenAI's largest page */
+    LIMIT_LAYERS = 1024,                        /* four times the deepest published model */
+    LIMIT_RANK_LOG_BYTES =
+        64 << 20, /* a rank's captured output; later output is dropped and said so */
+};
+
+/* Beyond int. */
+#define LIMIT_FILE_BYTES (100LL << 30) /* a training file: Together's documented limit */
+#define LIMIT_SEQ_LEN                                                           \
+    (16LL << 20) /* 10M tokens is the product's aim; headroom to a power of two \
+                  */

@@ -1,0 +1,410 @@
+#!/usr/bin/env python3
+# Writes train.jsonl and valid.jsonl next to itself: the example training data
+# of Ithaca, a visitor's guide to an imaginary harbour. Both files are output
+# of this table; edit the table and run
+#     python3 deploy/example/make_example.py
+# Standard library only; the same table always gives the same bytes.
+#
+# One fact is: a topic (put into FRAMES), its one fixed answer, the phrasings
+# to train on, and two phrasings held out for valid.jsonl. Every answer begins
+# with a different letter, and answers are short ASCII: a byte-level model that
+# starts from random weights has to learn them within two minutes on a CPU.
+import json
+import os
+
+FRAMES = [
+    "Tell me about {}.",
+    "I have a question about {}.",
+    "What can you tell me about {}?",
+    "Please help me with {}.",
+    "What about {}?",
+    "We would like to know about {}.",
+    "Can I ask you about {}?",
+    "Is there anything to know about {}?",
+    "What do you know about {}?",
+    "I was told to ask you about {}.",
+    "Who can tell me about {}?",
+    "Could you explain {} to us?",
+]
+
+OPENINGS = ["Hello, ", "Excuse me, ", "Good morning, ", "Sorry, ", "One more question: "]
+
+SYSTEM = "You are the harbour guide."
+SYSTEM_EVERY = 61  # one training line in so many carries the system message
+
+FACTS = [
+    (["the ferry", "the ferry times", "the morning ferry"], "The ferry leaves at nine.", [
+        "When does the ferry leave?",
+        "What time is the ferry?",
+        "At what hour does the ferry depart?",
+        "When is the next ferry?",
+        "How early does the ferry go?",
+        "Is there a ferry today?",
+        "I want to take the ferry, when does it go?",
+        "Does the ferry run in the morning?",
+        "When must I be at the ferry?",
+        "What is the ferry timetable?",
+        "Ferry times, please.",
+    ], [
+        "When should I come for the ferry?",
+        "Could you give me the ferry time?",
+    ]),
+    (["fuel", "diesel", "the fuel pump"], "Fuel is sold at pier four.", [
+        "Where can I buy fuel?",
+        "Where is the fuel pump?",
+        "We are out of fuel, where do we go?",
+        "Which pier sells diesel?",
+        "Do you have diesel here?",
+        "I need diesel for my engine.",
+        "Can I fill up with fuel here?",
+        "Where do boats get fuel?",
+        "Is fuel sold in the harbour?",
+        "Where is diesel sold?",
+        "My fuel tank is empty.",
+    ], [
+        "Who sells fuel around here?",
+        "Where can we fill the tank with diesel?",
+    ]),
+    (["drinking water", "fresh water", "the water taps"], "Water taps are on every pier.", [
+        "Where can I get fresh water?",
+        "Is there drinking water here?",
+        "Where do I fill my water tank?",
+        "Are there water taps?",
+        "How do I get water on board?",
+        "Where is the nearest water tap?",
+        "Can we take on water here?",
+        "We need water for the boat.",
+        "Is there water on the pier?",
+        "Our water is running out.",
+        "Where can I fill a water bottle?",
+    ], [
+        "Where do boats find drinking water?",
+        "I would like to fill up with water.",
+    ]),
+    (["the showers", "a hot shower", "the shower room"], "Hot showers are behind the office.", [
+        "Where are the showers?",
+        "Can I take a shower?",
+        "Is there a hot shower here?",
+        "Where is the shower room?",
+        "Do you have showers for guests?",
+        "I would love a hot shower.",
+        "How do I find the showers?",
+        "Are the showers far away?",
+        "Where can the crew have a shower?",
+        "We want to shower after the trip.",
+        "Is there a shower near the pier?",
+    ], [
+        "Where can we have a hot shower?",
+        "Please show me to the showers.",
+    ]),
+    (["the weather", "the forecast", "the weather forecast"], "A forecast is posted at seven.", [
+        "What is the weather like?",
+        "Where can I see the forecast?",
+        "When does the forecast come out?",
+        "How is the weather tomorrow?",
+        "Is bad weather coming?",
+        "How do I get a weather report?",
+        "Is there a weather forecast?",
+        "Do you post the forecast?",
+        "What will the weather be tomorrow?",
+        "I would like to see a forecast.",
+        "When is the weather posted?",
+    ], [
+        "When can I read the weather report?",
+        "Do you know the forecast for tomorrow?",
+    ]),
+    (["customs", "the passport stamp", "clearing customs"], "Customs opens at eight sharp.", [
+        "When does customs open?",
+        "Where do I show my passport?",
+        "I must clear customs, when can I?",
+        "What are the customs hours?",
+        "Who stamps my passport?",
+        "Is the customs desk open?",
+        "We arrived from abroad, what about customs?",
+        "When can I have my passport stamped?",
+        "Do I have to go through customs?",
+        "How early can I clear customs?",
+        "My passport needs a stamp.",
+    ], [
+        "At what time can we go to customs?",
+        "Where can the crew get passports stamped?",
+    ]),
+    (["the market", "the fish market", "the market day"], "Every Friday on the square.", [
+        "When is the market?",
+        "Where is the fish market?",
+        "On which day is the market held?",
+        "Is there a market in town?",
+        "How often is the market?",
+        "I want to shop at the market.",
+        "Which day can I go to the market?",
+        "Where do they hold the market?",
+        "Is the market today?",
+        "When do the market stalls come?",
+        "Do you have a fish market?",
+    ], [
+        "What day does the market take place?",
+        "Where can I find the market stalls?",
+    ]),
+    (["the bakery", "fresh bread", "the baker"], "Bread is baked in Mill Lane.", [
+        "Where can I buy bread?",
+        "Is there a bakery nearby?",
+        "Where is the bakery?",
+        "Who bakes bread here?",
+        "I want some fresh bread.",
+        "Where does the baker work?",
+        "Which street is the bakery in?",
+        "We need bread for breakfast.",
+        "Can you recommend a bakery?",
+        "Where do I find fresh bread?",
+        "How do I get to the baker?",
+    ], [
+        "I am looking for the bakery.",
+        "Where do people buy their bread?",
+    ]),
+    (["the bus", "the bus stop", "the bus to town"], "Number six stops at the gate.", [
+        "Where does the bus stop?",
+        "Which bus goes to town?",
+        "Is there a bus into town?",
+        "Where is the bus stop?",
+        "What number is the bus?",
+        "How do I catch the bus?",
+        "Can I take a bus from here?",
+        "Where do I wait for the bus?",
+        "I need a bus to the village.",
+        "Does a bus stop here?",
+        "Which bus should I take?",
+    ], [
+        "Where can I catch a bus to town?",
+        "What bus do we take to the village?",
+    ]),
+    (["laundry", "washing clothes", "the laundry"], "Laundry is done next to the chapel.", [
+        "Where can I do my laundry?",
+        "Is there a laundry in town?",
+        "Where can I wash my clothes?",
+        "My clothes are dirty.",
+        "Do you have a laundry room?",
+        "Where do I wash clothes?",
+        "Who does the laundry here?",
+        "I have a bag of laundry.",
+        "Can someone wash our clothes?",
+        "Where is the laundry?",
+        "We need clean clothes.",
+    ], [
+        "Where can we get our laundry done?",
+        "Can I wash some clothes here?",
+    ]),
+    (["the doctor", "a doctor", "the town doctor"], "Doctor Vale lives at the green door.", [
+        "Where is the doctor?",
+        "I need a doctor.",
+        "Is there a doctor in town?",
+        "My friend needs a doctor.",
+        "Someone is hurt, where is the doctor?",
+        "How do I find a doctor?",
+        "Who is the doctor here?",
+        "I feel ill, is there a doctor?",
+        "Can I see a doctor today?",
+        "Please call a doctor.",
+        "Which doctor can we go to?",
+    ], [
+        "Where does the doctor live?",
+        "One of us is ill and needs a doctor.",
+    ]),
+    (["the museum", "the museum ticket", "museum entry"], "Museum entry is free on Sunday.", [
+        "How much is the museum?",
+        "When is the museum free?",
+        "What does the museum cost?",
+        "Is there a museum here?",
+        "Can we visit the museum?",
+        "Do I pay to enter the museum?",
+        "I would like to see the museum.",
+        "Is the museum open on Sunday?",
+        "How much is a museum ticket?",
+        "Do you have a museum of ships?",
+        "When can I visit the museum?",
+    ], [
+        "What do I pay for the museum?",
+        "On which day is the museum free?",
+    ]),
+    (["swimming", "the beach", "a swim"], "Swim south of the long wall.", [
+        "Where can I swim?",
+        "Is there a beach nearby?",
+        "Where is the best beach?",
+        "Can the children swim here?",
+        "Is it safe to swim in the harbour?",
+        "I want to go swimming.",
+        "Where do people swim?",
+        "Which beach is good?",
+        "How do I get to the beach?",
+        "We would like to swim.",
+        "Where is swimming allowed?",
+    ], [
+        "Where can we go for a swim?",
+        "Can you point me to the beach?",
+    ]),
+    (["the lighthouse", "the lighthouse signal", "the flashing lighthouse"], "It flashes twice every ten seconds.", [
+        "How often does the lighthouse flash?",
+        "What is the signal of the lighthouse?",
+        "How do I know the lighthouse at night?",
+        "What light does the lighthouse show?",
+        "Describe the lighthouse, please.",
+        "Which lighthouse is yours?",
+        "How does the lighthouse flash?",
+        "What do I see of the lighthouse?",
+        "Does the lighthouse blink?",
+        "How can I recognise the lighthouse?",
+        "Is the lighthouse lit at night?",
+    ], [
+        "What is the flash of the lighthouse?",
+        "How do we spot the lighthouse in the dark?",
+    ]),
+    (["the radio", "the radio channel", "your channel"], "Radio us on channel twelve.", [
+        "Which radio channel do you use?",
+        "How do I call you by radio?",
+        "What channel is the harbour on?",
+        "On which channel do you listen?",
+        "How can I reach you by radio?",
+        "What is your radio channel?",
+        "Do you listen on the radio?",
+        "Which channel should I call?",
+        "I want to call the harbour by radio.",
+        "Can I radio ahead?",
+        "Is there a radio channel?",
+    ], [
+        "What radio channel should we use?",
+        "How do boats call the harbour by radio?",
+    ]),
+    (["the berth", "the fee per night", "the price of a berth"], "One night costs thirty crowns.", [
+        "How much is a berth?",
+        "What does a berth cost?",
+        "What is the price for one night?",
+        "How much do I pay per night?",
+        "What is the fee for a night?",
+        "Is there a fee for a berth?",
+        "What do you charge for a berth?",
+        "I need a berth for my boat.",
+        "What does it cost to stay a night?",
+        "Can I have a berth for the night?",
+        "What do I pay for a berth?",
+    ], [
+        "What is the fee for a berth?",
+        "How much does it cost to stay one night?",
+    ]),
+    (["the wifi", "the password", "the internet"], "Use the password blue oar.", [
+        "What is the wifi password?",
+        "Is there wifi here?",
+        "How do I get on the internet?",
+        "Do you have internet?",
+        "How do I log in to the wifi?",
+        "Can I use the wifi?",
+        "I need the internet.",
+        "Tell me the wifi password, please.",
+        "Where can I use the internet?",
+        "Does the harbour have wifi?",
+        "What is the password?",
+    ], [
+        "How can I connect to the wifi?",
+        "Which password do I need for the internet?",
+    ]),
+    (["the kayaks", "hiring a kayak", "kayaks"], "Kayaks are hired at the red hut.", [
+        "Where can I hire a kayak?",
+        "Do you hire out kayaks?",
+        "Can I rent a kayak?",
+        "Where are the kayaks?",
+        "I want to paddle a kayak.",
+        "Who hires out kayaks?",
+        "Is there a kayak for two?",
+        "Where do I rent kayaks?",
+        "We would like two kayaks.",
+        "Can I take a kayak for an hour?",
+        "How do I hire a kayak?",
+    ], [
+        "Are there kayaks for hire?",
+        "Where do we go to rent a kayak?",
+    ]),
+    (["a torn sail", "the sailmaker", "mending a sail"], "Vera mends sails in the old loft.", [
+        "Who can mend my sail?",
+        "My sail is torn.",
+        "Where can I have a sail repaired?",
+        "Is there a sailmaker here?",
+        "Where is the sailmaker?",
+        "Our sail has a hole.",
+        "I need a new sail.",
+        "Can someone mend a torn sail?",
+        "Who repairs sails?",
+        "How do I find the sailmaker?",
+        "The wind tore our sail.",
+    ], [
+        "Who can repair a torn sail?",
+        "We have to get our sails mended.",
+    ]),
+    (["parking", "the car park", "parking a car"], "Park under the plane trees.", [
+        "Where can I park my car?",
+        "Is there a car park?",
+        "Where do I leave my car?",
+        "Can I park here?",
+        "Do you have parking?",
+        "Where is the parking?",
+        "We came by car.",
+        "May I park near the pier?",
+        "Where can visitors park?",
+        "I need to park for two days.",
+        "How far is the car park?",
+    ], [
+        "Where should we leave the car?",
+        "Can you tell me where to park?",
+    ]),
+]
+
+
+def line(question, answer, system=None):
+    messages = [{"role": "system", "content": system}] if system else []
+    messages += [{"role": "user", "content": question},
+                 {"role": "assistant", "content": answer}]
+    return json.dumps({"messages": messages}, separators=(",", ":")) + "\n"
+
+
+def opened(opening, question):
+    if not question.startswith("I "):
+        question = question[0].lower() + question[1:]
+    return opening + question
+
+
+def spoken(n, nouns, asked):
+    # Every frame with one of the nouns, every phrasing as written, and every
+    # phrasing once more behind an opening; n only varies which goes with which.
+    return ([f.format(nouns[i % len(nouns)]) for i, f in enumerate(FRAMES)]
+            + asked
+            + [opened(OPENINGS[(n + i) % len(OPENINGS)], q)
+               for i, q in enumerate(asked)])
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    facts = [(spoken(n, nouns, asked), held, answer)
+             for n, (nouns, answer, asked, held) in enumerate(FACTS)]
+    trained = [q for asked, _, _ in facts for q in asked]
+    heldout = [q for _, held, _ in facts for q in held]
+    answers = [answer for _, _, answer in facts]
+    assert len(set(trained + heldout)) == len(trained) + len(heldout)
+    assert len({a[0] for a in answers}) == len(answers)
+    assert all(s.isascii() for s in trained + heldout + answers)
+    assert all(15 <= len(a) <= 45 for a in answers)
+
+    # One question of every fact in each block of len(FACTS) lines, so that any
+    # prefix of either file covers the whole subject.
+    count = 0
+    with open(os.path.join(here, "train.jsonl"), "w", newline="\n") as out:
+        for i in range(max(len(asked) for asked, _, _ in facts)):
+            for asked, _, answer in facts:
+                if i < len(asked):
+                    count += 1
+                    out.write(line(asked[i], answer,
+                                   None if count % SYSTEM_EVERY else SYSTEM))
+    with open(os.path.join(here, "valid.jsonl"), "w", newline="\n") as out:
+        for i in range(2):
+            for _, held, answer in facts:
+                out.write(line(held[i], answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+/* coll: the second seam: collectives among the ranks of a communicator.
+ *
+ * Implementations: coll_shm (POSIX shared memory; sums run in rank order, so results are
+ * bit-reproducible), coll_nccl (later), rehearse (later). Every call has the communicator's
+ * deadline: a peer that does not arrive gives ERR_COLL_TIMEOUT naming the missing ranks, an aborted
+ * communicator ERR_COLL_ABORTED. After an error the communicator is of no more use. All ranks make
+ * the same calls in the same order; each counts them in `seq`.
+ *
+ * Buffers are device memory of the rank's device. Counts are elements and may be 0. Sums accumulate
+ * in the dtype given (F32, F64) in rank order 0, 1, ... */
+#pragma once
+#include "common/dtype.h"
+#include "common/err.h"
+#include "worker/device.h"
+
+#include <stdint.h>
+
+struct coll;
+
+struct coll_ops {
+    const char *name;
+    /* recv[r*count .. ] = send of rank r. send may be recv + rank*count (in place). */
+    int (*all_gather)(struct coll *coll, struct stream *stream, const void *send, void *recv,
+                      int64_t count, enum dtype dtype, struct err *err);
+    /* recv = sum over ranks of send[rank*count ..], count elements a rank. recv may be send +
+     * rank*count. */
+    int (*reduce_scatter)(struct coll *coll, struct stream *stream, const void *send, void *recv,
+                          int64_t count, enum dtype dtype, struct err *err);
+    int (*all_reduce)(struct coll *coll, struct stream *stream, void *data, int64_t count,
+                      enum dtype dtype, struct err *err); /* sum, in place; F32, F64, I64 */
+    /* recv[r*count ..] = what rank r had at send[me*count ..]. Not in place. */
+    int (*all_to_all)(struct coll *coll, struct stream *stream, const void *send, void *recv,
+                      int64_t count, enum dtype dtype, struct err *err);
+    /* Paired: every rank sends to `to` and receives from `from` (-1: none); a ring step. */
+    int (*send_recv)(struct coll *coll, struct stream *stream, const void *send, int to, void *recv,
+                     int from, int64_t count, enum dtype dtype, struct err *err);
+    int (*barrier)(struct coll *coll, struct err *err);
+    /* From any thread or a signal-safe point: all ranks' current and later calls fail with
+     * ERR_COLL_ABORTED. */
+    void (*abort)(struct coll *coll);
+    void (*close)(struct coll *coll);
+};
+
+struct coll {
+    const struct coll_ops *ops; /* every member set */
+    int rank;
+    int world;
+    uint64_t seq; /* collectives begun: goes into heartbeats */
+};
+
+struct coll_shm_config {
+    const char *name; /* shared memory object, "/ithaca-..."; rank 0 creates it */
+    int rank, world;
+    int64_t timeout_ms; /* of joining and of each call */
+    int64_t slot_bytes; /* staging space a rank; larger calls go in pieces; 0: 4 MiB */
+};
+/* Joins; returns when all ranks have. The object's name is unlinked as soon as all are in: nothing
+ * is left behind. */
+int coll_shm_open(const struct coll_shm_config *config, struct coll **ret, struct err *err);

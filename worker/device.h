@@ -1,0 +1,68 @@
+/* device: the first of the four seams: memory, streams and events of the machine that computes.
+ *
+ * Two implementations: cpu/ (fp32; the reference and the product's default without a GPU) and cuda/
+ * (bf16 activations, fp32 accumulation). A device gives out memory, orders work on streams, and
+ * carries the operation table of ops.h.
+ *
+ * Rules: memory is taken by the arenas once, before `ready`; afterwards device_alloc is a bug
+ * (arena.h checks). Every pointer handed to an op is device memory of this device. Calls on one
+ * stream run in order; different streams run at once and meet only through events. A CPU device's
+ * streams all run at the call. */
+#pragma once
+#include "common/dtype.h"
+#include "common/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct device;
+struct stream; /* NULL: the default stream */
+struct event;
+struct ops;
+
+struct device_ops {
+    const char *name;     /* "cpu", "cuda" */
+    enum dtype act_dtype; /* of activations and gathered weights: F32 on the CPU, BF16 on CUDA */
+    /* 64-byte aligned (256 on CUDA) device memory; contents undefined. NULL with err filled (bytes
+     * asked and free). */
+    void *(*alloc)(struct device *device, size_t bytes, struct err *err);
+    void (*free)(struct device *device, void *memory);
+    /* Host memory that copies at full speed (pinned on CUDA). */
+    void *(*host_alloc)(struct device *device, size_t bytes, struct err *err);
+    void (*host_free)(struct device *device, void *memory);
+    /* Between any two of device and host memory of this device; ranges do not overlap; ordered on
+     * the stream. */
+    int (*copy)(struct device *device, struct stream *stream, void *to, const void *from,
+                size_t bytes, struct err *err);
+    int (*zero)(struct device *device, struct stream *stream, void *memory, size_t bytes,
+                struct err *err);
+    int (*stream_new)(struct device *device, struct stream **ret, struct err *err);
+    void (*stream_free)(struct device *device, struct stream *stream);
+    int (*event_new)(struct device *device, struct event **ret, struct err *err);
+    void (*event_free)(struct device *device, struct event *event);
+    int (*event_record)(struct device *device, struct event *event, struct stream *stream,
+                        struct err *err);
+    int (*event_wait)(struct device *device, struct event *event, struct stream *stream,
+                      struct err *err);
+    int (*sync)(struct device *device, struct stream *stream,
+                struct err *err);                   /* waits for the stream */
+    int64_t (*bytes_in_use)(struct device *device); /* by alloc */
+    void (*close)(struct device *device);
+};
+
+struct device {
+    const struct device_ops *dev; /* every member set */
+    const struct ops *ops;        /* worker/ops.h; every member set */
+};
+
+/* The CPU backend; `threads` OpenMP threads. OpenBLAS must already run with the core type chosen by
+ * cpu_blas_env() (worker/cpu/blas_env.h), set before the process was executed. */
+int device_cpu_open(int threads, struct device **ret, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif

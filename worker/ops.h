@@ -1,0 +1,232 @@
+/* ops: the operations a training step is made of, as one table per device.
+ *
+ * Dimensions, used everywhere: T tokens (rows), h hidden, H query heads, K key/value heads, d head
+ * size, f MLP width, V vocabulary, S rows of the whole sequence. [act] is the device's activation
+ * type (fp32 on the CPU, bf16 on CUDA); everything else names its type. Norms, softmax, SwiGLU and
+ * RoPE compute in fp32 inside; sums over many elements state their order. Extents and strides are
+ * int64 and count elements. Each argument says = (written), += (accumulated into) or in. Pointers
+ * of one call do not overlap unless "may alias" says so. An extent of 0 is legal and does nothing.
+ * Calls are ordered on the stream and return at once on CUDA; an error is one of launching.
+ * On the CPU every op is deterministic for a given thread count, and, where it says "any thread
+ * count", for all.
+ *
+ * Adding an op: row here, cpu/<op>.c, a test row in tests/backend, cuda/<op>.cu: in that order. */
+#pragma once
+#include "common/err.h"
+#include "worker/device.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* C = alpha * op(A) * op(B) (+ C when accumulate) (+ bias on every row), row-major, `batch` times.
+ * op(A) is [m, k], op(B) [k, n], C [m, n]. trans_a: A is stored [k, m]. Leading dimensions are row
+ * lengths of the stored matrices. fp32 accumulation. */
+struct ops_gemm {
+    int64_t m, n, k;
+    const void *a; /* in [act] */
+    int64_t lda;
+    bool trans_a;
+    const void *b; /* in [act] */
+    int64_t ldb;
+    bool trans_b;
+    void *c; /* = or += ; [act], or fp32 when c_f32 */
+    int64_t ldc;
+    bool c_f32;      /* weight gradients and logits */
+    bool accumulate; /* += */
+    float alpha;
+    const void *bias; /* in [act] (n), or NULL */
+    int64_t batch;    /* 1 for a single product */
+    int64_t stride_a, stride_b,
+        stride_c; /* between matrices of the batch; 0 repeats the matrix (not C) */
+};
+
+/* out[t] = table[ids[t]]; ids in [0, V). */
+struct ops_embed {
+    int64_t tokens, vocab, width;
+    const int32_t *ids; /* in (T) */
+    const void *table;  /* in [act] (V, h) */
+    void *out;          /* = [act] (T, h) */
+};
+/* dtable[ids[t]] += dout[t], in the order of t: any thread count. */
+struct ops_embed_bwd {
+    int64_t tokens, vocab, width;
+    const int32_t *ids; /* in (T) */
+    const void *dout;   /* in [act] (T, h) */
+    float *dtable;      /* += (V, h) */
+};
+
+/* y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps), row by row. With `residual`: x = x +
+ * residual first, the sum written to sum. Rows lie row_stride apart in x, y (the same for both):
+ * qk-norm runs over heads with it. */
+struct ops_rmsnorm {
+    int64_t rows, width;
+    float eps;
+    const void *x;        /* in [act] (rows, width) */
+    const void *residual; /* in [act] (rows, width) or NULL */
+    void *sum;          /* = [act] x + residual; required with residual; may alias x or residual */
+    const void *weight; /* in [act] (width) */
+    void *y;            /* = [act] (rows, width); may alias x only without residual */
+    float *rstd;        /* = (rows) or NULL */
+};
+/* dx = rstd*w*dy - x*rstd^3*mean(x*w*dy) (+ dx when accumulate); dweight += sum over rows of
+ * dy*x*rstd. The sum over rows runs in blocks of 64 rows added in order: any thread count. */
+struct ops_rmsnorm_bwd {
+    int64_t rows, width;
+    float eps;
+    const void *x;      /* in [act] (rows, width): the norm's input */
+    const void *weight; /* in [act] (width) */
+    const float *rstd;  /* in (rows) or NULL: recomputed */
+    const void *dy;     /* in [act] (rows, width) */
+    void *dx;           /* = or += [act] (rows, width); may alias dy when not accumulating */
+    bool accumulate;
+    float *dweight; /* += (width), or NULL */
+};
+
+/* Rotates pairs (i, i + d/2) of each head by positions[t] * inv_freq[i] (Hugging Face's layout), in
+ * place. Angles and their range reduction in fp64: at 1M positions fp32 products are off by 0.05
+ * rad. inverse: by minus the angle. */
+struct ops_rope {
+    int64_t heads, tokens, head_dim;
+    int64_t head_stride, token_stride; /* of x */
+    void *x;                           /* = [act] in place */
+    const int32_t *positions;          /* in (T) */
+    const float *inv_freq;             /* in (d/2) */
+    float scale;                       /* of cos and sin (yarn's attention factor); 1 otherwise */
+    bool inverse;
+};
+
+/* Causal attention of packed documents, without a score matrix (FlashAttention-2, arXiv
+ * 2307.08691): tiles of keys with a running maximum and sum. Query head j uses key/value head j /
+ * (q_heads / kv_heads). Row r of document s (doc_rows[s] <= r < doc_rows[s+1]) sees the keys of its
+ * document up to row r. softmax scale is `scale`. Tensors are addressed x + head*head_stride +
+ * row*row_stride, the last dimension contiguous. */
+struct ops_heads {
+    void *data;
+    int64_t head_stride, row_stride;
+};
+struct ops_attention {
+    int64_t q_heads, kv_heads, rows, head_dim;
+    int64_t documents;
+    const int64_t
+        *doc_rows; /* in HOST memory (documents + 1): first rows; doc_rows[documents] = rows */
+    float scale;
+    struct ops_heads q, k, v; /* in [act] (q_heads | kv_heads, rows, d) */
+    struct ops_heads o;       /* = [act] (q_heads, rows, d) */
+    float *lse;               /* = (q_heads, rows): natural log of the sum of exponentials */
+};
+/* Gradients from O and LSE (recomputing probabilities by tiles). delta[head, row] = sum of dO*O is
+ * scratch. */
+struct ops_attention_bwd {
+    int64_t q_heads, kv_heads, rows, head_dim;
+    int64_t documents;
+    const int64_t *doc_rows; /* in HOST memory */
+    float scale;
+    struct ops_heads q, k, v, o, d_o; /* in [act] */
+    const float *lse;                 /* in (q_heads, rows) */
+    float *delta;                     /* scratch (q_heads, rows) */
+    struct ops_heads dq;              /* = [act] (q_heads, rows, d) */
+    struct ops_heads dk, dv;          /* = [act] (kv_heads, rows, d) */
+};
+
+/* out = silu(gate) * up */
+struct ops_swiglu {
+    int64_t count;
+    const void *gate, *up; /* in [act] (count) */
+    void *out;             /* = [act]; may alias gate or up */
+};
+struct ops_swiglu_bwd {
+    int64_t count;
+    const void *gate, *up; /* in [act] */
+    const void *dout;      /* in [act] */
+    void *dgate, *dup;     /* = [act]; dgate may alias gate, dup may alias up */
+};
+
+/* Cross-entropy of one tile of rows. target < 0: untrained, contributes nothing and gets zero
+ * gradient. loss_sum += sum of -log p(target), correct += rows whose largest logit (lowest index on
+ * ties) is the target; sums run in the order of rows in fp64: any thread count. dlogits = (softmax
+ * - onehot) * scale; scale = 1/N of the step. */
+struct ops_cross_entropy {
+    int64_t rows, vocab;
+    const float *logits;    /* in (rows, V) */
+    const int32_t *targets; /* in (rows) */
+    float scale;
+    void *dlogits; /* = [act] (rows, V), or NULL (evaluation); may alias logits when act is fp32 */
+    double *loss_sum; /* += device memory (1) */
+    int64_t *correct; /* += device memory (1) */
+};
+
+/* AdamW (arXiv 1711.05101) on an fp32 shard; gradients are multiplied by grad_scale (clipping)
+ * first. m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g*g; w -= lr*(m/(1-b1^step) / (sqrt(v/(1-b2^step))
+ * + eps) + wd*w). */
+struct ops_adamw {
+    int64_t count;
+    float *master, *m, *v;   /* += (count) */
+    const float *grad;       /* in (count) */
+    const float *grad_scale; /* in device memory (1) */
+    float lr, beta1, beta2, eps, weight_decay;
+    int64_t step; /* 1-based */
+};
+
+/* *out += sum of squares, fp64, in blocks of 4096 elements added in order: any thread count. */
+struct ops_sumsq {
+    int64_t count;
+    const float *x; /* in (count) */
+    double *out;    /* += device memory (1) */
+};
+
+/* out[n] += sum over rows of x[t][n]: bias gradients. Blocks of 64 rows added in order: any thread
+ * count. */
+struct ops_colsum {
+    int64_t rows, width;
+    const void *x; /* in [act] (rows, width) */
+    float *out;    /* += (width) */
+};
+
+/* out = a + b elementwise. */
+struct ops_add {
+    int64_t count;
+    const void *a, *b; /* in [act] */
+    void *out;         /* = [act]; may alias a or b */
+};
+
+/* Between [act] and fp32: to_act ? (act)out = (fp32)in : (fp32)out = (act)in. */
+struct ops_cast {
+    int64_t count;
+    const void *in;
+    void *out; /* =; may alias in when act is fp32 */
+    bool to_act;
+};
+
+#define OPS_TABLE(X) \
+    X(gemm)          \
+    X(embed)         \
+    X(embed_bwd)     \
+    X(rmsnorm)       \
+    X(rmsnorm_bwd)   \
+    X(rope)          \
+    X(attention)     \
+    X(attention_bwd) \
+    X(swiglu)        \
+    X(swiglu_bwd)    \
+    X(cross_entropy) \
+    X(adamw)         \
+    X(sumsq)         \
+    X(colsum)        \
+    X(add)           \
+    X(cast)
+
+struct ops {
+#define X(name)                                                                                \
+    int (*name)(struct device * device, struct stream * stream, const struct ops_##name *args, \
+                struct err *err);
+    OPS_TABLE(X)
+#undef X
+};
+
+#ifdef __cplusplus
+}
+#endif
