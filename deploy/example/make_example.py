@@ -25,6 +25,14 @@ FRAMES = [
     "I was told to ask you about {}.",
     "Who can tell me about {}?",
     "Could you explain {} to us?",
+    "Where do I ask about {}?",
+    "When can we talk about {}?",
+    "How do I find out about {}?",
+    "Which of you knows about {}?",
+    "Are there any rules about {}?",
+    "Do you know about {}?",
+    "On what day may I ask about {}?",
+    "Let us talk about {} now.",
 ]
 
 OPENINGS = ["Hello, ", "Excuse me, ", "Good morning, ", "Sorry, ", "One more question: "]

@@ -1,0 +1,5 @@
+/* main: placeholder until the program is written. */
+int main(void)
+{
+    return 0;
+}
