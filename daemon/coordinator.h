@@ -1,0 +1,80 @@
+/* coordinator: what happens to jobs. Events come in (submit, cancel, a frame of a rank, the end of
+ * a process, the tick), decisions go out through the host seam and the store. It never blocks and
+ * knows no HTTP.
+ *
+ * The way of a job:
+ *   submit -> VALIDATING   the prepare child makes token shards; a bad line fails the job
+ * (ERR_DATA)
+ *          -> QUEUED       until sched_next() gives it slots
+ *          -> STARTING     slots taken, keeper started
+ *          -> RUNNING      all ranks are ready
+ *          -> SUCCEEDED | FAILED | CANCELLED, only when no process of the job is left; slots free
+ *   cancel -> CANCELLING   until its last process is gone (at once when it has none) -> CANCELLED
+ *
+ * For HTTP: parse the body (job_spec_parse), find the model's folder, fill job_facts with
+ * coordinator_slots(), job_spec_resolve, check that the files are there and not in error, then
+ * coordinator_submit. To cancel: coordinator_cancel, then answer when the job is at its end (listen
+ * on the bus; read the row). */
+#pragma once
+#include "common/err.h"
+#include "common/job_spec.h"
+#include "daemon/bus.h"
+#include "daemon/host.h"
+#include "daemon/store.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct coordinator_config {
+    const char *data_dir;       /* absolute */
+    const char *worker_program; /* absolute path of ithaca-worker */
+    int64_t cpu_slots;          /* ranks that may run at once; 0: number of cores, at least 2 */
+    int64_t heartbeat_limit_ms; /* a rank silent this long is hung                (15000) */
+    int64_t start_limit_ms;     /* all ranks are ready this long after the start  (600000) */
+    int64_t connect_limit_ms;   /* all ranks have connected this long after       (60000) */
+    int64_t stall_limit_ms;     /* no rank's step, phase or collective moves      (600000) */
+    int64_t coll_timeout_ms;    /* deadline of one collective, for the plan       (300000) */
+    int64_t orphan_limit_ms;    /* ranks without a daemon end after this          (600000) */
+    int64_t stop_grace_ms;      /* between the steps CANCEL, SIGTERM, SIGKILL     (10000) */
+};
+/* The figures above; data_dir and worker_program NULL. */
+void coordinator_config_defaults(struct coordinator_config *ret_config);
+
+enum { COORDINATOR_TICK_MS = 100 }; /* how often coordinator_tick() is to be called */
+
+struct coordinator;
+struct loop;
+
+/* Makes the job socket <data_dir>/job.sock and takes up the jobs in the store: queued ones wait
+ * again, ones that a dead daemon left running are stopped and fail as coordinator_lost. The store,
+ * bus, host, loop and config's strings outlive it. loop may be NULL in tests (no socket then). */
+int coordinator_new(const struct coordinator_config *config, struct host *host, struct store *store,
+                    struct bus *bus, struct loop *loop, struct coordinator **ret_coordinator,
+                    struct err *err);
+void coordinator_free(struct coordinator *coordinator); /* NULL is fine; processes go on living */
+
+/* spec: parsed and resolved (not kept). Committed when it returns. */
+int coordinator_submit(struct coordinator *coordinator, const struct job_spec *spec,
+                       const char *model_dir, const char *owner, char ret_id[LIMIT_ID_BYTES + 1],
+                       struct err *err);
+/* Starts the end of a job. 0 also when it is being cancelled or is cancelled already;
+ * ERR_NOT_FOUND, or ERR_BAD_STATE when it has ended otherwise. */
+int coordinator_cancel(struct coordinator *coordinator, const char *job_id, struct err *err);
+
+void coordinator_tick(struct coordinator *coordinator);
+
+/* The daemon stops: running jobs are stopped and go back to the queue for the next daemon (they
+ * start over; `leave` comes with adoption). Then tick until it is idle. */
+void coordinator_stop(struct coordinator *coordinator);
+bool coordinator_is_idle(const struct coordinator *coordinator); /* no process of ours is left */
+
+/* Slots of the machine: job_facts.ranks_max. */
+int64_t coordinator_slots(const struct coordinator *coordinator);
+
+/* What is not in the store. */
+struct coordinator_view {
+    int64_t queue_position;   /* 1: next; 0: not queued */
+    char pending_reason[256]; /* "needs 2 slots, 1 of 2 is free"; "" when not queued */
+};
+void coordinator_view(const struct coordinator *coordinator, const char *job_id,
+                      struct coordinator_view *ret_view);

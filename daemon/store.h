@@ -1,0 +1,242 @@
+/* store: jobs.db (synchronous FULL: what was answered is on disk) and metrics.db (synchronous
+ * NORMAL: points of the last moments may be lost with the power, never torn). One connection each,
+ * one thread. Schema and its numbered migrations: store_schema.c.
+ *
+ * Every function that writes commits before it returns. Lists page: rows come through a callback,
+ * whose row is borrowed and must not be kept; a callback's non-zero return ends the list and is
+ * returned. Callbacks do not write to the store.
+ *
+ * Row numbers (events, points) rise for ever (AUTOINCREMENT): a stream's cursor is
+ * "<event row>-<point row>".
+ *
+ * Strings of a row are never NULL ("" stands for none), times are Unix milliseconds (0: not yet).
+ */
+#pragma once
+#include "common/err.h"
+#include "common/limits.h"
+#include "common/wire.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct store;
+
+/* Opens or makes both files in data_dir (0600), migrates, and after an unclean stop checks them.
+ * ERR_CORRUPT for a damaged file or one of a newer version. */
+int store_open(const char *data_dir, struct store **ret_store, struct err *err);
+void store_close(struct store *store);                 /* NULL is fine; checkpoints the logs */
+int store_check(struct store *store, struct err *err); /* for /readyz: both answer a query */
+
+enum store_order { STORE_NEWEST_FIRST, STORE_OLDEST_FIRST };
+
+struct store_page {
+    const char *after; /* id of the last row of the page before; "" or NULL: from the start */
+    int64_t limit;     /* rows, 1..LIMIT_PAGE_ROWS */
+    enum store_order order;
+};
+/* An `after` that names no row of the list is ERR_INVALID_VALUE, field "after". */
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+enum job_state {
+#define X(id, name, public_status, is_end) JOB_STATE_##id,
+#include "api/job_states.def"
+#undef X
+    JOB_STATE_COUNT
+};
+
+struct store_job {
+    const char *id; /* "ftjob-..." */
+    int64_t created_ms;
+    int64_t started_ms;  /* first time it ran */
+    int64_t finished_ms; /* it reached an end */
+    enum job_state state;
+    const char *reason;      /* code of api/errors.def of a failed or cancelled job */
+    const char *reason_text; /* its sentence */
+    const char *owner;       /* name of the token that submitted it */
+    const char *spec_json;   /* job_spec_json(), resolved: job_spec_parse takes it back */
+    const char *model;       /* as the user named it */
+    const char *model_dir;   /* base model's folder: never shown by the API */
+    const char *training_file;
+    const char *validation_file;
+    const char *fine_tuned_model; /* name of the result, once succeeded */
+    int64_t priority;
+    int64_t ranks;
+    int64_t attempt; /* 0 before the first start */
+    int64_t steps_done;
+    int64_t steps_total;    /* 0 while unknown */
+    int64_t trained_tokens; /* of the finished job */
+};
+
+typedef int store_job_fn(void *context, const struct store_job *job, struct err *err);
+
+/* Adds a job in state VALIDATING together with its first event. State, times, attempt and progress
+ * of `job` are not read, created_ms is. */
+int store_job_insert(struct store *store, const struct store_job *job, const char *event_id,
+                     int64_t *ret_event_row, struct err *err);
+/* Calls `row` once. ERR_NOT_FOUND when there is no such job. */
+int store_job_get(struct store *store, const char *id, store_job_fn *row, void *context,
+                  struct err *err);
+/* metadata filters: pairs key, value; all must match. */
+struct store_job_filter {
+    struct store_page page;
+    size_t metadata_pairs;
+    const char *metadata_keys[LIMIT_METADATA_PAIRS];
+    const char *metadata_values[LIMIT_METADATA_PAIRS];
+};
+int store_jobs_list(struct store *store, const struct store_job_filter *filter, store_job_fn *row,
+                    void *context, bool *ret_has_more, struct err *err);
+/* All jobs in a state, oldest first. */
+int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn *row, void *context,
+                        struct err *err);
+/* The job whose result has this name ("ft:..."). */
+int store_job_by_result(struct store *store, const char *fine_tuned_model, store_job_fn *row,
+                        void *context, struct err *err);
+/* Jobs that are not at their end and use a file: such a file cannot be deleted. */
+int store_jobs_using_file(struct store *store, const char *file_id, int64_t *ret_count,
+                          struct err *err);
+
+/* One change of state: compare-and-set and event in one transaction. Only job_fsm.c calls it; the
+ * rest of the daemon goes through job_move(). */
+struct store_job_move {
+    const char *id;
+    enum job_state from;
+    enum job_state to;
+    int64_t now_ms;
+    const char *reason; /* "" clears */
+    const char *reason_text;
+    const char *event_id;
+    const char *event_text;
+    const char *event_level;      /* "info", "warn", "error" */
+    const char *fine_tuned_model; /* set when not NULL */
+    int64_t trained_tokens;       /* set when >= 0 */
+    int64_t attempt;              /* set when > 0 */
+    bool ran;                     /* stamps started_ms when it is still 0 */
+    bool ended;                   /* stamps finished_ms */
+};
+/* ERR_BAD_STATE when the job was not in `from`, ERR_NOT_FOUND when there is none. */
+int store_job_move(struct store *store, const struct store_job_move *move, int64_t *ret_event_row,
+                   struct err *err);
+int store_job_progress(struct store *store, const char *id, int64_t steps_done, int64_t steps_total,
+                       struct err *err); /* steps_total < 0: leave */
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+struct store_event {
+    int64_t row;
+    const char *id; /* "ftevent-..." */
+    const char *job_id;
+    int64_t created_ms;
+    const char *level; /* "info", "warn", "error" */
+    const char *type;  /* "message" */
+    const char *message;
+    const char *data_json; /* object: {"state":"running"} with a change of state; "" for none */
+};
+typedef int store_event_fn(void *context, const struct store_event *event, struct err *err);
+
+int store_event_insert(struct store *store, const struct store_event *event, int64_t *ret_row,
+                       struct err *err); /* row is not read */
+int store_events_list(struct store *store, const char *job_id, const struct store_page *page,
+                      store_event_fn *row, void *context, bool *ret_has_more, struct err *err);
+/* Rows after a cursor, oldest first; job_id NULL: of all jobs. */
+int store_events_after(struct store *store, const char *job_id, int64_t after_row, int64_t limit,
+                       store_event_fn *row, void *context, struct err *err);
+int store_events_newest(struct store *store, int64_t *ret_row, struct err *err); /* 0: none ever */
+
+/* ---- metric points ------------------------------------------------------------------------- */
+
+struct store_point {
+    int64_t row;
+    const char *job_id;
+    int64_t attempt;
+    int64_t step;
+    int64_t rank;
+    enum metric_id metric;
+    double value;  /* NaN, +-Inf come back as they went in (stored as NULL and a kind) */
+    double wall_s; /* Unix time */
+};
+typedef int store_point_fn(void *context, const struct store_point *point, struct err *err);
+
+/* A batch is one transaction. row of the points is not read. */
+int store_points_insert(struct store *store, const struct store_point *points, size_t count,
+                        int64_t *ret_newest_row, struct err *err);
+
+struct store_point_query {
+    const char *job_id;
+    bool all_metrics;
+    bool metrics[METRIC_COUNT]; /* the ones wanted, unless all_metrics */
+    int64_t attempt;            /* 0: all attempts */
+    int64_t from_step;
+    int64_t after_row; /* next page: row of the last point; 0: from the start */
+    int64_t limit;     /* points, 1..LIMIT_PAGE_ROWS */
+};
+/* In order of row. */
+int store_points_list(struct store *store, const struct store_point_query *query,
+                      store_point_fn *row, void *context, bool *ret_has_more, struct err *err);
+/* Rows after a cursor, oldest first; job_id NULL: of all jobs. */
+int store_points_after(struct store *store, const char *job_id, int64_t after_row, int64_t limit,
+                       store_point_fn *row, void *context, struct err *err);
+int store_points_newest(struct store *store, int64_t *ret_row, struct err *err); /* 0: none ever */
+/* Newest value of one metric of a job; ERR_NOT_FOUND when there is none. */
+int store_point_latest(struct store *store, const char *job_id, enum metric_id metric,
+                       store_point_fn *row, void *context, struct err *err);
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+struct store_file {
+    const char *id; /* "file-..." */
+    int64_t created_ms;
+    const char *filename; /* for display only */
+    const char *purpose;
+    int64_t bytes;
+    const char *status;         /* "uploaded", "processed", "error" */
+    const char *status_details; /* why it is in error */
+    const char *hash;           /* XXH3-128 of the bytes, hex; "" while unknown */
+    const char *owner;
+};
+typedef int store_file_fn(void *context, const struct store_file *file, struct err *err);
+
+int store_file_insert(struct store *store, const struct store_file *file, struct err *err);
+int store_file_get(struct store *store, const char *id, store_file_fn *row, void *context,
+                   struct err *err);
+int store_files_list(struct store *store, const char *purpose, const struct store_page *page,
+                     store_file_fn *row, void *context, bool *ret_has_more,
+                     struct err *err); /* purpose "" or NULL: all */
+int store_file_set_status(struct store *store, const char *id, const char *status,
+                          const char *details, struct err *err);
+int store_file_delete(struct store *store, const char *id, struct err *err);
+
+/* ---- attempts ------------------------------------------------------------------------------ */
+
+/* A start of a job: which keeper ran it. Written before the job is in STARTING, closed at its end.
+ */
+struct store_attempt {
+    const char *job_id;
+    int64_t number; /* 1, 2, ... */
+    int64_t started_ms;
+    int64_t ended_ms;
+    int64_t keeper_pid; /* 0 until the keeper runs */
+    int64_t keeper_start_time;
+    const char *boot_id;
+    const char *outcome; /* code of api/errors.def, "ok", or "" while it runs */
+};
+typedef int store_attempt_fn(void *context, const struct store_attempt *attempt, struct err *err);
+int store_attempt_put(struct store *store, const struct store_attempt *attempt, struct err *err);
+int store_attempt_get(struct store *store, const char *job_id, int64_t number,
+                      store_attempt_fn *row, void *context, struct err *err);
+
+/* ---- tokens -------------------------------------------------------------------------------- */
+
+enum { STORE_HASH_BYTES = 32 };
+struct store_token {
+    const char *name;    /* shown in lists and as a job's owner; unique */
+    const uint8_t *hash; /* STORE_HASH_BYTES of a keyed hash of the token */
+    const char *scopes;  /* "read", "read submit", "read submit admin" */
+    int64_t created_ms;
+};
+typedef int store_token_fn(void *context, const struct store_token *token, struct err *err);
+int store_token_put(struct store *store, const struct store_token *token,
+                    struct err *err); /* replaces one of the same name */
+int store_token_find(struct store *store, const uint8_t hash[STORE_HASH_BYTES], store_token_fn *row,
+                     void *context, struct err *err); /* ERR_AUTH when unknown */
