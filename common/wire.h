@@ -7,13 +7,13 @@
  *     4     2   type, a number of api/frames.def
  *     6     2   zero
  *     8     4   payload length in bytes, at most LIMIT_FRAME_BYTES
- *    12     4   sequence number: 1, 2, ... per attempt and rank for UP frames, kept over
- * reconnects; 0 DOWN 16     -   payload
+ *    12     4   sequence number: UP 1, 2, ... per attempt and rank, kept over reconnects; DOWN 0
+ *    16     -   payload
  *
  * Validity: (1) the magic matches; (2) the type is known; (3) the length is within the limit and is
  * exactly what the type's payload takes; (4) strings are NUL-free UTF-8 within their limits; (5)
- * counts are within limits. Anything else is ERR_PROTOCOL and ends the connection: there is no
- * resynchronising.
+ * counts, levels, phases and metrics are within limits; (6) DOWN frames have number 0. Anything
+ * else is ERR_PROTOCOL and ends the connection: there is no resynchronising.
  *
  * Payloads: struct wire_hello etc. are the decoded form; the encoding is a field after the other in
  * the order below, strings as u16 length + bytes, no padding. Encoders append a whole frame to a
@@ -125,8 +125,11 @@ struct wire_frame {
     };
 };
 
-/* Append one whole frame. The frame's type picks the union member. ERR_PROTOCOL for strings or
- * counts too long. */
+const char *wire_type_name(unsigned type); /* "HELLO"; "?" when unknown */
+
+/* Append one whole frame, or nothing when it fails. The frame's type picks the union member.
+ * ERR_PROTOCOL for strings or counts too long, and for values out of range. Bytes of a text that
+ * are not UTF-8 go out as '?', so that no sentence is lost to the file name in it. */
 int wire_encode(const struct wire_frame *frame, struct buf *out, struct err *err);
 
 /* Take the first whole frame off `in`. *ret_bytes = bytes of `in` it took (0: more are needed). The

@@ -1,0 +1,72 @@
+/* utf8: the lead byte tells the length and the legal range of the second byte (RFC 3629, section
+ * 4); all later bytes are 80..BF. */
+#include "common/utf8.h"
+
+#include <string.h>
+
+/* Length of a character by its lead byte, and the range of its second byte; 0 for no lead byte. */
+static size_t utf8_lead(unsigned char lead, unsigned char *ret_low, unsigned char *ret_high)
+{
+    *ret_low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    *ret_high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xC2 || lead > 0xF4)
+        return 0;
+    return lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+}
+
+size_t utf8_next(const char *bytes, size_t length)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    if (length == 0)
+        return 0;
+    unsigned char low;
+    unsigned char high;
+    size_t wanted = utf8_lead(at[0], &low, &high);
+    if (wanted > length)
+        return 0;
+    if (wanted > 1 && (at[1] < low || at[1] > high))
+        return 0;
+    for (size_t i = 2; i < wanted; i++)
+        if (at[i] < 0x80 || at[i] > 0xBF)
+            return 0;
+    return wanted;
+}
+
+bool utf8_valid(const char *bytes, size_t length)
+{
+    for (size_t at = 0; at < length;) {
+        size_t step = utf8_next(bytes + at, length - at);
+        if (step == 0 || bytes[at] == '\0')
+            return false;
+        at += step;
+    }
+    return true;
+}
+
+void utf8_scrub(char *text)
+{
+    size_t length = strlen(text);
+    for (size_t at = 0; at < length;) {
+        size_t step = utf8_next(text + at, length - at);
+        if (step == 0)
+            text[at] = '?';
+        at += step > 0 ? step : 1;
+    }
+}
+
+void utf8_cut(char *text)
+{
+    size_t length = strlen(text);
+    for (size_t back = 1; back <= 3 && back <= length; back++) {
+        unsigned char low;
+        unsigned char high;
+        unsigned char byte = (unsigned char)text[length - back];
+        if (byte >= 0x80 && byte <= 0xBF)
+            continue;
+        if (utf8_lead(byte, &low, &high) > back)
+            text[length - back] = '\0';
+        return;
+    }
+}

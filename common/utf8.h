@@ -1,0 +1,12 @@
+/* utf8: well-formedness of UTF-8 (RFC 3629: no overlong forms, no surrogates, up to U+10FFFF).
+ *
+ * JSON answers and frames must be UTF-8, but sentences about files and rank output may carry any
+ * byte, and a sentence cut to a buffer may end inside a character. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+size_t utf8_next(const char *bytes, size_t length); /* bytes of the first character; 0: malformed */
+bool utf8_valid(const char *bytes, size_t length);  /* all of it, and no NUL */
+void utf8_scrub(char *text); /* every byte that is not part of a character becomes '?' */
+void utf8_cut(char *text);   /* drops an unfinished character at the end */

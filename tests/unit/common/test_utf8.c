@@ -1,0 +1,89 @@
+/* utf8: every code point passes; overlong forms, surrogates and cuts do not. */
+#include "common/utf8.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+static size_t put(uint32_t point, char *out)
+{
+    if (point < 0x80) {
+        out[0] = (char)point;
+        return 1;
+    }
+    size_t length = point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+    static const unsigned lead[] = {0, 0, 0xC0, 0xE0, 0xF0};
+    for (size_t i = length - 1; i > 0; i--) {
+        out[i] = (char)(unsigned char)(0x80 | (point & 0x3F));
+        point >>= 6;
+    }
+    out[0] = (char)(unsigned char)(lead[length] | point);
+    return length;
+}
+
+static void test_every_code_point(void **state)
+{
+    (void)state;
+    for (uint32_t point = 0; point < 0x110400; point++) {
+        char bytes[4];
+        size_t length = put(point, bytes);
+        size_t wanted = (point >= 0xD800 && point < 0xE000) || point > 0x10FFFF ? 0 : length;
+        if (utf8_next(bytes, length) != wanted)
+            fail_msg("U+%04X", point);
+        if (wanted > 0 && utf8_next(bytes, length - 1) != 0)
+            fail_msg("U+%04X cut", point);
+    }
+}
+
+/* The bytes of a well-formed character are unique: what utf8_next takes, put() gives back. */
+static void test_no_other_bytes(void **state)
+{
+    (void)state;
+    uint64_t taken = 0;
+    for (uint32_t word = 0; word < 1u << 24; word++) {
+        char bytes[3] = {(char)(unsigned char)(word >> 16), (char)(unsigned char)(word >> 8),
+                         (char)(unsigned char)word};
+        taken += utf8_next(bytes, 3) == 3;
+    }
+    assert_int_equal(taken, 0x10000 - 0x800 - 0x800); /* U+0800..U+FFFF without surrogates */
+}
+
+static void test_valid(void **state)
+{
+    (void)state;
+    assert_true(utf8_valid("", 0));
+    assert_true(utf8_valid("a\xe2\x82\xacz", 5));
+    assert_false(utf8_valid("a\0b", 3));
+    assert_false(utf8_valid("\xc0\xaf", 2));
+    assert_false(utf8_valid("\xe2\x82", 2));
+}
+
+static void test_scrub_and_cut(void **state)
+{
+    (void)state;
+    char text[] = "\xff"
+                  "a\xe2\x82z\xe2\x82\xac\xf0\x9f";
+    utf8_scrub(text);
+    assert_string_equal(text, "?a??z\xe2\x82\xac??");
+    const char whole[] = "x\xf0\x9f\x98\x80";
+    for (size_t length = 0; length < sizeof whole; length++) {
+        char part[sizeof whole] = {0};
+        memcpy(part, whole, length);
+        utf8_cut(part);
+        assert_string_equal(part, length == 0 ? "" : length == 5 ? whole : "x");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_code_point),
+        cmocka_unit_test(test_no_other_bytes),
+        cmocka_unit_test(test_valid),
+        cmocka_unit_test(test_scrub_and_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
