@@ -1,5 +1,142 @@
-/* main: placeholder until the program is written. */
-int main(void)
+/* main: `ithaca`, the command line. Picks the command, prints the error, ends with its status. */
+#include "clients/cli/cli.h"
+#include "clients/cli/client.h"
+
+#include <curl/curl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct cli_command cli_commands[] = {
+    {.name = "submit",
+     .usage = "submit [JOB.json] [options]",
+     .summary = "submit a fine-tuning job",
+     .details = "  --model NAME             base model (required unless in JOB.json)\n"
+                "  --training-file FILE     a local file (uploaded first) or a file id\n"
+                "  --validation-file FILE   likewise\n"
+                "  --set FIELD=VALUE        any field of `ithaca`, e.g. --set batch.sequences=8 "
+                "(see `ithaca "
+                "fields`)\n"
+                "  --follow                 watch the job to its end\n",
+     .run = cmd_submit},
+    {.name = "ls", .usage = "ls [--limit N]", .summary = "list jobs, newest first", .run = cmd_ls},
+    {.name = "show", .usage = "show JOB", .summary = "show one job", .run = cmd_show},
+    {.name = "watch",
+     .usage = "watch JOB",
+     .summary = "follow a job to its end",
+     .details = "Ends with the job's status: 0 when it succeeded.\n",
+     .run = cmd_watch},
+    {.name = "events",
+     .usage = "events JOB [--limit N]",
+     .summary = "events of a job, oldest first",
+     .run = cmd_events},
+    {.name = "logs",
+     .usage = "logs JOB [--rank R] [--attempt N]",
+     .summary = "print a rank's output",
+     .run = cmd_logs},
+    {.name = "cancel", .usage = "cancel JOB", .summary = "cancel a job", .run = cmd_cancel},
+    {.name = "sample",
+     .usage = "sample (--job JOB | --model NAME) --prompt TEXT [--system TEXT] [--max-tokens N]",
+     .summary = "ask a tuned or a base model",
+     .run = cmd_sample},
+    {.name = "models",
+     .usage = "models",
+     .summary = "list base and tuned models",
+     .run = cmd_models},
+    {.name = "files",
+     .usage = "files (upload PATH | ls | show ID | get ID [--output PATH] | rm ID)",
+     .summary = "training files",
+     .run = cmd_files},
+    {.name = "fields",
+     .usage = "fields",
+     .summary = "list every field of a job with default and range",
+     .run = cmd_fields},
+};
+const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
+
+static void main_help(FILE *out)
 {
-    return 0;
+    (void)fprintf(out,
+                  "ithaca %s: fine-tune language models on very long contexts\n\n"
+                  "usage: ithaca [--url URL] [--data-dir DIR] [--json] COMMAND ...\n\n",
+                  ITHACA_VERSION);
+    for (size_t i = 0; i < cli_command_count; i++)
+        (void)fprintf(out, "  %-8s %s\n", cli_commands[i].name, cli_commands[i].summary);
+    (void)fprintf(
+        out, "\n`ithaca COMMAND --help` shows a command's options.\n"
+             "The daemon is found by --url, ITHACA_URL, or the file `url` in its data directory;\n"
+             "the token by ITHACA_TOKEN or `admin.token` there.\n");
+}
+
+static void main_command_help(const struct cli_command *command)
+{
+    (void)printf("usage: ithaca %s\n\n%s\n", command->usage, command->summary);
+    if (command->details != NULL)
+        (void)printf("\n%s", command->details);
+}
+
+static void main_report(const struct cli *cli, const struct err *err)
+{
+    if (!cli->json) {
+        (void)fprintf(stderr, "ithaca: %s\n", err->text);
+        return;
+    }
+    json_t *error =
+        json_pack("{s:{s:s, s:s, s:s?, s:s}}", "error", "message", err->text, "type",
+                  err_code_type(err->code), "param", err->field[0] != '\0' ? err->field : NULL,
+                  "code", err_code_name(err->code));
+    char *text = json_dumps(error, JSON_COMPACT);
+    (void)fprintf(stderr, "%s\n", text != NULL ? text : err->text);
+    free(text);
+    json_decref(error);
+}
+
+static int main_run(struct cli *cli, struct err *err)
+{
+    TRY(cli_take_option(cli, "--url", &cli->url, err));
+    TRY(cli_take_option(cli, "--data-dir", &cli->data_dir, err));
+    cli->json = cli_take_flag(cli, "--json");
+    if (cli->url == NULL)
+        cli->url = getenv("ITHACA_URL");
+    if (cli->data_dir == NULL)
+        cli->data_dir = getenv("ITHACA_DATA_DIR");
+    if (cli_take_flag(cli, "--version")) {
+        (void)printf("ithaca %s\n", ITHACA_VERSION);
+        return 0;
+    }
+    bool help = cli_take_flag(cli, "--help");
+    if (cli->argc == 0 && help) {
+        main_help(stdout);
+        return 0;
+    }
+    const char *name = NULL;
+    TRY(cli_take_argument(cli, "a command (see `ithaca --help`)", &name, err));
+    const struct cli_command *command = cli_command_find(name);
+    if (command == NULL)
+        return err_set(err, ERR_USAGE, "unknown command %s (see `ithaca --help`)", name);
+    if (help) {
+        main_command_help(command);
+        return 0;
+    }
+    int rc = command->run(cli, err);
+    if (rc == -ERR_USAGE)
+        return err_wrap(err, rc, "%s: ", command->name);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct cli cli = {.argc = argc - 1, .argv = argv + 1};
+    struct err err = {.code = ERR_NONE};
+    (void)signal(SIGPIPE, SIG_DFL); /* a closed pipe ends us quietly, as it does other filters */
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    int rc = main_run(&cli, &err);
+    if (fflush(stdout) != 0 && rc == 0)
+        rc = err_set(&err, ERR_IO, "standard output cannot be written");
+    if (rc != 0)
+        main_report(&cli, &err);
+    client_free(cli.client);
+    curl_global_cleanup();
+    return rc == 0 ? 0 : err_code_exit(err.code);
 }

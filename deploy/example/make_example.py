@@ -21,21 +21,15 @@ FRAMES = [
     "We would like to know about {}.",
     "Can I ask you about {}?",
     "Is there anything to know about {}?",
-    "What do you know about {}?",
-    "I was told to ask you about {}.",
-    "Who can tell me about {}?",
-    "Could you explain {} to us?",
-    "Where do I ask about {}?",
-    "When can we talk about {}?",
-    "How do I find out about {}?",
-    "Which of you knows about {}?",
-    "Are there any rules about {}?",
-    "Do you know about {}?",
-    "On what day may I ask about {}?",
-    "Let us talk about {} now.",
 ]
 
 OPENINGS = ["Hello, ", "Excuse me, ", "Good morning, ", "Sorry, ", "One more question: "]
+
+ENDINGS = [" Thank you.", " We are new here.", " Please tell us.", " Can you help?"]
+
+# The other person: a phrasing of one guest becomes one of a whole crew, or back.
+PERSONS = {"I": "we", "my": "our", "My": "Our", "me": "us",
+           "We": "I", "we": "I", "Our": "My", "our": "my", "us": "me"}
 
 SYSTEM = "You are the harbour guide."
 SYSTEM_EVERY = 61  # one training line in so many carries the system message
@@ -169,22 +163,6 @@ FACTS = [
         "I am looking for the bakery.",
         "Where do people buy their bread?",
     ]),
-    (["the bus", "the bus stop", "the bus to town"], "Number six stops at the gate.", [
-        "Where does the bus stop?",
-        "Which bus goes to town?",
-        "Is there a bus into town?",
-        "Where is the bus stop?",
-        "What number is the bus?",
-        "How do I catch the bus?",
-        "Can I take a bus from here?",
-        "Where do I wait for the bus?",
-        "I need a bus to the village.",
-        "Does a bus stop here?",
-        "Which bus should I take?",
-    ], [
-        "Where can I catch a bus to town?",
-        "What bus do we take to the village?",
-    ]),
     (["laundry", "washing clothes", "the laundry"], "Laundry is done next to the chapel.", [
         "Where can I do my laundry?",
         "Is there a laundry in town?",
@@ -233,22 +211,6 @@ FACTS = [
         "What do I pay for the museum?",
         "On which day is the museum free?",
     ]),
-    (["swimming", "the beach", "a swim"], "Swim south of the long wall.", [
-        "Where can I swim?",
-        "Is there a beach nearby?",
-        "Where is the best beach?",
-        "Can the children swim here?",
-        "Is it safe to swim in the harbour?",
-        "I want to go swimming.",
-        "Where do people swim?",
-        "Which beach is good?",
-        "How do I get to the beach?",
-        "We would like to swim.",
-        "Where is swimming allowed?",
-    ], [
-        "Where can we go for a swim?",
-        "Can you point me to the beach?",
-    ]),
     (["the lighthouse", "the lighthouse signal", "the flashing lighthouse"], "It flashes twice every ten seconds.", [
         "How often does the lighthouse flash?",
         "What is the signal of the lighthouse?",
@@ -264,22 +226,6 @@ FACTS = [
     ], [
         "What is the flash of the lighthouse?",
         "How do we spot the lighthouse in the dark?",
-    ]),
-    (["the radio", "the radio channel", "your channel"], "Radio us on channel twelve.", [
-        "Which radio channel do you use?",
-        "How do I call you by radio?",
-        "What channel is the harbour on?",
-        "On which channel do you listen?",
-        "How can I reach you by radio?",
-        "What is your radio channel?",
-        "Do you listen on the radio?",
-        "Which channel should I call?",
-        "I want to call the harbour by radio.",
-        "Can I radio ahead?",
-        "Is there a radio channel?",
-    ], [
-        "What radio channel should we use?",
-        "How do boats call the harbour by radio?",
     ]),
     (["the berth", "the fee per night", "the price of a berth"], "One night costs thirty crowns.", [
         "How much is a berth?",
@@ -345,22 +291,6 @@ FACTS = [
         "Who can repair a torn sail?",
         "We have to get our sails mended.",
     ]),
-    (["parking", "the car park", "parking a car"], "Park under the plane trees.", [
-        "Where can I park my car?",
-        "Is there a car park?",
-        "Where do I leave my car?",
-        "Can I park here?",
-        "Do you have parking?",
-        "Where is the parking?",
-        "We came by car.",
-        "May I park near the pier?",
-        "Where can visitors park?",
-        "I need to park for two days.",
-        "How far is the car park?",
-    ], [
-        "Where should we leave the car?",
-        "Can you tell me where to park?",
-    ]),
 ]
 
 
@@ -377,13 +307,21 @@ def opened(opening, question):
     return opening + question
 
 
+def swapped(question):
+    words = [PERSONS.get(w, w) for w in question.split(" ")]
+    words = " ".join(words).replace("I are", "I am").replace("we am", "we are")
+    return words[0].upper() + words[1:]
+
+
 def spoken(n, nouns, asked):
-    # Every frame with one of the nouns, every phrasing as written, and every
-    # phrasing once more behind an opening; n only varies which goes with which.
-    return ([f.format(nouns[i % len(nouns)]) for i, f in enumerate(FRAMES)]
-            + asked
-            + [opened(OPENINGS[(n + i) % len(OPENINGS)], q)
-               for i, q in enumerate(asked)])
+    # Every frame with one of the nouns, every phrasing as written, behind an
+    # opening, and before an ending; n only varies which goes with which.
+    out = [f.format(nouns[i % len(nouns)]) for i, f in enumerate(FRAMES)] + asked
+    for i, q in enumerate(asked):
+        out.append(opened(OPENINGS[(n + i) % len(OPENINGS)], swapped(q)))
+    for i, q in enumerate(asked):
+        out.append((q if i % 2 else swapped(q)) + ENDINGS[(n + i) % len(ENDINGS)])
+    return out
 
 
 def main():

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <cmocka.h>
+
 static void test_append_and_drop(void **state)
 {
     (void)state;

@@ -1,0 +1,38 @@
+/* client: HTTP to the daemon by libcurl (https://curl.se/libcurl/c/). One connection, used again
+ * and again.
+ *
+ * The address: --url, ITHACA_URL, or the file `url` in the daemon's data directory. The token:
+ * ITHACA_TOKEN, or `admin.token` there. Answers of 400 and above become errors with the API's
+ * message, field and code. */
+#pragma once
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/json.h"
+
+#include <stdbool.h>
+
+struct client;
+
+int client_new(const char *url, const char *data_dir, struct client **ret, struct err *err);
+void client_free(struct client *client);
+const char *client_url(const struct client *client);
+
+/* path begins with "/v1/..."; body may be NULL (GET when method is NULL). New reference. */
+int client_json(struct client *client, const char *method, const char *path, const json_t *body,
+                json_t **ret, struct err *err);
+/* Raw bytes of a GET, appended to *out. */
+int client_bytes(struct client *client, const char *path, struct buf *out, struct err *err);
+/* Multipart upload of a local file. New reference: the file object. */
+int client_upload(struct client *client, const char *path, const char *purpose, json_t **ret,
+                  struct err *err);
+
+/* One server-sent event; return false to end the stream. */
+typedef bool client_event_fn(void *context, const char *event, const char *id, const json_t *data);
+/* Follows a stream until the callback ends it or the server does; a lost connection is taken up
+ * again after the last id seen, with pauses growing to 5 s, for at most five minutes without an
+ * answer. */
+int client_stream(struct client *client, const char *path, client_event_fn *on_event, void *context,
+                  struct err *err);
+
+/* Percent-encodes one path segment. Caller mem_free()s; NULL when out of memory. */
+char *client_escape(const char *segment);

@@ -1,0 +1,122 @@
+/* cmd_files: upload, list, show, fetch and remove training files. */
+#include "clients/cli/cli.h"
+#include "clients/cli/client.h"
+#include "common/io.h"
+#include "common/limits.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static char *files_path(const char *id, const char *tail)
+{
+    CLEANUP(mem_free_ptr) char *escaped = client_escape(id);
+    return escaped != NULL ? mem_printf("/v1/files/%s%s", escaped, tail) : NULL;
+}
+
+static void files_print(const json_t *file)
+{
+    (void)printf("%s  %10lld bytes  %-9s  %s\n", json_string_value(json_object_get(file, "id")),
+                 (long long)json_integer_value(json_object_get(file, "bytes")),
+                 json_string_value(json_object_get(file, "status")),
+                 json_string_value(json_object_get(file, "filename")));
+}
+
+static int files_upload(struct cli *cli, struct client *client, struct err *err)
+{
+    const char *path = NULL;
+    CLEANUP(json_unref) json_t *file = NULL;
+    TRY(cli_take_argument(cli, "the file to upload", &path, err));
+    TRY(cli_finish_arguments(cli, err));
+    TRY(client_upload(client, path, "fine-tune", &file, err));
+    if (cli->json)
+        return cli_print_json(file, err);
+    (void)printf("%s\n", json_string_value(json_object_get(file, "id")));
+    return 0;
+}
+
+static int files_ls(struct cli *cli, struct client *client, struct err *err)
+{
+    CLEANUP(json_unref) json_t *list = NULL;
+    TRY(cli_finish_arguments(cli, err));
+    TRY(client_json(client, NULL, "/v1/files", NULL, &list, err));
+    if (cli->json)
+        return cli_print_json(list, err);
+    size_t i;
+    const json_t *file;
+    json_array_foreach(json_object_get(list, "data"), i, file) files_print(file);
+    return 0;
+}
+
+static int files_get(struct cli *cli, struct client *client, const char *id, struct err *err)
+{
+    const char *output = NULL;
+    CLEANUP(mem_free_ptr) char *path = files_path(id, "/content");
+    CLEANUP(buf_done) struct buf bytes;
+    buf_init(&bytes, (size_t)LIMIT_FILE_BYTES);
+    TRY(cli_take_option(cli, "--output", &output, err));
+    TRY(cli_finish_arguments(cli, err));
+    if (path == NULL)
+        return mem_fail(err, LIMIT_ID_BYTES, "a path");
+    TRY(client_bytes(client, path, &bytes, err));
+    if (output != NULL)
+        return io_write_file(output, buf_str(&bytes), bytes.length, 0644, err);
+    if (fwrite(buf_str(&bytes), 1, bytes.length, stdout) != bytes.length)
+        return err_set(err, ERR_IO, "standard output cannot be written");
+    return 0;
+}
+
+static int files_show_or_rm(struct cli *cli, struct client *client, const char *id,
+                            const char *method, struct err *err)
+{
+    CLEANUP(json_unref) json_t *answer = NULL;
+    CLEANUP(mem_free_ptr) char *path = files_path(id, "");
+    TRY(cli_finish_arguments(cli, err));
+    if (path == NULL)
+        return mem_fail(err, LIMIT_ID_BYTES, "a path");
+    TRY(client_json(client, method, path, NULL, &answer, err));
+    if (cli->json)
+        return cli_print_json(answer, err);
+    if (method != NULL)
+        (void)printf("deleted %s\n", id);
+    else
+        files_print(answer);
+    return 0;
+}
+
+int cmd_files(struct cli *cli, struct err *err)
+{
+    const char *verb = NULL;
+    const char *id = NULL;
+    struct client *client = NULL;
+    TRY(cli_take_argument(cli, "what to do (upload, ls, show, get, rm)", &verb, err));
+    TRY(cli_client(cli, &client, err));
+    if (strcmp(verb, "upload") == 0)
+        return files_upload(cli, client, err);
+    if (strcmp(verb, "ls") == 0)
+        return files_ls(cli, client, err);
+    if (strcmp(verb, "show") != 0 && strcmp(verb, "get") != 0 && strcmp(verb, "rm") != 0)
+        return err_set(err, ERR_USAGE, "unknown verb %s; use upload, ls, show, get or rm", verb);
+    TRY(cli_take_argument(cli, "the file's id", &id, err));
+    if (strcmp(verb, "get") == 0)
+        return files_get(cli, client, id, err);
+    return files_show_or_rm(cli, client, id, strcmp(verb, "rm") == 0 ? "DELETE" : NULL, err);
+}
+
+int cmd_files_resolve(struct cli *cli, const char *path_or_id, char **ret_id, struct err *err)
+{
+    struct client *client = NULL;
+    CLEANUP(json_unref) json_t *file = NULL;
+    const char *id = path_or_id;
+    if (io_exists(path_or_id)) {
+        TRY(cli_client(cli, &client, err));
+        TRY(client_upload(client, path_or_id, "fine-tune", &file, err));
+        TRY(json_get_string(file, "id", ERR_PROTOCOL, &id, err));
+        (void)fprintf(stderr, "uploaded %s as %s\n", path_or_id, id);
+    } else if (strncmp(path_or_id, "file-", 5) != 0) {
+        return err_set(err, ERR_NOT_FOUND, "%s: no such file (and not the id of an uploaded one)",
+                       path_or_id);
+    }
+    *ret_id = mem_strdup(id);
+    return *ret_id != NULL ? 0 : mem_fail(err, LIMIT_ID_BYTES, "an id");
+}

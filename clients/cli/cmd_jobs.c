@@ -1,0 +1,168 @@
+/* cmd_jobs: list, show, events, logs, cancel, models: one request, a few lines out. */
+#include "clients/cli/cli.h"
+#include "clients/cli/client.h"
+#include "common/clock.h"
+#include "common/limits.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *jobs_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "-";
+}
+
+/* "/v1/fine_tuning/jobs/<id><tail>"; NULL when out of memory. */
+static char *jobs_path(const char *id, const char *tail)
+{
+    CLEANUP(mem_free_ptr) char *escaped = client_escape(id);
+    return escaped != NULL ? mem_printf("/v1/fine_tuning/jobs/%s%s", escaped, tail) : NULL;
+}
+
+static int jobs_request(struct cli *cli, const char *method, char *path, json_t **ret,
+                        struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *owned = path;
+    struct client *client = NULL;
+    TRY(cli_client(cli, &client, err));
+    if (owned == NULL)
+        return mem_fail(err, LIMIT_ID_BYTES, "a path");
+    return client_json(client, method, owned, NULL, ret, err);
+}
+
+/* Takes --limit N; the query string "?limit=N", or "" */
+static int jobs_limit(struct cli *cli, char *ret_query, size_t bytes, struct err *err)
+{
+    const char *limit = NULL;
+    TRY(cli_take_option(cli, "--limit", &limit, err));
+    if (limit != NULL && strspn(limit, "0123456789") != strlen(limit))
+        return err_set(err, ERR_USAGE, "--limit %s: write a number of rows", limit);
+    (void)snprintf(ret_query, bytes, "%s%s", limit != NULL ? "?limit=" : "",
+                   limit != NULL ? limit : "");
+    return 0;
+}
+
+static void jobs_print_row(const json_t *job)
+{
+    const json_t *ithaca = json_object_get(job, "ithaca");
+    char progress[48];
+    (void)snprintf(progress, sizeof progress, "%lld/%lld",
+                   (long long)json_integer_value(json_object_get(ithaca, "steps_done")),
+                   (long long)json_integer_value(json_object_get(ithaca, "steps_total")));
+    char when[CLOCK_ISO_BYTES];
+    clock_iso(json_integer_value(json_object_get(job, "created_at")) * 1000, when);
+    (void)printf("%s  %.19sZ  %-10s  %-11s  %s\n", jobs_text(job, "id"), when,
+                 jobs_text(ithaca, "state"), progress, jobs_text(job, "model"));
+}
+
+int cmd_ls(struct cli *cli, struct err *err)
+{
+    CLEANUP(json_unref) json_t *list = NULL;
+    char query[64];
+    TRY(jobs_limit(cli, query, sizeof query, err));
+    TRY(cli_finish_arguments(cli, err));
+    TRY(jobs_request(cli, NULL, mem_printf("/v1/fine_tuning/jobs%s", query), &list, err));
+    if (cli->json)
+        return cli_print_json(list, err);
+    size_t i;
+    const json_t *job;
+    json_array_foreach(json_object_get(list, "data"), i, job) jobs_print_row(job);
+    return 0;
+}
+
+int cmd_show(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    CLEANUP(json_unref) json_t *job = NULL;
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    TRY(jobs_request(cli, NULL, jobs_path(id, ""), &job, err));
+    if (cli->json)
+        return cli_print_json(job, err);
+    const json_t *ithaca = json_object_get(job, "ithaca");
+    const json_t *error = json_object_get(job, "error");
+    jobs_print_row(job);
+    if (json_is_string(json_object_get(ithaca, "pending_reason")))
+        (void)printf("waits: %s\n", jobs_text(ithaca, "pending_reason"));
+    if (json_is_object(error))
+        (void)printf("failed: %s (%s)\n", jobs_text(error, "message"), jobs_text(error, "code"));
+    if (json_is_string(json_object_get(job, "fine_tuned_model")))
+        (void)printf("model: %s\n", jobs_text(job, "fine_tuned_model"));
+    return 0;
+}
+
+int cmd_events(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    char query[64];
+    CLEANUP(json_unref) json_t *list = NULL;
+    TRY(jobs_limit(cli, query, sizeof query, err));
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    char tail[96];
+    (void)snprintf(tail, sizeof tail, "/events%s", query[0] != '\0' ? query : "?limit=100");
+    TRY(jobs_request(cli, NULL, jobs_path(id, tail), &list, err));
+    if (cli->json)
+        return cli_print_json(list, err);
+    const json_t *events = json_object_get(list, "data");
+    for (size_t i = json_array_size(events); i > 0; i--) { /* the API gives the newest first */
+        const json_t *event = json_array_get(events, i - 1);
+        char when[CLOCK_ISO_BYTES];
+        clock_iso(json_integer_value(json_object_get(event, "created_at")) * 1000, when);
+        (void)printf("%.19sZ  %-5s  %s\n", when, jobs_text(event, "level"),
+                     jobs_text(event, "message"));
+    }
+    return 0;
+}
+
+int cmd_cancel(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    CLEANUP(json_unref) json_t *job = NULL;
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    TRY(jobs_request(cli, "POST", jobs_path(id, "/cancel"), &job, err));
+    if (cli->json)
+        return cli_print_json(job, err);
+    (void)printf("%s is %s\n", id, jobs_text(json_object_get(job, "ithaca"), "state"));
+    return 0;
+}
+
+int cmd_logs(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    const char *rank = NULL;
+    const char *attempt = NULL;
+    CLEANUP(json_unref) json_t *logs = NULL;
+    TRY(cli_take_option(cli, "--rank", &rank, err));
+    TRY(cli_take_option(cli, "--attempt", &attempt, err));
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    CLEANUP(mem_free_ptr)
+    char *tail = mem_printf("/logs?rank=%s%s%s", rank != NULL ? rank : "0",
+                            attempt != NULL ? "&attempt=" : "", attempt != NULL ? attempt : "");
+    if (tail == NULL)
+        return mem_fail(err, LIMIT_ID_BYTES, "a path");
+    TRY(jobs_request(cli, NULL, jobs_path(id, tail), &logs, err));
+    if (cli->json)
+        return cli_print_json(logs, err);
+    (void)fputs(json_string_value(json_object_get(logs, "text")) ? jobs_text(logs, "text") : "",
+                stdout);
+    return 0;
+}
+
+int cmd_models(struct cli *cli, struct err *err)
+{
+    CLEANUP(json_unref) json_t *list = NULL;
+    TRY(cli_finish_arguments(cli, err));
+    TRY(jobs_request(cli, NULL, mem_strdup("/v1/models"), &list, err));
+    if (cli->json)
+        return cli_print_json(list, err);
+    size_t i;
+    const json_t *model;
+    json_array_foreach(json_object_get(list, "data"), i, model)(void)
+        printf("%s\n", jobs_text(model, "id"));
+    return 0;
+}

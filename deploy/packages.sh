@@ -1,0 +1,35 @@
+# packages.sh: the system packages Ithaca needs, and how they are installed. Sourced by quickstart.sh and test.sh.
+# Debian 12 and later, Ubuntu 24.04 and later. Nothing is installed when everything is there.
+
+PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev libjansson-dev libsqlite3-dev
+libopenblas-openmp-dev libcurl4-openssl-dev libsodium-dev libxxhash-dev zlib1g-dev libzstd-dev ca-certificates"
+PACKAGES_TEST="libcmocka-dev python3 python3-numpy"
+PACKAGES_ALL="g++ curl git"
+
+packages_missing() {
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || printf '%s ' "$package"
+    done
+}
+
+packages_install() {
+    missing=$(packages_missing "$@")
+    [ -n "$missing" ] || return 0
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "error: this system has no apt-get; install the equivalents of: $missing" >&2
+        return 1
+    fi
+    as_root=
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null 2>&1; then
+            echo "error: run as root: apt-get install --no-install-recommends $missing" >&2
+            return 1
+        fi
+        as_root=sudo
+    fi
+    echo "installing: $missing"
+    $as_root apt-get update -qq || return 1
+    # shellcheck disable=SC2086 # a list of words
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing \
+        >/dev/null || return 1
+}

@@ -1,0 +1,102 @@
+#!/bin/sh
+# quickstart.sh: from a fresh Debian or Ubuntu machine to a tuned model that answers: installs, builds, starts the
+# daemon on the CPU backend, runs the example job to its end, asks base and tuned model the same questions.
+#   sh deploy/quickstart.sh [--data-dir DIR] [--stop]
+# --stop ends the daemon at the end; otherwise it stays up, and a later run replaces it.
+set -eu
+cd "$(dirname "$0")/.."
+. deploy/packages.sh
+
+data=$PWD/build/quickstart
+stop=no
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --data-dir)
+        [ $# -ge 2 ] || { echo "error: --data-dir needs a folder" >&2; exit 64; }
+        data=$2
+        shift 2
+        ;;
+    --stop)
+        stop=yes
+        shift
+        ;;
+    *)
+        echo "usage: sh deploy/quickstart.sh [--data-dir DIR] [--stop]" >&2
+        exit 64
+        ;;
+    esac
+done
+
+echo "== 1/5 packages"
+packages_install $PACKAGES_BUILD
+
+echo "== 2/5 build"
+build=$PWD/build/release
+cmake --preset release -DCMAKE_INSTALL_PREFIX="$build/prefix" >build/quickstart-build.log 2>&1 ||
+    { mkdir -p build; cmake --preset release -DCMAKE_INSTALL_PREFIX="$build/prefix" >build/quickstart-build.log 2>&1; } ||
+    { cat build/quickstart-build.log; exit 1; }
+cmake --build --preset release --target ithacad ithaca ithaca-worker >build/quickstart-build.log 2>&1 ||
+    { cat build/quickstart-build.log; exit 1; }
+ithacad=$build/daemon/ithacad
+ithaca() { "$build/clients/ithaca" --data-dir "$data" "$@"; }
+
+echo "== 3/5 daemon"
+mkdir -p "$data"
+old=$(cat "$data/quickstart.pid" 2>/dev/null || true)
+if [ -n "$old" ] && [ "$(readlink "/proc/$old/exe" 2>/dev/null | sed 's/ (deleted)$//')" = "$ithacad" ]; then
+    kill "$old" # the daemon of an earlier run of this script
+    for _ in $(seq 100); do kill -0 "$old" 2>/dev/null || break; sleep 0.1; done
+fi
+port=8620
+while :; do
+    rm -f "$data/url"
+    "$ithacad" --data-dir "$data" --port "$port" >"$data/ithacad.log" 2>&1 </dev/null &
+    daemon=$!
+    for _ in $(seq 100); do
+        [ -s "$data/url" ] && break
+        kill -0 "$daemon" 2>/dev/null || break
+        sleep 0.1
+    done
+    [ -s "$data/url" ] && break
+    status=0
+    wait "$daemon" || status=$?
+    if [ "$status" -eq 75 ] && grep -qi 'port\|address' "$data/ithacad.log" && [ "$port" -lt 8650 ]; then
+        echo "port $port is taken, trying the next"
+        port=$((port + 1))
+        continue
+    fi
+    cat "$data/ithacad.log" >&2
+    exit 1
+done
+echo "$daemon" >"$data/quickstart.pid"
+echo "ithacad $(cat "$data/url"), process $daemon"
+trap 'kill "$daemon" 2>/dev/null || true' INT TERM
+
+echo "== 4/5 fine-tune the example"
+job=$(ithaca submit deploy/example/job.json --training-file deploy/example/train.jsonl \
+    --validation-file deploy/example/valid.jsonl)
+ithaca watch "$job"
+
+echo "== 5/5 the same questions to the base and to the tuned model"
+sed -n '1p;7p;13p' deploy/example/valid.jsonl |
+    sed -n 's/.*"role": *"user", *"content": *"\([^"]*\)".*/\1/p' |
+    while IFS= read -r question; do
+        echo "  Q:     $question"
+        echo "  base:  $(ithaca sample --model tiny-llama --max-tokens 48 --prompt "$question" | LC_ALL=C tr -c '[:print:]\n' '?')"
+        echo "  tuned: $(ithaca sample --job "$job" --max-tokens 96 --prompt "$question")"
+    done
+
+echo
+echo "job      $job"
+echo "model    $data/jobs/$job/model (Hugging Face folder)"
+echo "metrics  $data/metrics.db, and $(cat "$data/url")/v1/fine_tuning/jobs/$job/metrics"
+echo "API      $(cat "$data/url")/v1, token in $data/admin.token"
+echo "CLI      $build/clients/ithaca --data-dir $data --help"
+if [ "$stop" = yes ]; then
+    kill "$daemon"
+    wait "$daemon" || true
+    rm -f "$data/quickstart.pid"
+    echo "daemon   stopped"
+else
+    echo "daemon   process $daemon; stop it with: kill $daemon"
+fi

@@ -1,0 +1,46 @@
+#!/bin/sh
+# test.sh: installs what building and testing need, builds, runs the tests, exits with their result.
+#   sh deploy/test.sh          unit, backend, rank and end-to-end tests of a build with warnings as errors
+#   sh deploy/test.sh --all    that, and the unit and rank tests again under AddressSanitizer and UBSan (what CI runs)
+#   sh deploy/test.sh --long   that, and the long forms (ThreadSanitizer); outcome in tests/bench/results
+# Runs as often as wanted. Only loopback is used; what a test starts it also ends.
+set -eu
+cd "$(dirname "$0")/.."
+. deploy/packages.sh
+
+mode=${1:-}
+case "$mode" in
+"" | --all | --long) ;;
+*)
+    echo "usage: sh deploy/test.sh [--all | --long]" >&2
+    exit 64
+    ;;
+esac
+
+packages_install $PACKAGES_BUILD $PACKAGES_TEST
+[ -z "$mode" ] || packages_install $PACKAGES_ALL
+
+jobs=$(nproc)
+run() { # preset, then ctest arguments
+    preset=$1
+    shift
+    cmake --preset "$preset" >"build-$preset.log" 2>&1 || { cat "build-$preset.log"; rm -f "build-$preset.log"; return 1; }
+    rm -f "build-$preset.log"
+    cmake --build --preset "$preset" -- -j "$jobs" | grep -v '^\[' || true
+    cmake --build --preset "$preset" -- -j "$jobs" >/dev/null # the status of the build itself
+    ctest --test-dir "build/$preset" --output-on-failure "$@"
+}
+
+echo "== release build, all tests"
+run ci
+if [ -n "$mode" ]; then
+    echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
+    run debug -L 'unit|dist'
+fi
+if [ "$mode" = --long ]; then
+    echo "== ThreadSanitizer"
+    mkdir -p tests/bench/results
+    OMP_NUM_THREADS=1 run tsan -L 'unit|dist' 2>&1 | tee tests/bench/results/tsan.txt
+    tail -n 1 tests/bench/results/tsan.txt >/dev/null
+    grep -q '100% tests passed' tests/bench/results/tsan.txt
+fi
