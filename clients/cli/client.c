@@ -78,7 +78,7 @@ static int client_find(struct client *client, const char *url, const char *data_
     if (data_dir != NULL) {
         client_find_in(client, data_dir, &token);
     } else {
-        char *dirs[2];
+        char *dirs[2] = {NULL, NULL};
         TRY(client_data_dirs(dirs, err));
         for (int i = 0; i < 2; i++) {
             if (client->url == NULL || token == NULL)

@@ -1,0 +1,120 @@
+/* cmd_watch: follows a job's stream to its end. The stream says that something happened; what a job
+ * is (state, error, model) is always asked of the job itself, so a missed event cannot mislead. */
+#include "clients/cli/cli.h"
+#include "clients/cli/client.h"
+#include "clients/cli/progress.h"
+#include "common/limits.h"
+#include "common/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct watch {
+    struct cli *cli;
+    struct progress progress;
+    bool ended; /* the stream said that the job has ended */
+};
+
+static double watch_number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void watch_metrics(struct watch *watch, const json_t *data)
+{
+    const json_t *values = json_object_get(data, "metrics");
+    double valid = watch_number(values, "valid_loss");
+    if (!isnan(valid))
+        watch->progress.valid_loss = valid;
+    if (json_object_get(values, "loss") == NULL)
+        return; /* a series of one rank */
+    progress_step(&watch->progress, json_integer_value(json_object_get(data, "step")),
+                  watch_number(values, "loss"), watch_number(values, "tokens_per_s"),
+                  watch_number(values, "step_time_s"));
+    progress_show(&watch->progress);
+}
+
+static bool watch_on_event(void *context, const char *event, const char *id, const json_t *data)
+{
+    struct watch *watch = context;
+    watch->ended = strcmp(event, "end") == 0;
+    if (watch->cli->json) {
+        json_t *line = json_pack("{s:s, s:s, s:O}", "event", event, "id", id, "data", data);
+        struct err ignored;
+        CLEANUP(buf_done) struct buf text;
+        buf_init(&text, LIMIT_JSON_BODY_BYTES);
+        if (line != NULL && json_print(line, &text, &ignored) == 0)
+            (void)printf("%s\n", buf_str(&text));
+        (void)fflush(stdout);
+        json_decref(line);
+    } else if (strcmp(event, "metrics") == 0) {
+        watch_metrics(watch, data);
+    } else if (strcmp(event, "event") == 0) {
+        const char *message = json_string_value(json_object_get(data, "message"));
+        if (message != NULL)
+            progress_say(&watch->progress, message);
+    } else if (strcmp(event, "state") == 0) {
+        int64_t total = json_integer_value(json_object_get(data, "steps_total"));
+        if (total > 0)
+            watch->progress.steps_total = total;
+    }
+    return !watch->ended;
+}
+
+/* The end of a job as a result: its error, or 0. */
+static int watch_outcome(struct cli *cli, const json_t *job, struct err *err)
+{
+    const char *status = json_string_value(json_object_get(job, "status"));
+    const char *model = json_string_value(json_object_get(job, "fine_tuned_model"));
+    const char *id = json_string_value(json_object_get(job, "id"));
+    const json_t *error = json_object_get(job, "error");
+    if (status == NULL)
+        return err_set(err, ERR_PROTOCOL, "the server's job has no status");
+    if (strcmp(status, "succeeded") == 0) {
+        if (!cli->json)
+            (void)fprintf(stderr, "succeeded: %s\nask it: ithaca sample --job %s --prompt '...'\n",
+                          model != NULL ? model : "", id);
+        return 0;
+    }
+    if (strcmp(status, "cancelled") == 0)
+        return err_set(err, ERR_CANCELLED, "%s was cancelled", id);
+    const char *message = json_string_value(json_object_get(error, "message"));
+    const char *code_name = json_string_value(json_object_get(error, "code"));
+    enum err_code code = code_name != NULL ? err_code_parse(code_name) : ERR_NONE;
+    return err_set(err, code != ERR_NONE ? code : ERR_INTERNAL, "%s %s: %s", id, status,
+                   message != NULL ? message : "no reason given");
+}
+
+int cmd_watch_job(struct cli *cli, const char *job_id, struct err *err)
+{
+    struct client *client = NULL;
+    struct watch watch = {.cli = cli};
+    CLEANUP(json_unref) json_t *job = NULL;
+    CLEANUP(json_unref) json_t *before = NULL;
+    CLEANUP(mem_free_ptr) char *id = client_escape(job_id);
+    CLEANUP(mem_free_ptr)
+    char *path = id != NULL ? mem_printf("/v1/fine_tuning/jobs/%s", id) : NULL;
+    CLEANUP(mem_free_ptr) char *stream = path != NULL ? mem_printf("%s/stream", path) : NULL;
+    if (stream == NULL)
+        return mem_fail(err, strlen(job_id), "a path");
+    TRY(cli_client(cli, &client, err));
+    TRY(client_json(client, NULL, path, NULL, &before, err));
+    progress_init(&watch.progress, stderr);
+    watch.progress.steps_total =
+        json_integer_value(json_object_get(json_object_get(before, "ithaca"), "steps_total"));
+    int rc = client_stream(client, stream, watch_on_event, &watch, err);
+    progress_finish(&watch.progress);
+    TRY(rc);
+    TRY(client_json(client, NULL, path, NULL, &job, err));
+    return watch_outcome(cli, job, err);
+}
+
+int cmd_watch(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    return cmd_watch_job(cli, id, err);
+}
