@@ -25,6 +25,10 @@ enum {
     LIMIT_SUFFIX_BYTES = 64,                    /* OpenAI's */
     LIMIT_PAGE_ROWS = 10000,                    /* OpenAI's largest page */
     LIMIT_LAYERS = 1024,                        /* four times the deepest published model */
+    LIMIT_VOCAB = 1 << 24,                      /* sixty times the largest published vocabulary */
+    LIMIT_MODEL_WIDTH = 1 << 22,                /* hidden, MLP, heads * head_dim: element counts */
+                                                /* of whole models stay below 2^60 */
+    LIMIT_SAFETENSORS_FILES = 4096,             /* shards of a model; the largest have about 200 */
     LIMIT_RANK_LOG_BYTES =
         64 << 20, /* a rank's captured output; later output is dropped and said so */
 };

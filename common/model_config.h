@@ -32,8 +32,11 @@ struct model_config {
     double rope_theta;
     double initializer_range; /* std of a random initialisation */
     bool tie_embeddings;      /* lm_head is the embedding */
-    bool qkv_bias;            /* qwen2, or attention_bias */
+    bool qkv_bias;            /* qwen2 */
     bool qk_norm;             /* qwen3 */
+    int64_t bos_token;        /* bos_token_id, or -1 when absent */
+    int64_t eos_token;        /* eos_token_id (of a list the first), or -1 */
+    int64_t pad_token;        /* pad_token_id, or -1 */
 };
 
 /* json is the parsed config.json; what_for names it in errors (its path). ERR_MODEL, naming the

@@ -2,6 +2,7 @@
 #include "common/buf.h"
 #include "common/mem.h"
 
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
