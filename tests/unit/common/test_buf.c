@@ -2,13 +2,11 @@
 #include "common/buf.h"
 #include "common/mem.h"
 
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include <cmocka.h>
 
