@@ -25,7 +25,7 @@ struct job_move {
     const char *reason_text;      /* NULL: none */
     const char *event_text;       /* NULL: reason_text, or "Job is <state>." */
     const char *fine_tuned_model; /* NULL: leave */
-    int64_t trained_tokens;       /* negative: leave */
+    int64_t trained_tokens;       /* 0: leave */
     int64_t attempt;              /* 0: leave */
 };
 /* Compare-and-set and its event in one transaction. ERR_BAD_STATE when the job is no longer in

@@ -4,7 +4,7 @@
  *
  * Every function that writes commits before it returns. Lists page: rows come through a callback,
  * whose row is borrowed and must not be kept; a callback's non-zero return ends the list and is
- * returned. Callbacks do not write to the store.
+ * returned. Callbacks do not write to the store, nor run the list again that calls them.
  *
  * Row numbers (events, points) rise for ever (AUTOINCREMENT): a stream's cursor is
  * "<event row>-<point row>".
@@ -22,7 +22,8 @@
 
 struct store;
 
-/* Opens or makes both files in data_dir (0600), migrates, and after an unclean stop checks them.
+/* Locks the data directory (which exists), opens or makes both files in it (0600), migrates them,
+ * and checks them after an unclean stop. ERR_IN_USE when another daemon has the directory,
  * ERR_CORRUPT for a damaged file or one of a newer version. */
 int store_open(const char *data_dir, struct store **ret_store, struct err *err);
 void store_close(struct store *store);                 /* NULL is fine; checkpoints the logs */
@@ -78,15 +79,10 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
 /* Calls `row` once. ERR_NOT_FOUND when there is no such job. */
 int store_job_get(struct store *store, const char *id, store_job_fn *row, void *context,
                   struct err *err);
-/* metadata filters: pairs key, value; all must match. */
-struct store_job_filter {
-    struct store_page page;
-    size_t metadata_pairs;
-    const char *metadata_keys[LIMIT_METADATA_PAIRS];
-    const char *metadata_values[LIMIT_METADATA_PAIRS];
-};
-int store_jobs_list(struct store *store, const struct store_job_filter *filter, store_job_fn *row,
-                    void *context, bool *ret_has_more, struct err *err);
+/* metadata_json: a JSON object of strings; a job's metadata must have them all. "" or NULL: all
+ * jobs. */
+int store_jobs_list(struct store *store, const char *metadata_json, const struct store_page *page,
+                    store_job_fn *row, void *context, bool *ret_has_more, struct err *err);
 /* All jobs in a state, oldest first. */
 int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn *row, void *context,
                         struct err *err);
@@ -110,7 +106,7 @@ struct store_job_move {
     const char *event_text;
     const char *event_level;      /* "info", "warn", "error" */
     const char *fine_tuned_model; /* set when not NULL */
-    int64_t trained_tokens;       /* set when >= 0 */
+    int64_t trained_tokens;       /* set when > 0 */
     int64_t attempt;              /* set when > 0 */
     bool ran;                     /* stamps started_ms when it is still 0 */
     bool ended;                   /* stamps finished_ms */

@@ -1,0 +1,335 @@
+/* store: opening, closing, and the statements of store_sql.h.
+ *
+ * One connection each, which alone writes and checkpoints, in WAL mode: that is fast, keeps readers
+ * of other processes (sqlite3 on the command line) out of the way, and stays clear of SQLite's
+ * WAL-reset fault (fixed in 3.51.3), which needs two connections that write at once.
+ *
+ * A clean close removes the -wal file. One that is there at the next open tells of an unclean stop:
+ * then quick_check runs first. */
+#include "daemon/store.h"
+
+#include "common/io.h"
+#include "common/must.h"
+#include "daemon/store_sql.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+int store_fail(sqlite3 *database, int sqlite_code, const char *call, struct err *err)
+{
+    enum err_code code = ERR_IO;
+    switch (sqlite_code & 0xff) {
+    case SQLITE_NOMEM:
+        code = ERR_NOMEM;
+        break;
+    case SQLITE_FULL:
+        code = ERR_NO_SPACE;
+        break;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        code = ERR_CORRUPT;
+        break;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        code = ERR_IN_USE;
+        break;
+    case SQLITE_CONSTRAINT:
+    case SQLITE_MISUSE:
+    case SQLITE_ERROR:
+        code = ERR_INTERNAL;
+        break;
+    }
+    const char *path = database != NULL ? sqlite3_db_filename(database, "main") : NULL;
+    return err_set(err, code, "%s: %s (%s)", path != NULL ? path : "store",
+                   database != NULL ? sqlite3_errmsg(database) : sqlite3_errstr(sqlite_code), call);
+}
+
+static int store_quick_check(void *ret_sound, int columns, char **values, char **names)
+{
+    (void)names;
+    *(bool *)ret_sound = columns == 1 && values[0] != NULL && strcmp(values[0], "ok") == 0;
+    return 0;
+}
+
+static int store_open_database(struct store *store, enum store_database which, const char *path,
+                               const char *synchronous, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *log_path = mem_printf("%s-wal", path);
+    if (log_path == NULL)
+        return mem_fail(err, strlen(path), "a path");
+    bool unclean = io_exists(log_path);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* SQLite would make it 0644 */
+    if (fd < 0)
+        return err_set_errno(err, errno, "%s", path);
+    (void)close(fd); /* nothing was written */
+
+    sqlite3 **database = &store->databases[which];
+    int code = sqlite3_open_v2(path, database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (code != SQLITE_OK)
+        return store_fail(*database, code, "open", err);
+    SQL_TRY(*database, sqlite3_busy_timeout(*database, 5000));
+    SQL_TRY(*database, sqlite3_exec(*database,
+                                    "PRAGMA journal_mode = WAL; PRAGMA foreign_keys = ON;"
+                                    "PRAGMA trusted_schema = OFF; PRAGMA mmap_size = 0;",
+                                    NULL, NULL, NULL));
+    SQL_TRY(*database, sqlite3_exec(*database, synchronous, NULL, NULL, NULL));
+    if (unclean) {
+        bool sound = false;
+        SQL_TRY(*database,
+                sqlite3_exec(*database, "PRAGMA quick_check(1)", store_quick_check, &sound, NULL));
+        if (!sound)
+            return err_set(err, ERR_CORRUPT, "%s is damaged: restore it from a backup", path);
+    }
+    return store_schema_migrate(*database, which, path, err);
+}
+
+static int store_lock(struct store *store, const char *data_dir, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *path = io_join(data_dir, "lock");
+    if (path == NULL)
+        return mem_fail(err, strlen(data_dir), "a path");
+    store->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (store->lock_fd < 0)
+        return err_set_errno(err, errno, "%s", path);
+    if (flock(store->lock_fd, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    if (errno == EWOULDBLOCK)
+        return err_set(err, ERR_IN_USE, "%s is in use by another daemon", data_dir);
+    return err_set_errno(err, errno, "%s", path);
+}
+
+static int store_name_metrics(struct store *store, struct err *err)
+{
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_METRICS, err));
+    static const struct {
+        const char *name, *unit;
+    } rows[] = {
+#define X(id, metric, metric_unit, scope, label, doc) {.name = metric, .unit = metric_unit},
+#include "api/metrics.def"
+#undef X
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CLEANUP(store_query_end) struct store_query query = {.store = store};
+        TRY(store_query(&query, STORE_METRICS,
+                        "INSERT OR REPLACE INTO metric_names (number, name, unit) VALUES (?, ?, ?)",
+                        err));
+        store_bind_i64(&query, (int64_t)i);
+        store_bind_text(&query, rows[i].name);
+        store_bind_text(&query, rows[i].unit);
+        TRY(store_query_run(&query, err));
+    }
+    return store_transaction_commit(&transaction, err);
+}
+
+static int store_open_all(struct store *store, const char *data_dir, struct err *err)
+{
+    TRY(store_lock(store, data_dir, err));
+    CLEANUP(mem_free_ptr) char *jobs = io_join(data_dir, "jobs.db");
+    CLEANUP(mem_free_ptr) char *metrics = io_join(data_dir, "metrics.db");
+    if (jobs == NULL || metrics == NULL)
+        return mem_fail(err, strlen(data_dir), "a path");
+    TRY(store_open_database(store, STORE_JOBS, jobs, "PRAGMA synchronous = FULL", err));
+    TRY(store_open_database(store, STORE_METRICS, metrics, "PRAGMA synchronous = NORMAL", err));
+    return store_name_metrics(store, err);
+}
+
+int store_open(const char *data_dir, struct store **ret_store, struct err *err)
+{
+    struct store *store = mem_new(1, sizeof *store);
+    if (store == NULL)
+        return mem_fail(err, sizeof *store, "the store");
+    store->lock_fd = -1;
+    int rc = store_open_all(store, data_dir, err);
+    if (rc != 0) {
+        store_close(store);
+        return rc;
+    }
+    *ret_store = store;
+    return 0;
+}
+
+void store_close(struct store *store)
+{
+    if (store == NULL)
+        return;
+    for (int i = 0; i < store->statement_count; i++) {
+        must(!store->statements[i].in_use);
+        (void)sqlite3_finalize(store->statements[i].statement); /* repeats an error told before */
+    }
+    for (int i = 0; i < STORE_DATABASE_COUNT; i++)
+        must(sqlite3_close(store->databases[i]) == SQLITE_OK);
+    if (store->lock_fd >= 0)
+        (void)close(store->lock_fd); /* lets the lock go */
+    mem_free(store);
+}
+
+int store_check(struct store *store, struct err *err)
+{
+    int64_t unused = 0;
+    TRY(store_query_i64(store, STORE_JOBS, "SELECT count(*) FROM tokens", &unused, err));
+    return store_query_i64(store, STORE_METRICS, "SELECT count(*) FROM metric_names", &unused, err);
+}
+
+int store_query(struct store_query *query, enum store_database database, const char *sql,
+                struct err *err)
+{
+    struct store *store = query->store;
+    query->database = database;
+    for (int i = 0; i < store->statement_count; i++) {
+        if (store->statements[i].sql == sql)
+            query->cached = &store->statements[i];
+    }
+    if (query->cached == NULL) {
+        must(store->statement_count < STORE_STATEMENTS_MAX);
+        sqlite3 *handle = store->databases[database];
+        struct store_statement *fresh = &store->statements[store->statement_count];
+        SQL_TRY(handle, sqlite3_prepare_v3(handle, sql, -1, SQLITE_PREPARE_PERSISTENT,
+                                           &fresh->statement, NULL));
+        fresh->sql = sql;
+        store->statement_count++;
+        query->cached = fresh;
+    }
+    must(!query->cached->in_use);
+    query->cached->in_use = true;
+    return 0;
+}
+
+void store_query_end(struct store_query *query)
+{
+    if (query->cached == NULL)
+        return;
+    (void)sqlite3_reset(query->cached->statement);          /* repeats an error told by step */
+    (void)sqlite3_clear_bindings(query->cached->statement); /* cannot fail */
+    query->cached->in_use = false;
+    query->cached = NULL;
+}
+
+static void store_bound(struct store_query *query, int code)
+{
+    if (code != SQLITE_OK && query->bind_failed == SQLITE_OK)
+        query->bind_failed = code;
+}
+
+void store_bind_text(struct store_query *query, const char *text)
+{
+    store_bound(query, sqlite3_bind_text(query->cached->statement, ++query->bound,
+                                         text != NULL ? text : "", -1, SQLITE_STATIC));
+}
+
+void store_bind_i64(struct store_query *query, int64_t value)
+{
+    store_bound(query, sqlite3_bind_int64(query->cached->statement, ++query->bound, value));
+}
+
+void store_bind_f64(struct store_query *query, double value)
+{
+    store_bound(query, sqlite3_bind_double(query->cached->statement, ++query->bound, value));
+}
+
+void store_bind_null(struct store_query *query)
+{
+    store_bound(query, sqlite3_bind_null(query->cached->statement, ++query->bound));
+}
+
+void store_bind_blob(struct store_query *query, const void *bytes, size_t length)
+{
+    store_bound(query, sqlite3_bind_blob64(query->cached->statement, ++query->bound, bytes, length,
+                                           SQLITE_STATIC));
+}
+
+int store_query_step(struct store_query *query, bool *ret_row, struct err *err)
+{
+    sqlite3 *handle = query->store->databases[query->database];
+    if (query->bind_failed != SQLITE_OK)
+        return store_fail(NULL, query->bind_failed, "bind", err);
+    must(query->bound == sqlite3_bind_parameter_count(query->cached->statement));
+    int code = sqlite3_step(query->cached->statement);
+    if (code != SQLITE_ROW && code != SQLITE_DONE)
+        return store_fail(handle, code, query->cached->sql, err);
+    *ret_row = code == SQLITE_ROW;
+    return 0;
+}
+
+int store_query_run(struct store_query *query, struct err *err)
+{
+    bool row = false;
+    TRY(store_query_step(query, &row, err));
+    must(!row);
+    return 0;
+}
+
+const char *store_column_text(struct store_query *query, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(query->cached->statement, column);
+    return text != NULL ? text : "";
+}
+
+int64_t store_column_i64(struct store_query *query, int column)
+{
+    return sqlite3_column_int64(query->cached->statement, column);
+}
+
+int store_query_i64(struct store *store, enum store_database database, const char *sql,
+                    int64_t *ret_value, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, database, sql, err));
+    bool row = false;
+    TRY(store_query_step(&query, &row, err));
+    *ret_value = row ? store_column_i64(&query, 0) : 0;
+    return 0;
+}
+
+int store_transaction_begin(struct store_transaction *transaction, enum store_database database,
+                            struct err *err)
+{
+    sqlite3 *handle = transaction->store->databases[database];
+    SQL_TRY(handle, sqlite3_exec(handle, "BEGIN IMMEDIATE", NULL, NULL, NULL));
+    transaction->database = database;
+    transaction->open = true;
+    return 0;
+}
+
+int store_transaction_commit(struct store_transaction *transaction, struct err *err)
+{
+    sqlite3 *handle = transaction->store->databases[transaction->database];
+    must(transaction->open);
+    SQL_TRY(handle, sqlite3_exec(handle, "COMMIT", NULL, NULL, NULL));
+    transaction->open = false;
+    return 0;
+}
+
+void store_transaction_end(struct store_transaction *transaction)
+{
+    if (!transaction->open)
+        return;
+    sqlite3 *handle = transaction->store->databases[transaction->database];
+    (void)sqlite3_exec(handle, "ROLLBACK", NULL, NULL, NULL); /* the error before it counts */
+    transaction->open = false;
+}
+
+int store_page_start(struct store *store, const struct store_page *page, const char *sql,
+                     const char *scope, int64_t *ret_row, struct err *err)
+{
+    must(page->limit >= 1 && page->limit <= LIMIT_PAGE_ROWS);
+    if (page->after == NULL || page->after[0] == '\0') {
+        *ret_row = page->order == STORE_NEWEST_FIRST ? INT64_MAX : 0;
+        return 0;
+    }
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS, sql, err));
+    store_bind_text(&query, page->after);
+    if (scope != NULL)
+        store_bind_text(&query, scope);
+    bool row = false;
+    TRY(store_query_step(&query, &row, err));
+    if (!row)
+        return err_set_field(err, ERR_INVALID_VALUE, "after", "\"after\": there is no %s",
+                             page->after);
+    *ret_row = store_column_i64(&query, 0);
+    return 0;
+}

@@ -1,0 +1,93 @@
+/* store_events: rows of job_events. AUTOINCREMENT keeps `row` rising for ever, so it is the cursor
+ * of streams. */
+#include "common/must.h"
+#include "daemon/store_sql.h"
+
+#define STORE_EVENT_COLUMNS "row, id, job_id, created_ms, level, type, message, data_json"
+
+static int store_events_give(struct store_query *query, int64_t limit, store_event_fn *row,
+                             void *context, bool *ret_has_more, struct err *err)
+{
+    bool found = false;
+    for (int64_t given = 0;; given++) {
+        TRY(store_query_step(query, &found, err));
+        if (!found || given == limit)
+            break;
+        const struct store_event event = {
+            .row = store_column_i64(query, 0),
+            .id = store_column_text(query, 1),
+            .job_id = store_column_text(query, 2),
+            .created_ms = store_column_i64(query, 3),
+            .level = store_column_text(query, 4),
+            .type = store_column_text(query, 5),
+            .message = store_column_text(query, 6),
+            .data_json = store_column_text(query, 7),
+        };
+        TRY(row(context, &event, err));
+    }
+    *ret_has_more = found;
+    return 0;
+}
+
+int store_event_insert(struct store *store, const struct store_event *event, int64_t *ret_row,
+                       struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "INSERT INTO job_events (id, job_id, created_ms, level, type, message, "
+                    "data_json) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    err));
+    store_bind_text(&query, event->id);
+    store_bind_text(&query, event->job_id);
+    store_bind_i64(&query, event->created_ms);
+    store_bind_text(&query, event->level);
+    store_bind_text(&query, event->type);
+    store_bind_text(&query, event->message);
+    store_bind_text(&query, event->data_json);
+    TRY(store_query_run(&query, err));
+    *ret_row = sqlite3_last_insert_rowid(store->databases[STORE_JOBS]);
+    return 0;
+}
+
+int store_events_list(struct store *store, const char *job_id, const struct store_page *page,
+                      store_event_fn *row, void *context, bool *ret_has_more, struct err *err)
+{
+    int64_t start = 0;
+    TRY(store_page_start(store, page, "SELECT row FROM job_events WHERE id = ? AND job_id = ?",
+                         job_id, &start, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    page->order == STORE_NEWEST_FIRST
+                        ? "SELECT " STORE_EVENT_COLUMNS " FROM job_events WHERE job_id = ? AND "
+                          "row < ? ORDER BY row DESC LIMIT ?"
+                        : "SELECT " STORE_EVENT_COLUMNS " FROM job_events WHERE job_id = ? AND "
+                          "row > ? ORDER BY row LIMIT ?",
+                    err));
+    store_bind_text(&query, job_id);
+    store_bind_i64(&query, start);
+    store_bind_i64(&query, page->limit + 1);
+    return store_events_give(&query, page->limit, row, context, ret_has_more, err);
+}
+
+int store_events_after(struct store *store, const char *job_id, int64_t after_row, int64_t limit,
+                       store_event_fn *row, void *context, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    job_id != NULL ? "SELECT " STORE_EVENT_COLUMNS " FROM job_events WHERE "
+                                     "row > ? AND job_id = ? ORDER BY row LIMIT ?"
+                                   : "SELECT " STORE_EVENT_COLUMNS " FROM job_events WHERE "
+                                     "row > ? ORDER BY row LIMIT ?",
+                    err));
+    store_bind_i64(&query, after_row);
+    if (job_id != NULL)
+        store_bind_text(&query, job_id);
+    store_bind_i64(&query, limit);
+    bool unused = false;
+    return store_events_give(&query, limit, row, context, &unused, err);
+}
+
+int store_events_newest(struct store *store, int64_t *ret_row, struct err *err)
+{
+    return store_query_i64(store, STORE_JOBS, "SELECT max(row) FROM job_events", ret_row, err);
+}

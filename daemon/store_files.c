@@ -1,0 +1,113 @@
+/* store_files: rows of files. Their bytes are the business of the code that streams them. */
+#include "common/must.h"
+#include "daemon/store_sql.h"
+
+#define STORE_FILE_COLUMNS \
+    "id, created_ms, filename, purpose, bytes, status, status_details, hash, owner"
+
+static struct store_file store_file_row(struct store_query *query)
+{
+    return (struct store_file){
+        .id = store_column_text(query, 0),
+        .created_ms = store_column_i64(query, 1),
+        .filename = store_column_text(query, 2),
+        .purpose = store_column_text(query, 3),
+        .bytes = store_column_i64(query, 4),
+        .status = store_column_text(query, 5),
+        .status_details = store_column_text(query, 6),
+        .hash = store_column_text(query, 7),
+        .owner = store_column_text(query, 8),
+    };
+}
+
+int store_file_insert(struct store *store, const struct store_file *file, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "INSERT INTO files (" STORE_FILE_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    err));
+    store_bind_text(&query, file->id);
+    store_bind_i64(&query, file->created_ms);
+    store_bind_text(&query, file->filename);
+    store_bind_text(&query, file->purpose);
+    store_bind_i64(&query, file->bytes);
+    store_bind_text(&query, file->status);
+    store_bind_text(&query, file->status_details);
+    store_bind_text(&query, file->hash);
+    store_bind_text(&query, file->owner);
+    return store_query_run(&query, err);
+}
+
+static int store_file_missing(const char *id, struct err *err)
+{
+    return err_set(err, ERR_NOT_FOUND, "there is no file %s", id);
+}
+
+int store_file_get(struct store *store, const char *id, store_file_fn *row, void *context,
+                   struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS, "SELECT " STORE_FILE_COLUMNS " FROM files WHERE id = ?",
+                    err));
+    store_bind_text(&query, id);
+    bool found = false;
+    TRY(store_query_step(&query, &found, err));
+    if (!found)
+        return store_file_missing(id, err);
+    struct store_file file = store_file_row(&query);
+    return row(context, &file, err);
+}
+
+int store_files_list(struct store *store, const char *purpose, const struct store_page *page,
+                     store_file_fn *row, void *context, bool *ret_has_more, struct err *err)
+{
+    int64_t start = 0;
+    TRY(store_page_start(store, page, "SELECT row FROM files WHERE id = ?", NULL, &start, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    page->order == STORE_NEWEST_FIRST
+                        ? "SELECT " STORE_FILE_COLUMNS " FROM files WHERE row < ?1 AND "
+                          "(?2 = '' OR purpose = ?2) ORDER BY row DESC LIMIT ?3"
+                        : "SELECT " STORE_FILE_COLUMNS " FROM files WHERE row > ?1 AND "
+                          "(?2 = '' OR purpose = ?2) ORDER BY row LIMIT ?3",
+                    err));
+    store_bind_i64(&query, start);
+    store_bind_text(&query, purpose);
+    store_bind_i64(&query, page->limit + 1);
+    bool found = false;
+    for (int64_t given = 0;; given++) {
+        TRY(store_query_step(&query, &found, err));
+        if (!found || given == page->limit)
+            break;
+        struct store_file file = store_file_row(&query);
+        TRY(row(context, &file, err));
+    }
+    *ret_has_more = found;
+    return 0;
+}
+
+int store_file_set_status(struct store *store, const char *id, const char *status,
+                          const char *details, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "UPDATE files SET status = ?, status_details = ? WHERE id = ?", err));
+    store_bind_text(&query, status);
+    store_bind_text(&query, details);
+    store_bind_text(&query, id);
+    TRY(store_query_run(&query, err));
+    if (sqlite3_changes(store->databases[STORE_JOBS]) != 1)
+        return store_file_missing(id, err);
+    return 0;
+}
+
+int store_file_delete(struct store *store, const char *id, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS, "DELETE FROM files WHERE id = ?", err));
+    store_bind_text(&query, id);
+    TRY(store_query_run(&query, err));
+    if (sqlite3_changes(store->databases[STORE_JOBS]) != 1)
+        return store_file_missing(id, err);
+    return 0;
+}

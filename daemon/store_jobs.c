@@ -1,0 +1,259 @@
+/* store_jobs: rows of jobs. A page is a range of `row`, so lists cost the same at any depth. A
+ * change of state updates only where the old state still holds, and adds its event in the same
+ * transaction: that is the compare-and-set of job_fsm.h. */
+#include "common/must.h"
+#include "daemon/job_fsm.h"
+#include "daemon/store_sql.h"
+
+#include <string.h>
+
+#define STORE_JOB_COLUMNS                                                                     \
+    "id, created_ms, started_ms, finished_ms, state, reason, reason_text, owner, spec_json, " \
+    "model, model_dir, training_file, validation_file, fine_tuned_model, priority, ranks, "   \
+    "attempt, steps_done, steps_total, trained_tokens"
+
+static struct store_job store_job_row(struct store_query *query)
+{
+    struct store_job job = {
+        .id = store_column_text(query, 0),
+        .created_ms = store_column_i64(query, 1),
+        .started_ms = store_column_i64(query, 2),
+        .finished_ms = store_column_i64(query, 3),
+        .state = job_state_parse(store_column_text(query, 4)),
+        .reason = store_column_text(query, 5),
+        .reason_text = store_column_text(query, 6),
+        .owner = store_column_text(query, 7),
+        .spec_json = store_column_text(query, 8),
+        .model = store_column_text(query, 9),
+        .model_dir = store_column_text(query, 10),
+        .training_file = store_column_text(query, 11),
+        .validation_file = store_column_text(query, 12),
+        .fine_tuned_model = store_column_text(query, 13),
+        .priority = store_column_i64(query, 14),
+        .ranks = store_column_i64(query, 15),
+        .attempt = store_column_i64(query, 16),
+        .steps_done = store_column_i64(query, 17),
+        .steps_total = store_column_i64(query, 18),
+        .trained_tokens = store_column_i64(query, 19),
+    };
+    must(job.state < JOB_STATE_COUNT); /* the table's CHECK has the same list */
+    return job;
+}
+
+/* Rows to `row` until the query or the limit ends; one row beyond the limit means "has more". */
+static int store_jobs_give(struct store_query *query, int64_t limit, store_job_fn *row,
+                           void *context, bool *ret_has_more, struct err *err)
+{
+    bool found = false;
+    for (int64_t given = 0;; given++) {
+        TRY(store_query_step(query, &found, err));
+        if (!found || given == limit)
+            break;
+        struct store_job job = store_job_row(query);
+        TRY(row(context, &job, err));
+    }
+    *ret_has_more = found;
+    return 0;
+}
+
+int store_job_insert(struct store *store, const struct store_job *job, const char *event_id,
+                     int64_t *ret_event_row, struct err *err)
+{
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "INSERT INTO jobs (id, created_ms, state, owner, spec_json, model, model_dir, "
+                    "training_file, validation_file, priority, ranks, steps_total) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    err));
+    store_bind_text(&query, job->id);
+    store_bind_i64(&query, job->created_ms);
+    store_bind_text(&query, job_state_name(JOB_STATE_VALIDATING));
+    store_bind_text(&query, job->owner);
+    store_bind_text(&query, job->spec_json);
+    store_bind_text(&query, job->model);
+    store_bind_text(&query, job->model_dir);
+    store_bind_text(&query, job->training_file);
+    store_bind_text(&query, job->validation_file);
+    store_bind_i64(&query, job->priority);
+    store_bind_i64(&query, job->ranks);
+    store_bind_i64(&query, job->steps_total);
+    TRY(store_query_run(&query, err));
+    store_query_end(&query);
+    const struct store_event event = {
+        .id = event_id,
+        .job_id = job->id,
+        .created_ms = job->created_ms,
+        .level = "info",
+        .type = "message",
+        .message = "Job created; its files are being checked.",
+        .data_json = "{\"state\":\"validating\"}",
+    };
+    TRY(store_event_insert(store, &event, ret_event_row, err));
+    return store_transaction_commit(&transaction, err);
+}
+
+/* The job of a query with one text parameter; ERR_NOT_FOUND names `what`. */
+static int store_job_one(struct store *store, const char *sql, const char *text, const char *what,
+                         store_job_fn *row, void *context, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS, sql, err));
+    store_bind_text(&query, text);
+    bool found = false;
+    TRY(store_query_step(&query, &found, err));
+    if (!found)
+        return err_set(err, ERR_NOT_FOUND, "there is no %s %s", what, text);
+    struct store_job job = store_job_row(&query);
+    return row(context, &job, err);
+}
+
+int store_job_get(struct store *store, const char *id, store_job_fn *row, void *context,
+                  struct err *err)
+{
+    return store_job_one(store, "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE id = ?", id,
+                         "fine-tuning job", row, context, err);
+}
+
+int store_job_by_result(struct store *store, const char *fine_tuned_model, store_job_fn *row,
+                        void *context, struct err *err)
+{
+    return store_job_one(store,
+                         "SELECT " STORE_JOB_COLUMNS
+                         " FROM jobs WHERE fine_tuned_model = ? AND fine_tuned_model <> ''",
+                         fine_tuned_model, "model", row, context, err);
+}
+
+/* metadata: no pair of the filter may be without its equal in the job's metadata. */
+#define STORE_JOB_FILTER                                                           \
+    "NOT EXISTS (SELECT 1 FROM json_each(?) AS f WHERE NOT EXISTS (SELECT 1 FROM " \
+    "json_each(jobs.spec_json, '$.metadata') AS m WHERE m.key = f.key AND m.value = f.value))"
+
+int store_jobs_list(struct store *store, const char *metadata_json, const struct store_page *page,
+                    store_job_fn *row, void *context, bool *ret_has_more, struct err *err)
+{
+    int64_t start = 0;
+    TRY(store_page_start(store, page, "SELECT row FROM jobs WHERE id = ?", NULL, &start, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    page->order == STORE_NEWEST_FIRST
+                        ? "SELECT " STORE_JOB_COLUMNS
+                          " FROM jobs WHERE row < ? AND " STORE_JOB_FILTER
+                          " ORDER BY row DESC LIMIT ?"
+                        : "SELECT " STORE_JOB_COLUMNS
+                          " FROM jobs WHERE row > ? AND " STORE_JOB_FILTER " ORDER BY row LIMIT ?",
+                    err));
+    bool filtered = metadata_json != NULL && metadata_json[0] != '\0';
+    store_bind_i64(&query, start);
+    store_bind_text(&query, filtered ? metadata_json : "{}");
+    store_bind_i64(&query, page->limit + 1);
+    return store_jobs_give(&query, page->limit, row, context, ret_has_more, err);
+}
+
+int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn *row, void *context,
+                        struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE state = ? ORDER BY row", err));
+    store_bind_text(&query, job_state_name(state));
+    bool unused = false;
+    return store_jobs_give(&query, INT64_MAX, row, context, &unused, err);
+}
+
+int store_jobs_using_file(struct store *store, const char *file_id, int64_t *ret_count,
+                          struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT count(*) FROM jobs WHERE (training_file = ?1 OR validation_file = ?1) "
+                    "AND state NOT IN ('succeeded', 'failed', 'cancelled')",
+                    err));
+    store_bind_text(&query, file_id);
+    bool found = false;
+    TRY(store_query_step(&query, &found, err));
+    must(found);
+    *ret_count = store_column_i64(&query, 0);
+    return 0;
+}
+
+static int store_job_set(struct store *store, const struct store_job_move *move, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "UPDATE jobs SET state = ?3, reason = ?4, reason_text = ?5, "
+                    "fine_tuned_model = coalesce(?6, fine_tuned_model), "
+                    "trained_tokens = coalesce(?7, trained_tokens), "
+                    "attempt = coalesce(?8, attempt), "
+                    "started_ms = iif(?9 AND started_ms = 0, ?11, started_ms), "
+                    "finished_ms = iif(?10, ?11, finished_ms) WHERE id = ?1 AND state = ?2",
+                    err));
+    store_bind_text(&query, move->id);
+    store_bind_text(&query, job_state_name(move->from));
+    store_bind_text(&query, job_state_name(move->to));
+    store_bind_text(&query, move->reason);
+    store_bind_text(&query, move->reason_text);
+    if (move->fine_tuned_model != NULL)
+        store_bind_text(&query, move->fine_tuned_model);
+    else
+        store_bind_null(&query);
+    if (move->trained_tokens > 0)
+        store_bind_i64(&query, move->trained_tokens);
+    else
+        store_bind_null(&query);
+    if (move->attempt > 0)
+        store_bind_i64(&query, move->attempt);
+    else
+        store_bind_null(&query);
+    store_bind_i64(&query, move->ran);
+    store_bind_i64(&query, move->ended);
+    store_bind_i64(&query, move->now_ms);
+    return store_query_run(&query, err);
+}
+
+static int store_job_name_state(void *context, const struct store_job *job, struct err *err)
+{
+    const struct store_job_move *move = context;
+    return err_set(err, ERR_BAD_STATE, "job %s is %s, not %s", job->id, job_state_name(job->state),
+                   job_state_name(move->from));
+}
+
+int store_job_move(struct store *store, const struct store_job_move *move, int64_t *ret_event_row,
+                   struct err *err)
+{
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
+    TRY(store_job_set(store, move, err));
+    if (sqlite3_changes(store->databases[STORE_JOBS]) != 1)
+        return store_job_get(store, move->id, store_job_name_state, (void *)(uintptr_t)move, err);
+    CLEANUP(mem_free_ptr)
+    char *data = mem_printf("{\"state\":\"%s\"}", job_state_name(move->to));
+    if (data == NULL)
+        return mem_fail(err, 0, "an event");
+    const struct store_event event = {
+        .id = move->event_id,
+        .job_id = move->id,
+        .created_ms = move->now_ms,
+        .level = move->event_level,
+        .type = "message",
+        .message = move->event_text,
+        .data_json = data,
+    };
+    TRY(store_event_insert(store, &event, ret_event_row, err));
+    return store_transaction_commit(&transaction, err);
+}
+
+int store_job_progress(struct store *store, const char *id, int64_t steps_done, int64_t steps_total,
+                       struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "UPDATE jobs SET steps_done = ?2, steps_total = iif(?3 < 0, steps_total, ?3) "
+                    "WHERE id = ?1",
+                    err));
+    store_bind_text(&query, id);
+    store_bind_i64(&query, steps_done);
+    store_bind_i64(&query, steps_total);
+    return store_query_run(&query, err);
+}

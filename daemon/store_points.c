@@ -1,0 +1,215 @@
+/* store_points: rows of metric points.
+ *
+ * A point keeps its job as a number. The number of the job last used is remembered: a batch is
+ * mostly of one job. It is remembered only after the commit of a transaction that may have made it.
+ *
+ * Not finite: SQLite would store NaN as NULL by itself, but then nobody could tell NaN from Inf;
+ * `kind` does. */
+#include "common/must.h"
+#include "daemon/store_sql.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *store_point_kind(double value)
+{
+    return isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+static double store_point_value(struct store_query *query, int value_column, int kind_column)
+{
+    const char *kind = store_column_text(query, kind_column);
+    if (kind[0] == '\0')
+        return sqlite3_column_double(query->cached->statement, value_column);
+    return strcmp(kind, "nan") == 0 ? (double)NAN
+           : kind[0] == '-'         ? -(double)INFINITY
+                                    : (double)INFINITY;
+}
+
+/* The number of a job in metrics.db; 0 when it has none. */
+static int store_job_number(struct store *store, const char *job_id, int64_t *ret_number,
+                            struct err *err)
+{
+    if (strcmp(store->point_job, job_id) == 0) {
+        *ret_number = store->point_job_number;
+        return 0;
+    }
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS, "SELECT number FROM jobs WHERE id = ?", err));
+    store_bind_text(&query, job_id);
+    bool found = false;
+    TRY(store_query_step(&query, &found, err));
+    *ret_number = found ? store_column_i64(&query, 0) : 0;
+    return 0;
+}
+
+static int store_job_number_make(struct store *store, const char *job_id, int64_t *ret_number,
+                                 struct err *err)
+{
+    TRY(store_job_number(store, job_id, ret_number, err));
+    if (*ret_number != 0)
+        return 0;
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS, "INSERT INTO jobs (id) VALUES (?)", err));
+    store_bind_text(&query, job_id);
+    TRY(store_query_run(&query, err));
+    *ret_number = sqlite3_last_insert_rowid(store->databases[STORE_METRICS]);
+    return 0;
+}
+
+static int store_point_insert(struct store *store, const struct store_point *point,
+                              int64_t job_number, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS,
+                    "INSERT INTO points (job, attempt, step, rank, metric, value, kind, wall_s) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    err));
+    store_bind_i64(&query, job_number);
+    store_bind_i64(&query, point->attempt);
+    store_bind_i64(&query, point->step);
+    store_bind_i64(&query, point->rank);
+    store_bind_i64(&query, (int64_t)point->metric);
+    if (isfinite(point->value)) {
+        store_bind_f64(&query, point->value);
+        store_bind_null(&query);
+    } else {
+        store_bind_null(&query);
+        store_bind_text(&query, store_point_kind(point->value));
+    }
+    store_bind_f64(&query, isfinite(point->wall_s) ? point->wall_s : 0);
+    return store_query_run(&query, err);
+}
+
+int store_points_insert(struct store *store, const struct store_point *points, size_t count,
+                        int64_t *ret_newest_row, struct err *err)
+{
+    must(count > 0);
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_METRICS, err));
+    int64_t number = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || strcmp(points[i].job_id, points[i - 1].job_id) != 0)
+            TRY(store_job_number_make(store, points[i].job_id, &number, err));
+        TRY(store_point_insert(store, &points[i], number, err));
+    }
+    int64_t row = sqlite3_last_insert_rowid(store->databases[STORE_METRICS]);
+    TRY(store_transaction_commit(&transaction, err));
+    const char *job_id = points[count - 1].job_id;
+    must(strlen(job_id) < sizeof store->point_job);
+    memcpy(store->point_job, job_id, strlen(job_id) + 1);
+    store->point_job_number = number;
+    *ret_newest_row = row;
+    return 0;
+}
+
+#define STORE_POINT_COLUMNS \
+    "p.row, j.id, p.attempt, p.step, p.rank, p.metric, p.value, p.kind, p.wall_s"
+#define STORE_POINT_FROM " FROM points AS p JOIN jobs AS j ON j.number = p.job "
+
+static int store_points_give(struct store_query *query, int64_t limit, store_point_fn *row,
+                             void *context, bool *ret_has_more, struct err *err)
+{
+    bool found = false;
+    for (int64_t given = 0;; given++) {
+        TRY(store_query_step(query, &found, err));
+        if (!found || given == limit)
+            break;
+        const struct store_point point = {
+            .row = store_column_i64(query, 0),
+            .job_id = store_column_text(query, 1),
+            .attempt = store_column_i64(query, 2),
+            .step = store_column_i64(query, 3),
+            .rank = store_column_i64(query, 4),
+            .metric = (enum metric_id)store_column_i64(query, 5),
+            .value = store_point_value(query, 6, 7),
+            .wall_s = sqlite3_column_double(query->cached->statement, 8),
+        };
+        TRY(row(context, &point, err));
+    }
+    *ret_has_more = found;
+    return 0;
+}
+
+int store_points_list(struct store *store, const struct store_point_query *wanted,
+                      store_point_fn *row, void *context, bool *ret_has_more, struct err *err)
+{
+    must(wanted->limit >= 1 && wanted->limit <= LIMIT_PAGE_ROWS);
+    int64_t number = 0, metrics = 0;
+    TRY(store_job_number(store, wanted->job_id, &number, err));
+    for (int i = 0; i < METRIC_COUNT; i++)
+        if (wanted->all_metrics || wanted->metrics[i])
+            metrics |= (int64_t)1 << i;
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS,
+                    "SELECT " STORE_POINT_COLUMNS STORE_POINT_FROM
+                    "WHERE p.job = ?1 AND p.row > ?2 AND (?3 >> p.metric) & 1 AND p.step >= ?4 "
+                    "AND (?5 = 0 OR p.attempt = ?5) ORDER BY p.row LIMIT ?6",
+                    err));
+    store_bind_i64(&query, number);
+    store_bind_i64(&query, wanted->after_row);
+    store_bind_i64(&query, metrics);
+    store_bind_i64(&query, wanted->from_step);
+    store_bind_i64(&query, wanted->attempt);
+    store_bind_i64(&query, wanted->limit + 1);
+    return store_points_give(&query, wanted->limit, row, context, ret_has_more, err);
+}
+
+int store_points_after(struct store *store, const char *job_id, int64_t after_row, int64_t limit,
+                       store_point_fn *row, void *context, struct err *err)
+{
+    int64_t number = 0;
+    if (job_id != NULL)
+        TRY(store_job_number(store, job_id, &number, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS,
+                    job_id != NULL ? "SELECT " STORE_POINT_COLUMNS STORE_POINT_FROM
+                                     "WHERE p.row > ? AND p.job = ? ORDER BY p.row LIMIT ?"
+                                   : "SELECT " STORE_POINT_COLUMNS STORE_POINT_FROM
+                                     "WHERE p.row > ? ORDER BY p.row LIMIT ?",
+                    err));
+    store_bind_i64(&query, after_row);
+    if (job_id != NULL)
+        store_bind_i64(&query, number);
+    store_bind_i64(&query, limit);
+    bool unused = false;
+    return store_points_give(&query, limit, row, context, &unused, err);
+}
+
+int store_points_newest(struct store *store, int64_t *ret_row, struct err *err)
+{
+    return store_query_i64(store, STORE_METRICS, "SELECT max(row) FROM points", ret_row, err);
+}
+
+struct store_point_first {
+    store_point_fn *row;
+    void *context;
+    bool found;
+};
+
+static int store_point_count(void *context, const struct store_point *point, struct err *err)
+{
+    struct store_point_first *first = context;
+    first->found = true;
+    return first->row(first->context, point, err);
+}
+
+int store_point_latest(struct store *store, const char *job_id, enum metric_id metric,
+                       store_point_fn *row, void *context, struct err *err)
+{
+    int64_t number = 0;
+    TRY(store_job_number(store, job_id, &number, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS,
+                    "SELECT " STORE_POINT_COLUMNS STORE_POINT_FROM
+                    "WHERE p.job = ? AND p.metric = ? ORDER BY p.row DESC LIMIT 1",
+                    err));
+    store_bind_i64(&query, number);
+    store_bind_i64(&query, (int64_t)metric);
+    struct store_point_first first = {.row = row, .context = context};
+    bool unused = false;
+    TRY(store_points_give(&query, 1, store_point_count, &first, &unused, err));
+    if (!first.found)
+        return err_set(err, ERR_NOT_FOUND, "job %s has no such metric yet", job_id);
+    return 0;
+}

@@ -1,0 +1,166 @@
+/* store_schema: the tables, and how older files become today's.
+ *
+ * A migration is a row of the table below: number n turns version n - 1 into n, in one transaction
+ * with the new user_version. Rows are appended, never changed. Version 0 is an empty file.
+ *
+ * jobs.db
+ *   jobs         one row a job; `state` holds the name; the spec is JSON, resolved
+ *   job_events   what users see happen, in the order of `row`; rows are never reused
+ *   files        uploaded files; the bytes are in <data_dir>/files/<id>
+ *   attempts     starts of a job, with the identity of the keeper
+ *   tokens       API tokens, as keyed hashes only
+ * metrics.db
+ *   metric_names  number -> name, unit: rows of api/metrics.def, renewed at each open
+ *   jobs          job number <-> id: a point then takes 8 bytes less per character
+ *   points        one row a value; NULL with `kind` 'nan', 'inf', '-inf' when it is not finite */
+#include "common/must.h"
+#include "daemon/store_sql.h"
+
+#include <stdio.h>
+
+static const char *const store_migrations_jobs[] = {
+    /* 1 */
+    "CREATE TABLE jobs ("
+    " row INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " created_ms INTEGER NOT NULL,"
+    " started_ms INTEGER NOT NULL DEFAULT 0,"
+    " finished_ms INTEGER NOT NULL DEFAULT 0,"
+    " state TEXT NOT NULL CHECK (state IN ("
+#define X(id, name, public_status, is_end) "'" name "',"
+#include "api/job_states.def"
+#undef X
+    " '')),"
+    " reason TEXT NOT NULL DEFAULT '',"
+    " reason_text TEXT NOT NULL DEFAULT '',"
+    " owner TEXT NOT NULL,"
+    " spec_json TEXT NOT NULL,"
+    " model TEXT NOT NULL,"
+    " model_dir TEXT NOT NULL,"
+    " training_file TEXT NOT NULL,"
+    " validation_file TEXT NOT NULL,"
+    " fine_tuned_model TEXT NOT NULL DEFAULT '',"
+    " priority INTEGER NOT NULL,"
+    " ranks INTEGER NOT NULL,"
+    " attempt INTEGER NOT NULL DEFAULT 0,"
+    " steps_done INTEGER NOT NULL DEFAULT 0,"
+    " steps_total INTEGER NOT NULL DEFAULT 0,"
+    " trained_tokens INTEGER NOT NULL DEFAULT 0"
+    ") STRICT;"
+    "CREATE INDEX jobs_state ON jobs (state);"
+    "CREATE INDEX jobs_result ON jobs (fine_tuned_model) WHERE fine_tuned_model <> '';"
+    "CREATE TABLE job_events ("
+    " row INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " job_id TEXT NOT NULL REFERENCES jobs (id),"
+    " created_ms INTEGER NOT NULL,"
+    " level TEXT NOT NULL CHECK (level IN ('info', 'warn', 'error')),"
+    " type TEXT NOT NULL,"
+    " message TEXT NOT NULL,"
+    " data_json TEXT NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX job_events_job ON job_events (job_id);"
+    "CREATE TABLE files ("
+    " row INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " created_ms INTEGER NOT NULL,"
+    " filename TEXT NOT NULL,"
+    " purpose TEXT NOT NULL,"
+    " bytes INTEGER NOT NULL,"
+    " status TEXT NOT NULL CHECK (status IN ('uploaded', 'processed', 'error')),"
+    " status_details TEXT NOT NULL,"
+    " hash TEXT NOT NULL,"
+    " owner TEXT NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE attempts ("
+    " job_id TEXT NOT NULL REFERENCES jobs (id),"
+    " number INTEGER NOT NULL,"
+    " started_ms INTEGER NOT NULL,"
+    " ended_ms INTEGER NOT NULL,"
+    " keeper_pid INTEGER NOT NULL,"
+    " keeper_start_time INTEGER NOT NULL,"
+    " boot_id TEXT NOT NULL,"
+    " outcome TEXT NOT NULL,"
+    " PRIMARY KEY (job_id, number)"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE tokens ("
+    " name TEXT NOT NULL PRIMARY KEY,"
+    " hash BLOB NOT NULL UNIQUE,"
+    " scopes TEXT NOT NULL,"
+    " created_ms INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;",
+};
+
+static const char *const store_migrations_metrics[] = {
+    /* 1 */
+    "CREATE TABLE metric_names ("
+    " number INTEGER PRIMARY KEY,"
+    " name TEXT NOT NULL UNIQUE,"
+    " unit TEXT NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE jobs ("
+    " number INTEGER PRIMARY KEY,"
+    " id TEXT NOT NULL UNIQUE"
+    ") STRICT;"
+    "CREATE TABLE points ("
+    " row INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " job INTEGER NOT NULL,"
+    " attempt INTEGER NOT NULL,"
+    " step INTEGER NOT NULL,"
+    " rank INTEGER NOT NULL,"
+    " metric INTEGER NOT NULL,"
+    " value REAL,"
+    " kind TEXT CHECK ((value IS NULL) = (kind IS NOT NULL)),"
+    " wall_s REAL NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX points_job ON points (job);",
+};
+
+static int store_migrate_one(sqlite3 *database, const char *sql, int64_t version, struct err *err)
+{
+    char set_version[64];
+    (void)snprintf(set_version, sizeof set_version, "PRAGMA user_version = %lld",
+                   (long long)version);
+    SQL_TRY(database, sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL));
+    int code = sqlite3_exec(database, sql, NULL, NULL, NULL);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(database, set_version, NULL, NULL, NULL);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(database, "COMMIT", NULL, NULL, NULL);
+    if (code == SQLITE_OK)
+        return 0;
+    int rc = store_fail(database, code, "migration", err);
+    (void)sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL); /* the migration's error counts */
+    return rc;
+}
+
+static int store_read_version(void *ret_version, int columns, char **values, char **names)
+{
+    (void)names;
+    must(columns == 1 && values[0] != NULL);
+    long long version = 0;
+    must(sscanf(values[0], "%lld", &version) == 1);
+    *(int64_t *)ret_version = version;
+    return 0;
+}
+
+int store_schema_migrate(sqlite3 *database, enum store_database which, const char *path,
+                         struct err *err)
+{
+    const char *const *migrations =
+        which == STORE_JOBS ? store_migrations_jobs : store_migrations_metrics;
+    const int64_t newest =
+        which == STORE_JOBS
+            ? (int64_t)(sizeof store_migrations_jobs / sizeof store_migrations_jobs[0])
+            : (int64_t)(sizeof store_migrations_metrics / sizeof store_migrations_metrics[0]);
+    int64_t version = 0;
+    SQL_TRY(database,
+            sqlite3_exec(database, "PRAGMA user_version", store_read_version, &version, NULL));
+    if (version < 0 || version > newest)
+        return err_set(err, ERR_CORRUPT,
+                       "%s has version %lld, this daemon knows up to %lld: start a newer ithacad",
+                       path, (long long)version, (long long)newest);
+    for (; version < newest; version++)
+        TRY(store_migrate_one(database, migrations[version], version + 1, err));
+    return 0;
+}

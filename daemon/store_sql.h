@@ -1,0 +1,96 @@
+/* store_sql: what the store's files share: the two databases, a cache of prepared statements, and
+ * statements that end themselves. Only store*.c include this.
+ *
+ *     CLEANUP(store_query_end) struct store_query query = {.store = store};
+ *     TRY(store_query(&query, STORE_JOBS, "SELECT state FROM jobs WHERE id = ?", err));
+ *     store_bind_text(&query, id);
+ *     bool found = false;
+ *     TRY(store_query_step(&query, &found, err));
+ *
+ * SQL texts are string literals: the cache knows them by address. A statement is in use from
+ * store_query() to store_query_end(); the same text cannot be used twice at once. */
+#pragma once
+#include "common/err.h"
+#include "common/mem.h"
+#include "daemon/store.h"
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum store_database { STORE_JOBS, STORE_METRICS, STORE_DATABASE_COUNT };
+
+enum { STORE_STATEMENTS_MAX = 64 }; /* distinct SQL texts of the store; must() beyond */
+
+struct store_statement {
+    const char *sql; /* literal */
+    sqlite3_stmt *statement;
+    bool in_use;
+};
+
+struct store {
+    sqlite3 *databases[STORE_DATABASE_COUNT];
+    int lock_fd; /* <data_dir>/lock, flocked */
+    struct store_statement statements[STORE_STATEMENTS_MAX];
+    int statement_count;
+    char point_job[LIMIT_ID_BYTES + 1]; /* job whose number is known: see store_points.c */
+    int64_t point_job_number;
+};
+
+struct store_query {
+    struct store *store;
+    enum store_database database;
+    struct store_statement *cached;
+    int bound;       /* parameters bound so far */
+    int bind_failed; /* first failure of a bind: an SQLite code */
+};
+
+int store_query(struct store_query *query, enum store_database database, const char *sql,
+                struct err *err);
+void store_query_end(struct store_query *query);
+
+/* Bind the next parameter. Failures are kept for the first step. Texts must live until the end. */
+void store_bind_text(struct store_query *query, const char *text); /* NULL binds "" */
+void store_bind_i64(struct store_query *query, int64_t value);
+void store_bind_f64(struct store_query *query, double value);
+void store_bind_null(struct store_query *query);
+void store_bind_blob(struct store_query *query, const void *bytes, size_t length);
+
+int store_query_step(struct store_query *query, bool *ret_row, struct err *err);
+int store_query_run(struct store_query *query, struct err *err);      /* a statement without rows */
+const char *store_column_text(struct store_query *query, int column); /* never NULL */
+int64_t store_column_i64(struct store_query *query, int column);
+
+/* One value of a query without parameters; 0 when it gives no row. */
+int store_query_i64(struct store *store, enum store_database database, const char *sql,
+                    int64_t *ret_value, struct err *err);
+
+/* A write transaction (BEGIN IMMEDIATE) that rolls back unless it was committed.
+ *     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store}; */
+struct store_transaction {
+    struct store *store;
+    enum store_database database;
+    bool open;
+};
+int store_transaction_begin(struct store_transaction *transaction, enum store_database database,
+                            struct err *err);
+int store_transaction_commit(struct store_transaction *transaction, struct err *err);
+void store_transaction_end(struct store_transaction *transaction);
+
+/* The error of a failed SQLite call. */
+int store_fail(sqlite3 *database, int sqlite_code, const char *call, struct err *err);
+#define SQL_TRY(database, call)                                   \
+    do {                                                          \
+        int sql_rc_ = (call);                                     \
+        if (sql_rc_ != SQLITE_OK)                                 \
+            return store_fail((database), sql_rc_, #call, (err)); \
+    } while (0)
+
+/* Makes the tables of one database, or brings them up to this version (store_schema.c). */
+int store_schema_migrate(sqlite3 *database, enum store_database which, const char *path,
+                         struct err *err);
+
+/* Finds the row of a page's `after` in a table's query "SELECT row ... WHERE id = ?"; for an empty
+ * one: the row that all rows follow in the page's order. */
+int store_page_start(struct store *store, const struct store_page *page, const char *sql,
+                     const char *scope, int64_t *ret_row, struct err *err);
