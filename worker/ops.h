@@ -5,7 +5,8 @@
  * type (fp32 on the CPU, bf16 on CUDA); everything else names its type. Norms, softmax, SwiGLU and
  * RoPE compute in fp32 inside; sums over many elements state their order. Extents and strides are
  * int64 and count elements. Each argument says = (written), += (accumulated into) or in. Pointers
- * of one call do not overlap unless "may alias" says so. An extent of 0 is legal and does nothing.
+ * of one call do not overlap unless "may alias" says so. An extent of 0 is legal and does nothing
+ * (gemm with k = 0: the empty sum, so that C is zero, or bias, or what it was).
  * Calls are ordered on the stream and return at once on CUDA; an error is one of launching.
  * On the CPU every op is deterministic for a given thread count, and, where it says "any thread
  * count", for all.
@@ -60,8 +61,7 @@ struct ops_embed_bwd {
 };
 
 /* y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps), row by row. With `residual`: x = x +
- * residual first, the sum written to sum. Rows lie row_stride apart in x, y (the same for both):
- * qk-norm runs over heads with it. */
+ * residual first, the sum written to sum. qk-norm: rows = T*H, width = d. */
 struct ops_rmsnorm {
     int64_t rows, width;
     float eps;
