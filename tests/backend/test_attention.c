@@ -1,6 +1,5 @@
 /* attention, attention_bwd: against plain fp64 attention and its derivative; many packings, head
  * groupings and layouts; the bits for 1, 2 and 3 threads; finite differences of the reference. */
-#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "common/rng.h"
 #include "tests/lib/on_device.h"
@@ -185,10 +186,12 @@ static void check_shape(const struct shape *shape)
                        error_of(shape, &t.dq, want.dq, shape->q_heads),
                        error_of(shape, &t.dk, want.dk, shape->kv_heads),
                        error_of(shape, &t.dv, want.dv, shape->kv_heads)};
-    /* A document of one row has zero dq and dk: rounding is measured against dv then. */
+    bool alone = true; /* documents of one row: dq and dk are zero but for rounding */
+    for (int64_t i = 0; i < shape->documents; i++)
+        alone = alone && shape->doc_rows[i + 1] - shape->doc_rows[i] <= 1;
     for (int i = 0; i < 5; i++) {
-        bool zero = (i == 2 || i == 3) && shape->documents == shape->rows;
-        if (!zero && !(errors[i] < 2e-6))
+        bool zero = alone && (i == 2 || i == 3);
+        if (!(errors[i] < (zero ? 1.0 + 1e-9 : 2e-6)))
             fail_msg("H %d K %d rows %d d %d documents %d, output %d: error %.3g; "
                      "ITHACA_TEST_SEED=%llu",
                      (int)shape->q_heads, (int)shape->kv_heads, (int)shape->rows,

@@ -6,7 +6,6 @@
 #include "common/must.h"
 #include "common/rng.h"
 
-#include <cmocka.h>
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
@@ -18,7 +17,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { ARRAYS_MAX = 4096 }; /* alive at once in one test */
+#include <cmocka.h>
+
+enum { ARRAYS_MAX = 16384 }; /* alive at once in one test */
 
 static void *testing_arrays[ARRAYS_MAX];
 static int testing_count;
