@@ -16,13 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Enumerations: enum job_KIND with values JOB_KIND_..., from the tables in api/job_fields.def:
- *   job_context_kind: AUTO NONE RING ULYSSES UPIPE     job_recompute: AUTO NONE INPUT
- * INPUT_AND_ATTENTION ATTENTION job_offload: AUTO NONE HOST FILE                   job_states: AUTO
- * DEVICE HOST_OPTIMIZER HOST job_schedule: COSINE CONSTANT LINEAR WSD           job_overlength: CUT
- * REFUSE CHUNK job_train_on: ASSISTANT LAST ALL                   job_on_nonfinite: STOP SKIP
- *   job_launcher: LOCAL SLURM                          job_toggle: AUTO ON OFF
- * Each enum has JOB_X_COUNT and job_x_name(). */
+/* Enumerations of api/job_enums.def: enum job_recompute with JOB_recompute_NONE ... and
+ * JOB_recompute_COUNT, and job_recompute_name(): the name in JSON. */
 #define JOB_ENUM_BEGIN(kind) \
     enum job_##kind          \
     {
@@ -31,6 +26,14 @@
     JOB_##kind##_COUNT     \
     }                      \
     ;
+#include "api/job_enums.def"
+#undef JOB_ENUM_BEGIN
+#undef JOB_ENUM_VALUE
+#undef JOB_ENUM_END
+
+#define JOB_ENUM_BEGIN(kind) const char *job_##kind##_name(enum job_##kind value);
+#define JOB_ENUM_VALUE(kind, id, name, served)
+#define JOB_ENUM_END(kind)
 #include "api/job_enums.def"
 #undef JOB_ENUM_BEGIN
 #undef JOB_ENUM_VALUE

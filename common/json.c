@@ -5,6 +5,8 @@
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/mem.h"
+#include "common/must.h"
+#include "common/utf8.h"
 
 #include <math.h>
 #include <string.h>
@@ -99,6 +101,53 @@ int json_write_file(const char *path, const json_t *value, mode_t mode, struct e
 json_t *json_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *json_literal(const char *text)
+{
+    CLEANUP(mem_free_ptr) char *quoted = mem_strdup(text);
+    if (quoted == NULL)
+        return NULL;
+    for (char *at = quoted; (at = strchr(at, '\'')) != NULL;)
+        *at = '"';
+    json_error_t where;
+    json_t *value = json_loads(quoted, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+    must(value != NULL || json_error_code(&where) == json_error_out_of_memory);
+    return value;
+}
+
+struct json_cut {
+    char *text;    /* NUL-terminated */
+    size_t length; /* bytes used */
+    size_t size;   /* bytes of text, NUL included */
+    bool cut;      /* something did not fit */
+};
+
+static int json_append_cut(const char *bytes, size_t length, void *data)
+{
+    struct json_cut *out = data;
+    size_t room = out->size - 1 - out->length;
+    if (length > room) {
+        out->cut = true;
+        length = room;
+    }
+    memcpy(out->text + out->length, bytes, length);
+    out->length += length;
+    out->text[out->length] = '\0';
+    return 0;
+}
+
+void json_brief(const json_t *value, char *ret_text, size_t size)
+{
+    must(size > 8);
+    struct json_cut out = {.text = ret_text, .size = size};
+    ret_text[0] = '\0';
+    (void)json_dump_callback(value, json_append_cut, &out, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!out.cut)
+        return;
+    ret_text[size - 4] = '\0';
+    utf8_cut(ret_text);
+    memcpy(ret_text + strlen(ret_text), "...", 4);
 }
 
 static int json_wrong(enum err_code code, const char *key, const json_t *found, const char *wanted,

@@ -29,6 +29,13 @@ int json_write_file(const char *path, const json_t *value, mode_t mode,
 /* New reference: a real, or null when not finite. */
 json_t *json_number(double value);
 
+/* New reference: JSON of our own source, written with ' for ". A fault in it is our bug; NULL only
+ * when out of memory. */
+json_t *json_literal(const char *text);
+
+/* The value as compact JSON for a sentence, cut with "..." where it is longer than `size`. */
+void json_brief(const json_t *value, char *ret_text, size_t size);
+
 /* Typed members of an object; missing or of another type is an error naming the key, with `code` as
  * its class (ERR_CORRUPT for our own files, ERR_MODEL for config.json, ERR_BAD_REQUEST for
  * requests). Strings are borrowed. */

@@ -6,15 +6,16 @@
  *
  * Job folder (all of it the daemon's; the API shows ids, never paths):
  *   <data_dir>/jobs/<job id>/
- *       tokens/train.tok, valid.tok     token shards made by the prepare child (common/dataset.h)
- *       tokens/report.json              its report: kept, dropped, reasons by line
- *       checkpoints/step-N/             (later)
- *       model/                          the tuned model: Hugging Face folder, appears by rename at
- * the end attempt-N/plan.json             this plan, mode 0600 rank-R.log            stdout and
- * stderr of rank R keeper.log            the keeper's own last-words-R          a dying rank's
- * sentence exit.json             written by the keeper when all ranks have ended
- * (common/exit_report.h)
- */
+ *       tokens/train.tok, valid.tok   token shards made by the prepare child (common/dataset.h)
+ *       tokens/report.json            its report: kept, dropped, reasons by line
+ *       checkpoints/step-N/           (later)
+ *       model/                        the tuned model, a Hugging Face folder; appears by rename
+ *       attempt-N/plan.json           this plan, mode 0600
+ *                 rank-R.log          stdout and stderr of rank R
+ *                 keeper.log          the keeper's own
+ *                 last-words-R        a dying rank's sentence
+ *                 exit.json           written by the keeper when all ranks have ended
+ *                                     (common/exit_report.h) */
 #pragma once
 #include "common/err.h"
 #include "common/job_spec.h"
@@ -30,9 +31,10 @@ struct launch_plan {
     uint32_t world;                    /* ranks */
     uint8_t secret[WIRE_SECRET_BYTES]; /* hex in JSON; proves a HELLO */
     char socket[108]; /* the daemon's job socket; "" runs without a daemon (tests) */
-    char shm_name[LIMIT_ID_BYTES + 1]; /* POSIX shared memory of coll_shm, "/ithaca-..." */
-    char *job_dir;                     /* absolute; owned */
-    char *model_dir;                   /* base model, Hugging Face folder; owned */
+    char shm_name[LIMIT_ID_BYTES +
+                  1]; /* shared memory of coll_shm, "/ithaca-..."; "" with world 1 */
+    char *job_dir;    /* absolute; owned */
+    char *model_dir;  /* base model, Hugging Face folder; owned */
     char model_name[LIMIT_NAME_BYTES + 1];
     int64_t heartbeat_limit_ms; /* a rank silent this long is hung */
     int64_t coll_timeout_ms;    /* deadline of one collective */

@@ -23,6 +23,7 @@ enum {
     LIMIT_METADATA_KEY_BYTES = 64,              /* OpenAI's */
     LIMIT_METADATA_VALUE_BYTES = 512,           /* OpenAI's */
     LIMIT_SUFFIX_BYTES = 64,                    /* OpenAI's */
+    LIMIT_EPOCHS = 1000,                        /* OpenAI takes 50; tiny files need more */
     LIMIT_PAGE_ROWS = 10000,                    /* OpenAI's largest page */
     LIMIT_LAYERS = 1024,                        /* four times the deepest published model */
     LIMIT_VOCAB = 1 << 24,                      /* sixty times the largest published vocabulary */

@@ -70,3 +70,15 @@ void utf8_cut(char *text)
         return;
     }
 }
+
+void utf8_line(const char *text, char *ret_line, size_t size)
+{
+    size_t length = strnlen(text, size - 1);
+    memcpy(ret_line, text, length);
+    ret_line[length] = '\0';
+    utf8_cut(ret_line);
+    utf8_scrub(ret_line);
+    for (char *at = ret_line; *at != '\0'; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?';
+}

@@ -10,3 +10,6 @@ size_t utf8_next(const char *bytes, size_t length); /* bytes of the first charac
 bool utf8_valid(const char *bytes, size_t length);  /* all of it, and no NUL */
 void utf8_scrub(char *text); /* every byte that is not part of a character becomes '?' */
 void utf8_cut(char *text);   /* drops an unfinished character at the end */
+/* A copy for the middle of a sentence: cut at a character, control characters and malformed bytes
+ * become '?'. */
+void utf8_line(const char *text, char *ret_line, size_t size);

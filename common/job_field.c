@@ -1,0 +1,157 @@
+/* job_field: the two tables of api/ as data, and a field's value in and out of its member. */
+#include "common/job_field.h"
+
+#include "common/must.h"
+
+#include <string.h>
+
+#define JOB_ENUM_BEGIN(kind) static const struct job_enum_value job_##kind##_values[] = {
+#define JOB_ENUM_VALUE(kind, id, text, is_served) \
+    [JOB_##kind##_##id] = {.name = text, .served = is_served},
+#define JOB_ENUM_END(kind) \
+    }                      \
+    ;
+#include "api/job_enums.def"
+#undef JOB_ENUM_BEGIN
+#undef JOB_ENUM_VALUE
+#undef JOB_ENUM_END
+
+#define JOB_ENUM_BEGIN(kind)                                                           \
+    static const struct job_enum job_##kind##_enum = {.values = job_##kind##_values,   \
+                                                      .count = JOB_##kind##_COUNT};    \
+    _Static_assert(sizeof(enum job_##kind) == sizeof(int), "job_field stores an int"); \
+    const char *job_##kind##_name(enum job_##kind value)                               \
+    {                                                                                  \
+        must((unsigned)value < JOB_##kind##_COUNT);                                    \
+        return job_##kind##_values[value].name;                                        \
+    }
+#define JOB_ENUM_VALUE(kind, id, text, is_served)
+#define JOB_ENUM_END(kind)
+#include "api/job_enums.def"
+#undef JOB_ENUM_BEGIN
+#undef JOB_ENUM_VALUE
+#undef JOB_ENUM_END
+
+#define JOB_FIELD_INTEGER(name, text, of_kind, def, low, high, measure, help) \
+    {.path = text,                                                            \
+     .kind = of_kind,                                                         \
+     .offset = offsetof(struct job_spec, name),                               \
+     .initial = def,                                                          \
+     .min = low,                                                              \
+     .max = high,                                                             \
+     .unit = measure,                                                         \
+     .doc = help},
+#define JOB_FIELD_INT(name, text, def, low, high, measure, help) \
+    JOB_FIELD_INTEGER(name, text, JOB_FIELD_KIND_INT, def, low, high, measure, help)
+#define JOB_FIELD_NULLABLE(name, text, low, high, measure, help) \
+    JOB_FIELD_INTEGER(name, text, JOB_FIELD_KIND_NULLABLE, 0, low, high, measure, help)
+#define JOB_FIELD_NUM(name, text, def, low, high, measure, help) \
+    {.path = text,                                               \
+     .kind = JOB_FIELD_KIND_NUM,                                 \
+     .offset = offsetof(struct job_spec, name),                  \
+     .num_initial = def,                                         \
+     .num_min = low,                                             \
+     .num_max = high,                                            \
+     .unit = measure,                                            \
+     .doc = help},
+#define JOB_FIELD_BOOL(name, text, def, help)   \
+    {.path = text,                              \
+     .kind = JOB_FIELD_KIND_BOOL,               \
+     .offset = offsetof(struct job_spec, name), \
+     .initial = def,                            \
+     .unit = "",                                \
+     .doc = help},
+#define JOB_FIELD_ENUM(name, text, of, def, help) \
+    {.path = text,                                \
+     .kind = JOB_FIELD_KIND_ENUM,                 \
+     .offset = offsetof(struct job_spec, name),   \
+     .initial = JOB_##of##_##def,                 \
+     .names = &job_##of##_enum,                   \
+     .unit = "",                                  \
+     .doc = help},
+#define JOB_FIELD_NOT_YET(text, def, help) \
+    {.path = text, .kind = JOB_FIELD_KIND_NOT_YET, .only = def, .unit = "", .doc = help},
+
+const struct job_field job_fields[] = {
+#include "api/job_fields.def"
+};
+const size_t job_field_count = sizeof job_fields / sizeof job_fields[0];
+
+const struct job_field *job_field_find(const char *path)
+{
+    for (size_t i = 0; i < job_field_count; i++)
+        if (strcmp(job_fields[i].path, path) == 0)
+            return &job_fields[i];
+    return NULL;
+}
+
+bool job_field_has_auto(const struct job_field *field)
+{
+    return field->kind == JOB_FIELD_KIND_INT && field->initial == JOB_AUTO;
+}
+
+void job_field_set_default(const struct job_field *field, struct job_spec *spec)
+{
+    void *member = (char *)spec + field->offset;
+    switch (field->kind) {
+    case JOB_FIELD_KIND_INT:
+    case JOB_FIELD_KIND_NULLABLE:
+        *(int64_t *)member = field->initial;
+        break;
+    case JOB_FIELD_KIND_NUM:
+        *(double *)member = field->num_initial;
+        break;
+    case JOB_FIELD_KIND_BOOL:
+        *(bool *)member = field->initial != 0;
+        break;
+    case JOB_FIELD_KIND_ENUM:
+        memcpy(member, &(int){(int)field->initial}, sizeof(int));
+        break;
+    case JOB_FIELD_KIND_NOT_YET:
+        break;
+    }
+}
+
+json_t *job_enum_json(const struct job_enum *names, int i)
+{
+    must(i >= 0 && i < names->count);
+    const char *name = names->values[i].name;
+    if (strcmp(name, "true") == 0 || strcmp(name, "false") == 0)
+        return json_boolean(name[0] == 't');
+    return json_string(name);
+}
+
+json_t *job_field_json(const struct job_field *field, const struct job_spec *spec)
+{
+    const void *member = (const char *)spec + field->offset;
+    int64_t integer = 0;
+    int choice = 0;
+    switch (field->kind) {
+    case JOB_FIELD_KIND_INT:
+    case JOB_FIELD_KIND_NULLABLE:
+        integer = *(const int64_t *)member;
+        if (field->kind == JOB_FIELD_KIND_NULLABLE && integer == 0)
+            return json_null();
+        if (job_field_has_auto(field) && integer == JOB_AUTO)
+            return json_string("auto");
+        return json_integer(integer);
+    case JOB_FIELD_KIND_NUM:
+        return json_number(*(const double *)member);
+    case JOB_FIELD_KIND_BOOL:
+        return json_boolean(*(const bool *)member);
+    case JOB_FIELD_KIND_ENUM:
+        memcpy(&choice, member, sizeof choice);
+        return job_enum_json(field->names, choice);
+    case JOB_FIELD_KIND_NOT_YET:
+        return json_literal(field->only);
+    }
+    must(false);
+    return NULL;
+}
+
+json_t *job_field_default_json(const struct job_field *field)
+{
+    struct job_spec spec = {0};
+    job_field_set_default(field, &spec);
+    return job_field_json(field, &spec);
+}

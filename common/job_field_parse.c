@@ -1,0 +1,176 @@
+/* job_field_parse: one JSON value into its member. A value that is not legal is answered with the
+ * field's name, the value and what is legal, so that the sender needs no manual. */
+#include "common/job_field.h"
+
+#include "common/buf.h"
+#include "common/mem.h"
+#include "common/must.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { JOB_VALUE_SHOWN_BYTES = 64, JOB_LEGAL_BYTES = 512 };
+
+/* `"auto", "none" or "input"`: the names that are served, or all, the others marked. */
+static void job_enum_list(const struct job_enum *names, bool served_only, struct buf *out)
+{
+    int shown = 0;
+    int total = 0;
+    for (int i = 0; i < names->count; i++)
+        total += names->values[i].served || !served_only;
+    for (int i = 0; i < names->count; i++) {
+        const struct job_enum_value *value = &names->values[i];
+        if (served_only && !value->served)
+            continue;
+        json_t *name = job_enum_json(names, i);
+        shown++;
+        buf_printf(out, "%s%s%s%s%s",
+                   shown == 1       ? ""
+                   : shown == total ? " or "
+                                    : ", ",
+                   json_is_string(name) ? "\"" : "", value->name, json_is_string(name) ? "\"" : "",
+                   value->served ? "" : " (not served yet)");
+        json_decref(name);
+    }
+}
+
+/* What the field takes, as the end of "it must be ...". */
+static void job_field_legal(const struct job_field *field, struct buf *out)
+{
+    switch (field->kind) {
+    case JOB_FIELD_KIND_INT:
+    case JOB_FIELD_KIND_NULLABLE:
+        buf_printf(out, "an integer from %lld to %lld", (long long)field->min,
+                   (long long)field->max);
+        break;
+    case JOB_FIELD_KIND_NUM:
+        buf_printf(out, "a number from %g to %g", field->num_min, field->num_max);
+        break;
+    case JOB_FIELD_KIND_BOOL:
+        buf_text(out, "true or false");
+        break;
+    case JOB_FIELD_KIND_ENUM:
+        job_enum_list(field->names, false, out);
+        break;
+    case JOB_FIELD_KIND_NOT_YET:
+        buf_text(out, field->only);
+        break;
+    }
+    if (field->unit[0] != '\0')
+        buf_printf(out, " (%s)", field->unit);
+    if (field->kind == JOB_FIELD_KIND_NULLABLE)
+        buf_text(out, " or null");
+    if (job_field_has_auto(field))
+        buf_text(out, " or \"auto\"");
+}
+
+static int job_field_wrong(const struct job_field *field, const char *name, const json_t *value,
+                           struct err *err)
+{
+    char shown[JOB_VALUE_SHOWN_BYTES];
+    json_brief(value, shown, sizeof shown);
+    CLEANUP(buf_done) struct buf legal;
+    buf_init(&legal, JOB_LEGAL_BYTES);
+    job_field_legal(field, &legal);
+    return err_set_field(err, ERR_INVALID_VALUE, name, "%s is %s; it must be %s", name, shown,
+                         buf_str(&legal));
+}
+
+/* A number that is a whole number, written 8192 or 8192.0; beyond 2^53 a real is not exact. */
+static bool job_value_integer(const json_t *value, int64_t *ret)
+{
+    if (json_is_integer(value)) {
+        *ret = json_integer_value(value);
+        return true;
+    }
+    double real = json_is_real(value) ? json_real_value(value) : NAN;
+    if (!(fabs(real) <= 0x1p53) || floor(real) != real)
+        return false;
+    *ret = (int64_t)real;
+    return true;
+}
+
+static bool job_value_is_auto(const json_t *value)
+{
+    return json_is_string(value) && strcmp(json_string_value(value), "auto") == 0;
+}
+
+static int job_field_parse_integer(const struct job_field *field, const char *name,
+                                   const json_t *value, int64_t *ret, struct err *err)
+{
+    int64_t integer;
+    if (field->kind == JOB_FIELD_KIND_NULLABLE && json_is_null(value))
+        integer = 0;
+    else if (job_field_has_auto(field) && job_value_is_auto(value))
+        integer = JOB_AUTO;
+    else if (!job_value_integer(value, &integer) || integer < field->min || integer > field->max)
+        return job_field_wrong(field, name, value, err);
+    *ret = integer;
+    return 0;
+}
+
+static int job_field_parse_enum(const struct job_field *field, const char *name,
+                                const json_t *value, int *ret, struct err *err)
+{
+    for (int i = 0; i < field->names->count; i++) {
+        CLEANUP(json_unref) json_t *legal = job_enum_json(field->names, i);
+        if (!json_equal(legal, value))
+            continue;
+        if (field->names->values[i].served) {
+            *ret = i;
+            return 0;
+        }
+        CLEANUP(buf_done) struct buf served;
+        buf_init(&served, JOB_LEGAL_BYTES);
+        job_enum_list(field->names, true, &served);
+        return err_set_field(err, ERR_UNSUPPORTED, name,
+                             "%s: \"%s\" is not served by this version yet; use %s", name,
+                             field->names->values[i].name, buf_str(&served));
+    }
+    return job_field_wrong(field, name, value, err);
+}
+
+static int job_field_parse_not_yet(const struct job_field *field, const char *name,
+                                   const json_t *value, struct err *err)
+{
+    CLEANUP(json_unref) json_t *only = json_literal(field->only);
+    if (json_equal(only, value))
+        return 0;
+    return err_set_field(err, ERR_UNSUPPORTED, name,
+                         "%s is not served by this version yet; leave it out or give %s", name,
+                         field->only);
+}
+
+int job_field_parse(const struct job_field *field, const char *name, const json_t *value,
+                    struct job_spec *spec, struct err *err)
+{
+    void *member = (char *)spec + field->offset;
+    switch (field->kind) {
+    case JOB_FIELD_KIND_INT:
+    case JOB_FIELD_KIND_NULLABLE:
+        return job_field_parse_integer(field, name, value, member, err);
+    case JOB_FIELD_KIND_NUM: {
+        double number = json_number_value(value);
+        if (!json_is_number(value) || !(number >= field->num_min && number <= field->num_max))
+            return job_field_wrong(field, name, value, err);
+        *(double *)member = number;
+        return 0;
+    }
+    case JOB_FIELD_KIND_BOOL:
+        if (!json_is_boolean(value))
+            return job_field_wrong(field, name, value, err);
+        *(bool *)member = json_is_true(value);
+        return 0;
+    case JOB_FIELD_KIND_ENUM: {
+        int choice = 0;
+        TRY(job_field_parse_enum(field, name, value, &choice, err));
+        memcpy(member, &choice, sizeof choice);
+        return 0;
+    }
+    case JOB_FIELD_KIND_NOT_YET:
+        return job_field_parse_not_yet(field, name, value, err);
+    }
+    must(false);
+    return 0;
+}

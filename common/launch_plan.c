@@ -1,0 +1,170 @@
+/* launch_plan: JSON, checked on the way in as if it were hostile: the file lies in a folder, the
+ * frame came over a socket. Unknown keys are those that printing the parsed plan does not make. */
+#include "common/launch_plan.h"
+
+#include "common/mem.h"
+#include "common/must.h"
+
+#include <string.h>
+
+enum { PLAN_MS_MAX = 24 * 3600 * 1000 };
+
+static json_t *plan_secret_json(const uint8_t secret[WIRE_SECRET_BYTES])
+{
+    static const char digits[] = "0123456789abcdef";
+    char hex[2 * WIRE_SECRET_BYTES];
+    for (size_t i = 0; i < WIRE_SECRET_BYTES; i++) {
+        hex[2 * i] = digits[secret[i] >> 4];
+        hex[2 * i + 1] = digits[secret[i] & 15];
+    }
+    return json_stringn(hex, sizeof hex);
+}
+
+static int plan_take_secret(const json_t *object, uint8_t ret[WIRE_SECRET_BYTES], struct err *err)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *hex;
+    TRY(json_get_string(object, "secret", ERR_CORRUPT, &hex, err));
+    if (strlen(hex) != 2 * WIRE_SECRET_BYTES || strspn(hex, digits) != 2 * WIRE_SECRET_BYTES)
+        return err_set(err, ERR_CORRUPT, "\"secret\" must be %d hex digits", 2 * WIRE_SECRET_BYTES);
+    for (size_t i = 0; i < WIRE_SECRET_BYTES; i++)
+        ret[i] = (uint8_t)((strchr(digits, hex[2 * i]) - digits) * 16 +
+                           (strchr(digits, hex[2 * i + 1]) - digits));
+    return 0;
+}
+
+/* A string that fits `size` bytes. */
+static int plan_take_text(const json_t *object, const char *key, char *ret, size_t size,
+                          struct err *err)
+{
+    const char *text;
+    TRY(json_get_string(object, key, ERR_CORRUPT, &text, err));
+    if (strlen(text) >= size)
+        return err_set(err, ERR_CORRUPT, "\"%s\" is longer than %zu bytes", key, size - 1);
+    memcpy(ret, text, strlen(text) + 1);
+    return 0;
+}
+
+static int plan_take_path(const json_t *object, const char *key, char **ret, struct err *err)
+{
+    const char *text;
+    TRY(json_get_string(object, key, ERR_CORRUPT, &text, err));
+    if (text[0] != '/' || strlen(text) >= LIMIT_PATH_BYTES)
+        return err_set(err, ERR_CORRUPT, "\"%s\" is not an absolute path", key);
+    *ret = mem_strdup(text);
+    return *ret != NULL ? 0 : mem_fail(err, strlen(text), "a path");
+}
+
+static int plan_take_integer(const json_t *object, const char *key, int64_t min, int64_t max,
+                             int64_t *ret, struct err *err)
+{
+    TRY(json_get_i64(object, key, ERR_CORRUPT, ret, err));
+    if (*ret < min || *ret > max)
+        return err_set(err, ERR_CORRUPT, "\"%s\" must be from %lld to %lld", key, (long long)min,
+                       (long long)max);
+    return 0;
+}
+
+static int plan_take_u32(const json_t *object, const char *key, int64_t max, uint32_t *ret,
+                         struct err *err)
+{
+    int64_t value;
+    TRY(plan_take_integer(object, key, 1, max, &value, err));
+    *ret = (uint32_t)value;
+    return 0;
+}
+
+/* Ids become parts of paths and names of shared memory. */
+static int plan_check_id(const char *key, const char *id, struct err *err)
+{
+    static const char legal[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+    if (id[0] == '\0' || id[strspn(id, legal)] != '\0')
+        return err_set(err, ERR_CORRUPT, "\"%s\" must be letters, digits, \"_\" and \"-\"", key);
+    return 0;
+}
+
+static int plan_take(const json_t *object, struct launch_plan *plan, struct err *err)
+{
+    TRY(plan_take_text(object, "job_id", plan->job_id, sizeof plan->job_id, err));
+    TRY(plan_check_id("job_id", plan->job_id, err));
+    TRY(plan_take_u32(object, "attempt", INT32_MAX, &plan->attempt, err));
+    TRY(plan_take_u32(object, "world", LIMIT_RANKS, &plan->world, err));
+    TRY(plan_take_secret(object, plan->secret, err));
+    TRY(plan_take_text(object, "socket", plan->socket, sizeof plan->socket, err));
+    TRY(plan_take_text(object, "shm_name", plan->shm_name, sizeof plan->shm_name, err));
+    if (plan->shm_name[0] == '/')
+        TRY(plan_check_id("shm_name", plan->shm_name + 1, err));
+    else if (plan->shm_name[0] != '\0' || plan->world > 1)
+        return err_set(err, ERR_CORRUPT, "\"shm_name\" must start with a slash");
+    TRY(plan_take_path(object, "job_dir", &plan->job_dir, err));
+    TRY(plan_take_path(object, "model_dir", &plan->model_dir, err));
+    TRY(plan_take_text(object, "model_name", plan->model_name, sizeof plan->model_name, err));
+    TRY(plan_take_integer(object, "heartbeat_limit_ms", 1, PLAN_MS_MAX, &plan->heartbeat_limit_ms,
+                          err));
+    TRY(plan_take_integer(object, "coll_timeout_ms", 1, PLAN_MS_MAX, &plan->coll_timeout_ms, err));
+    TRY(plan_take_integer(object, "orphan_limit_ms", 0, PLAN_MS_MAX, &plan->orphan_limit_ms, err));
+    TRY(plan_take_u32(object, "threads", 4096, &plan->threads, err));
+    int rc = job_spec_parse(json_object_get(object, "spec"), &plan->spec, err);
+    return rc == 0 ? 0 : err_wrap(err, rc, "\"spec\": ");
+}
+
+static int plan_refuse_unknown(const json_t *object, const struct launch_plan *plan,
+                               struct err *err)
+{
+    CLEANUP(json_unref) json_t *known = launch_plan_json(plan);
+    if (known == NULL)
+        return mem_fail(err, sizeof *plan, "the launch plan");
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        if (json_object_get(known, key) == NULL)
+            return err_set(err, ERR_CORRUPT, "an unknown key");
+    }
+    return 0;
+}
+
+int launch_plan_parse(const json_t *object, struct launch_plan *ret_plan, struct err *err)
+{
+    if (!json_is_object(object))
+        return err_set(err, ERR_CORRUPT, "launch plan: not a JSON object");
+    struct launch_plan plan = {0};
+    int rc = plan_take(object, &plan, err);
+    if (rc == 0)
+        rc = plan_refuse_unknown(object, &plan, err);
+    if (rc != 0) {
+        launch_plan_done(&plan);
+        return err_wrap(err, rc, "launch plan: ");
+    }
+    *ret_plan = plan;
+    return 0;
+}
+
+json_t *launch_plan_json(const struct launch_plan *plan)
+{
+    must(plan->world >= 1 && plan->world <= LIMIT_RANKS && plan->attempt >= 1);
+    must(plan->job_dir != NULL && plan->model_dir != NULL);
+    return json_pack("{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}",
+                     "job_id", plan->job_id, "attempt", (json_int_t)plan->attempt, "world",
+                     (json_int_t)plan->world, "secret", plan_secret_json(plan->secret), "socket",
+                     plan->socket, "shm_name", plan->shm_name, "job_dir", plan->job_dir,
+                     "model_dir", plan->model_dir, "model_name", plan->model_name,
+                     "heartbeat_limit_ms", (json_int_t)plan->heartbeat_limit_ms, "coll_timeout_ms",
+                     (json_int_t)plan->coll_timeout_ms, "orphan_limit_ms",
+                     (json_int_t)plan->orphan_limit_ms, "threads", (json_int_t)plan->threads,
+                     "spec", job_spec_json(&plan->spec));
+}
+
+void launch_plan_done(struct launch_plan *plan)
+{
+    mem_free(plan->job_dir);
+    mem_free(plan->model_dir);
+    plan->job_dir = NULL;
+    plan->model_dir = NULL;
+    job_spec_done(&plan->spec);
+}
+
+char *launch_plan_attempt_dir(const struct launch_plan *plan)
+{
+    return mem_printf("%s/attempt-%u", plan->job_dir, plan->attempt);
+}

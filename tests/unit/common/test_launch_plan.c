@@ -1,0 +1,159 @@
+/* launch_plan: the round trip, and every single change that must be refused. */
+#include "common/launch_plan.h"
+#include "common/mem.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+static json_t *literal_plan(void)
+{
+    return json_literal(
+        "{'job_id':'ftjob-a_1','attempt':2,'world':4,'secret':"
+        "'000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f','socket':'/run/x.sock',"
+        "'shm_name':'/ithaca-ftjob-a_1-2','job_dir':'/data/jobs/ftjob-a_1','model_dir':'/models/m',"
+        "'model_name':'m','heartbeat_limit_ms':30000,'coll_timeout_ms':60000,'orphan_limit_ms':0,"
+        "'threads':2,'spec':{'model':'m','training_file':'file-1','metadata':{'a':'b'},"
+        "'ithaca':{'gpus':4,'seq_len':512}}}");
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    struct err err;
+    struct launch_plan plan;
+    struct launch_plan again;
+    json_t *object = literal_plan();
+    assert_int_equal(launch_plan_parse(object, &plan, &err), 0);
+    assert_string_equal(plan.job_id, "ftjob-a_1");
+    assert_int_equal(plan.attempt, 2);
+    assert_int_equal(plan.world, 4);
+    assert_int_equal(plan.secret[31], 31);
+    assert_int_equal(plan.spec.seq_len, 512);
+    assert_int_equal(plan.orphan_limit_ms, 0);
+    char *folder = launch_plan_attempt_dir(&plan);
+    assert_string_equal(folder, "/data/jobs/ftjob-a_1/attempt-2");
+    json_t *printed = launch_plan_json(&plan);
+    assert_int_equal(launch_plan_parse(printed, &again, &err), 0);
+    json_t *reprinted = launch_plan_json(&again);
+    assert_true(json_equal(printed, reprinted));
+    assert_int_equal(json_object_size(printed), json_object_size(object));
+    mem_free(folder);
+    json_decref(printed);
+    json_decref(reprinted);
+    json_decref(object);
+    launch_plan_done(&plan);
+    launch_plan_done(&again);
+    launch_plan_done(&again); /* twice is fine */
+    assert_int_equal(mem_live(), 0);
+}
+
+static void assert_refused(json_t *object, const char *what)
+{
+    struct err err;
+    struct launch_plan plan;
+    memset(&plan, 0xee, sizeof plan);
+    struct launch_plan untouched = plan;
+    int rc = launch_plan_parse(object, &plan, &err);
+    if (rc == 0 || strncmp(err.text, "launch plan: ", 13) != 0)
+        fail_msg("%s: rc %d", what, rc);
+    assert_memory_equal(&plan, &untouched, sizeof plan);
+}
+
+static void test_every_key_is_needed_and_typed(void **state)
+{
+    (void)state;
+    json_t *object = literal_plan();
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        json_t *changed = json_copy(object);
+        json_object_del(changed, key);
+        assert_refused(changed, key);
+        json_object_set_new(changed, key, json_real(1.5));
+        assert_refused(changed, key);
+        json_object_set_new(changed, key, json_null());
+        assert_refused(changed, key);
+        json_decref(changed);
+    }
+    json_object_set_new(object, "extra", json_integer(1));
+    assert_refused(object, "extra");
+    json_decref(object);
+    assert_refused(NULL, "NULL");
+}
+
+static void test_values_out_of_range(void **state)
+{
+    (void)state;
+    char long_text[LIMIT_PATH_BYTES + 2];
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    long_text[0] = '/';
+    const struct {
+        const char *key;
+        json_t *value;
+    } cases[] = {
+        {"job_id", json_string("")},
+        {"job_id", json_string("../x")},
+        {"job_id", json_string(long_text)},
+        {"attempt", json_integer(0)},
+        {"attempt", json_integer(1LL << 40)},
+        {"world", json_integer(0)},
+        {"world", json_integer(LIMIT_RANKS + 1)},
+        {"secret", json_string("00")},
+        {"secret", json_string("00010203040506070809zz0b0c0d0e0f101112131415161718191a1b1c1d1e1f")},
+        {"socket", json_string(long_text)},
+        {"shm_name", json_string("no-slash")},
+        {"shm_name", json_string("/a/b")},
+        {"job_dir", json_string("relative")},
+        {"job_dir", json_string(long_text)},
+        {"model_dir", json_string("")},
+        {"model_name", json_string(long_text)},
+        {"heartbeat_limit_ms", json_integer(0)},
+        {"coll_timeout_ms", json_integer(-1)},
+        {"orphan_limit_ms", json_integer(INT64_MAX)},
+        {"threads", json_integer(0)},
+        {"spec", json_object()},
+        {"spec", json_literal("{'model':'m','training_file':'f','ithaca':{'gpus':65}}")},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *object = literal_plan();
+        json_object_set_new(object, cases[i].key, cases[i].value);
+        assert_refused(object, cases[i].key);
+        json_decref(object);
+    }
+}
+
+static void test_failing_allocations(void **state)
+{
+    (void)state;
+    struct err err;
+    struct launch_plan plan;
+    json_t *object = literal_plan();
+    int64_t fault = 1;
+    for (int rc = -1; rc != 0; fault++) {
+        mem_fault_after(fault);
+        rc = launch_plan_parse(object, &plan, &err);
+        mem_fault_after(0);
+        if (rc == 0)
+            launch_plan_done(&plan);
+        assert_int_equal(mem_live(), 0);
+    }
+    assert_in_range(fault, 3, 200);
+    json_decref(object);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_every_key_is_needed_and_typed),
+        cmocka_unit_test(test_values_out_of_range),
+        cmocka_unit_test(test_failing_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
