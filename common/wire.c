@@ -277,6 +277,8 @@ static void wire_payload(struct codec *codec, struct wire_frame *frame)
         codec_u32(codec, &frame->number);
         break;
     case WIRE_READY:
+        codec_u64(codec, &frame->ready.steps_total);
+        break;
     case WIRE_CANCEL:
     case WIRE_PAUSE:
     case WIRE_CHECKPOINT:

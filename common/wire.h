@@ -73,6 +73,9 @@ struct wire_hello {
     uint8_t secret[WIRE_SECRET_BYTES]; /* of the attempt, from the keeper's environment-free
                                           hand-over */
 };
+struct wire_ready {
+    uint64_t steps_total; /* optimizer steps of the whole job; 0: not known */
+};
 struct wire_heartbeat {
     uint64_t step;     /* step being worked on, 1-based; 0 before the first */
     uint32_t phase;    /* enum wire_phase */
@@ -112,6 +115,7 @@ struct wire_frame {
     uint32_t seq;
     union {
         struct wire_hello hello;
+        struct wire_ready ready;
         struct wire_heartbeat heartbeat;
         struct wire_metrics metrics;
         struct wire_event event;

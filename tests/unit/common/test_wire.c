@@ -46,7 +46,8 @@ static const struct wire_frame *all_frames(size_t *ret_count)
     frames[n++] = hello();
     frames[n++] = (struct wire_frame){.type = WIRE_PLAN,
                                       .plan = {.json = test_plan, .length = strlen(test_plan)}};
-    frames[n++] = (struct wire_frame){.type = WIRE_READY, .seq = 2};
+    frames[n++] =
+        (struct wire_frame){.type = WIRE_READY, .seq = 2, .ready = {.steps_total = 1ull << 40}};
     frames[n++] = (struct wire_frame){
         .type = WIRE_HEARTBEAT,
         .seq = 3,
