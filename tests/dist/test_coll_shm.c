@@ -596,17 +596,22 @@ static void test_living_object_is_refused(void **state)
     assert_true(name_is_gone());
 }
 
+static bool put(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    return close(fd) == 0 && good;
+}
+
 static bool private_mounts(void)
 {
-    char map[32];
-    int length = snprintf(map, sizeof map, "0 %d 1", (int)getuid());
     if (unshare(CLONE_NEWNS) != 0) {
-        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+        char users[32], groups[32];
+        (void)snprintf(users, sizeof users, "0 %d 1", (int)getuid());
+        (void)snprintf(groups, sizeof groups, "0 %d 1", (int)getgid());
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 || !put("/proc/self/uid_map", users) ||
+            !put("/proc/self/setgroups", "deny") || !put("/proc/self/gid_map", groups))
             return false;
-        int fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
-        if (fd < 0 || write(fd, map, (size_t)length) != length)
-            return false;
-        (void)close(fd);
     }
     return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 }
