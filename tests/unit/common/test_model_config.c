@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "published_models.h"
+#include "tests/unit/common/published_models.h"
 
 static json_t *published_json(const struct published_model *model)
 {

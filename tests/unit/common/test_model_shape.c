@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "published_models.h"
+#include "tests/unit/common/published_models.h"
 
 static struct model_config published_config(const struct published_model *model)
 {
