@@ -1,10 +1,13 @@
 /* chat_template: a conversation as token ids with a loss mask.
  *
  * The built-in template of the byte tokenizer: <|begin|>, then per message <|role|> + content +
- * <|end|>. Trained: the content of assistant messages and its <|end|>, unless the message has
- * weight 0. A generation prompt ends with
- * <|assistant|>. The model's template text (tokenizer_config.json) picks the renderer; one that is
- * not recognised is refused (ERR_MODEL). */
+ * <|end|>; developer counts as system. Trained: the content of assistant messages and its <|end|>,
+ * unless the message has weight 0; never a role token, and never the first token, which nothing
+ * predicts. A generation prompt ends with <|assistant|>. Text of special tokens inside content
+ * stays text (a Jinja engine in front of a tokenizer would read it as the token).
+ *
+ * The model's template text (chat_template.jinja, or tokenizer_config.json's chat_template) picks
+ * the renderer; one that is not recognised is refused (ERR_MODEL). */
 #pragma once
 #include "common/err.h"
 #include "common/job_spec.h"
@@ -18,6 +21,7 @@ struct chat_template;
 int chat_template_load(const char *model_dir, const struct tokenizer *tokenizer,
                        struct chat_template **ret, struct err *err);
 void chat_template_free(struct chat_template *chat);
+const char *chat_template_builtin_text(void); /* the built-in template in Jinja */
 
 struct chat_tokens {
     int32_t *ids;     /* count of them; owned */
@@ -27,7 +31,9 @@ struct chat_tokens {
 };
 void chat_tokens_done(struct chat_tokens *tokens);
 
-/* messages: a checked array of {role, content, weight?}. Clears *tokens first, keeps its memory. */
+/* messages: an array of {role, content, weight?}, as chat_jsonl_check passes it. Clears *tokens
+ * first, keeps its memory. ERR_DATA, naming the message, for one that the template cannot render.
+ */
 int chat_template_render(const struct chat_template *chat, const json_t *messages,
                          enum job_train_on train_on, struct chat_tokens *tokens, struct err *err);
 /* The prompt for an answer of the assistant. */

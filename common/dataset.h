@@ -27,9 +27,10 @@
 #include "common/err.h"
 #include "common/job_spec.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
-enum { DATASET_FAULTS_MAX = 100, DATASET_CODES_MAX = 32 };
+enum { DATASET_FAULTS_MAX = 100 };
 
 struct dataset_request {
     const char *path;        /* the JSONL file */
@@ -39,14 +40,32 @@ struct dataset_request {
     int64_t seq_len;
     enum job_overlength overlength;
     enum job_train_on train_on;
+    size_t line_bytes_max; /* longest line served; 0: LIMIT_LINE_BYTES */
 };
 
 /* 0 also when lines are bad: read the report. The report:
- *  {"lines":n,"kept":n,"dropped":n,"tokens":n,"trained_tokens":n,"overlength":n,"longest":n,
- *   "codes":{"invalid_json":1,...},
- * "faults":[{"line":57,"column":14,"code":"invalid_json","message":"..."}],
- *   "histogram":[[upper_tokens,count],...]} */
+ *  {"lines":n,"kept":n,"dropped":n,"bad":n,"tokens":n,"trained_tokens":n,"overlength":n,
+ *   "longest":n,"codes":{"invalid_json":1,...},
+ *   "faults":[{"line":57,"column":14,"code":"invalid_json","message":"..."}],
+ *   "histogram":[[upper_tokens,count],...]}
+ * lines = kept + dropped. bad: the dropped lines that are mistakes; the others (codes blank_line,
+ * empty_messages, no_trained_tokens) have nothing to train on and do no harm. A file is usable when
+ * bad is 0 and kept is not. column is 0 where there is none. overlength counts lines longer than
+ * seq_len, longest is the longest line's tokens before any cut; the histogram is over the same
+ * lengths, upper bounds being powers of two. When the file as a whole is of another kind (UTF-16,
+ * compressed, one JSON array, pretty-printed), the first line's fault says so and reading stops
+ * there. */
 int dataset_prepare(const struct dataset_request *request, struct err *err);
+
+/* A token shard written an example at a time; it appears at path by commit. Beside it lie
+ * temporary files of the same size until then. */
+struct dataset_writer;
+int dataset_writer_new(const char *path, int64_t vocab, struct dataset_writer **ret,
+                       struct err *err);
+int dataset_writer_add(struct dataset_writer *writer, const int32_t *ids, const uint8_t *trained,
+                       int64_t count, struct err *err); /* one example, count > 0 */
+int dataset_writer_commit(struct dataset_writer *writer, struct err *err);
+void dataset_writer_free(struct dataset_writer *writer); /* aborts when not committed */
 
 struct dataset {
     int64_t examples;

@@ -255,3 +255,8 @@ void io_hash(const void *bytes, size_t length, char ret_hex[IO_HASH_BYTES])
     (void)snprintf(ret_hex, IO_HASH_BYTES, "%016llx%016llx", (unsigned long long)hash.high64,
                    (unsigned long long)hash.low64);
 }
+
+uint64_t io_hash64(const void *bytes, size_t length)
+{
+    return XXH3_64bits(bytes, length);
+}

@@ -45,3 +45,5 @@ char *io_join(const char *folder, const char *name);
 /* 32 hex digits of XXH3-128 over the bytes, NUL-terminated. */
 enum { IO_HASH_BYTES = 33 };
 void io_hash(const void *bytes, size_t length, char ret_hex[IO_HASH_BYTES]);
+
+uint64_t io_hash64(const void *bytes, size_t length); /* XXH3-64, for the ends of our own files */

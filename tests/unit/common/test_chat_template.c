@@ -1,0 +1,205 @@
+/* chat_template: ids and trained flags of conversations, prompts, templates that are not served. */
+#include "common/chat_template.h"
+
+#include "common/io.h"
+#include "common/mem.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BEGIN = 256, USER = 257, ASSISTANT = 258, SYSTEM = 259, END = 260, PAD = 261 };
+
+static char folder[64];
+static struct tokenizer *tokenizer;
+static struct chat_template *chat;
+
+static int setup(void **state)
+{
+    (void)state;
+    struct err err;
+    (void)snprintf(folder, sizeof folder, "/tmp/test_chat_template.XXXXXX");
+    if (mkdtemp(folder) == NULL || tokenizer_write_builtin(folder, &err) != 0 ||
+        tokenizer_load(folder, &tokenizer, &err) != 0)
+        return -1;
+    return chat_template_load(folder, tokenizer, &chat, &err);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    struct err err;
+    chat_template_free(chat);
+    tokenizer_free(tokenizer);
+    return io_remove_tree(folder, &err);
+}
+
+static json_t *parse(const char *text)
+{
+    json_t *json = NULL;
+    struct err err;
+    assert_int_equal(json_parse(text, strlen(text), "messages", &json, &err), 0);
+    return json;
+}
+
+static void expect(const struct chat_tokens *tokens, const int32_t *ids, const char *trained)
+{
+    assert_int_equal(tokens->count, strlen(trained));
+    for (int64_t i = 0; i < tokens->count; i++) {
+        assert_int_equal(tokens->ids[i], ids[i]);
+        assert_int_equal(tokens->trained[i], trained[i] - '0');
+    }
+}
+
+static const char talk[] = "[{\"role\":\"system\",\"content\":\"S\"},"
+                           "{\"role\":\"user\",\"content\":\"u\"},"
+                           "{\"role\":\"assistant\",\"content\":\"ab\"},"
+                           "{\"role\":\"user\",\"content\":\"\"},"
+                           "{\"role\":\"assistant\",\"content\":\"c\",\"weight\":1}]";
+static const int32_t talk_ids[] = {BEGIN, SYSTEM, 'S',  END, USER,      'u', END, ASSISTANT, 'a',
+                                   'b',   END,    USER, END, ASSISTANT, 'c', END, ASSISTANT};
+
+static void test_render(void **state)
+{
+    (void)state;
+    struct err err;
+    struct chat_tokens tokens = {0};
+    CLEANUP(json_unref) json_t *messages = parse(talk);
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &tokens, &err),
+                     0);
+    expect(&tokens, talk_ids, "0000000011100011");
+    const int32_t *kept = tokens.ids;
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_LAST, &tokens, &err), 0);
+    expect(&tokens, talk_ids, "0000000000000011");
+    assert_ptr_equal(tokens.ids, kept); /* memory is kept */
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &tokens, &err), 0);
+    expect(&tokens, talk_ids, "0111111111111111");
+    assert_int_equal(chat_template_prompt(chat, messages, &tokens, &err), 0);
+    expect(&tokens, talk_ids, "00000000000000000");
+    assert_int_equal(chat_template_stop(chat), END);
+    chat_tokens_done(&tokens);
+}
+
+static void test_weights_and_roles(void **state)
+{
+    (void)state;
+    struct err err;
+    struct chat_tokens tokens = {0};
+    CLEANUP(json_unref)
+    json_t *messages = parse("[{\"role\":\"developer\",\"content\":\"d\"},"
+                             "{\"role\":\"assistant\",\"content\":\"x\",\"weight\":0},"
+                             "{\"role\":\"assistant\",\"content\":\"<|end|>\"}]");
+    const int32_t ids[] = {BEGIN, SYSTEM, 'd', END, ASSISTANT, 'x', END, ASSISTANT,
+                           '<',   '|',    'e', 'n', 'd',       '|', '>', END};
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &tokens, &err),
+                     0);
+    expect(&tokens, ids, "0000000011111111");
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &tokens, &err), 0);
+    expect(&tokens, ids, "0111100111111111"); /* weight 0 holds under "all" too */
+    chat_tokens_done(&tokens);
+}
+
+/* Every assistant turn's end token is trained, padding never appears. */
+static void test_end_is_trained(void **state)
+{
+    (void)state;
+    struct err err;
+    struct chat_tokens tokens = {0};
+    CLEANUP(json_unref) json_t *messages = parse(talk);
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &tokens, &err),
+                     0);
+    int32_t role = -1;
+    int begins = 0;
+    for (int64_t i = 0; i < tokens.count; i++) {
+        if (tokens.ids[i] >= USER && tokens.ids[i] <= SYSTEM)
+            role = tokens.ids[i];
+        if (tokens.ids[i] == END)
+            assert_int_equal(tokens.trained[i], role == ASSISTANT);
+        assert_int_not_equal(tokens.ids[i], PAD);
+        begins += tokens.ids[i] == BEGIN;
+    }
+    assert_int_equal(begins, 1);
+    chat_tokens_done(&tokens);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *messages;
+        const char *word;
+    } cases[] = {
+        {"[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"tool\",\"content\":\"a\"}]",
+         "messages[1]: tools"},
+        {"[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]", "tools"},
+        {"[{\"role\":\"judge\",\"content\":\"a\"}]", "judge"},
+        {"[{\"role\":\"user\"}]", "content"},
+        {"[{\"role\":\"user\",\"content\":[]}]", "content"},
+        {"[{\"content\":\"a\"}]", "role"},
+        {"[7]", "role"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = {0};
+        struct chat_tokens tokens = {0};
+        CLEANUP(json_unref) json_t *messages = parse(cases[i].messages);
+        assert_int_equal(
+            chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &tokens, &err), -ERR_DATA);
+        assert_non_null(strstr(err.text, cases[i].word));
+        chat_tokens_done(&tokens);
+    }
+}
+
+static void test_unknown_template(void **state)
+{
+    (void)state;
+    struct err err;
+    struct chat_template *other = NULL;
+    CLEANUP(mem_free_ptr) char *jinja = io_join(folder, "chat_template.jinja");
+    assert_int_equal(io_write_file(jinja, "{{ x }}", 7, 0644, &err), 0);
+    assert_int_equal(chat_template_load(folder, tokenizer, &other, &err), -ERR_MODEL);
+    assert_non_null(strstr(err.text, "chat template"));
+    const char *text = chat_template_builtin_text();
+    assert_int_equal(io_write_file(jinja, text, strlen(text), 0644, &err), 0);
+    assert_int_equal(chat_template_load(folder, tokenizer, &other, &err), 0);
+    chat_template_free(other);
+    assert_int_equal(io_remove_tree(jinja, &err), 0);
+    CLEANUP(mem_free_ptr) char *config = io_join(folder, "tokenizer_config.json");
+    assert_int_equal(io_write_file(config, "{}", 2, 0644, &err), 0);
+    assert_int_equal(chat_template_load(folder, tokenizer, &other, &err), -ERR_MODEL);
+    assert_non_null(strstr(err.text, "chat_template"));
+    assert_int_equal(tokenizer_write_builtin(folder, &err), 0);
+}
+
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    CLEANUP(json_unref) json_t *messages = parse(talk);
+    int64_t before = mem_live();
+    for (int n = 1; n <= 2; n++) {
+        struct err err;
+        struct chat_tokens tokens = {0};
+        mem_fault_after(n);
+        assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &tokens, &err),
+                         -ERR_NOMEM);
+        mem_fault_after(0);
+        assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &tokens, &err), 0);
+        chat_tokens_done(&tokens);
+        assert_int_equal(mem_live(), before);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_render),           cmocka_unit_test(test_weights_and_roles),
+        cmocka_unit_test(test_end_is_trained),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_unknown_template), cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
