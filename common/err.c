@@ -1,6 +1,8 @@
 /* err: the table of api/errors.def as arrays, and the few ways to fill a struct err. */
 #include "common/err.h"
 
+#include "common/utf8.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,8 +25,8 @@ static const struct err_row err_rows[ERR_COUNT] = {
 static int err_vset(struct err *err, enum err_code code, const char *format, va_list args)
 {
     err->code = code;
-    (void)vsnprintf(err->text, sizeof err->text, format,
-                    args); /* a longer sentence is cut, never lost */
+    (void)vsnprintf(err->text, sizeof err->text, format, args);
+    utf8_cut(err->text); /* a longer sentence is cut, never lost */
     return -(int)code;
 }
 
@@ -43,6 +45,7 @@ int err_set_field(struct err *err, enum err_code code, const char *field, const 
     va_list args;
     va_start(args, format);
     (void)snprintf(err->field, sizeof err->field, "%s", field);
+    utf8_cut(err->field);
     int rc = err_vset(err, code, format, args);
     va_end(args);
     return rc;
@@ -85,6 +88,7 @@ int err_wrap(struct err *err, int rc, const char *format, ...)
     va_end(args);
     size_t len = strlen(err->text);
     (void)snprintf(err->text + len, sizeof err->text - len, "%s", inner);
+    utf8_cut(err->text);
     return rc;
 }
 

@@ -9,6 +9,7 @@
 #include "common/utf8.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 void json_unref(json_t **value)
@@ -65,31 +66,6 @@ int json_parse_file(const char *path, size_t max_bytes, json_t **ret_value, stru
     return json_parse(buf_str(&bytes), bytes.length, path, ret_value, err);
 }
 
-static int json_append(const char *bytes, size_t length, void *out)
-{
-    buf_append(out, bytes, length);
-    return 0;
-}
-
-static int json_dump_to(const json_t *value, size_t flags, struct buf *out, struct err *err)
-{
-    if (json_dump_callback(value, json_append, out, flags | JSON_ENCODE_ANY) != 0)
-        return err_set(err, ERR_INTERNAL, "a value cannot be printed as JSON");
-    return buf_error(out, err);
-}
-
-int json_print(const json_t *value, struct buf *out, struct err *err)
-{
-    return json_dump_to(value, JSON_COMPACT, out, err);
-}
-
-int json_print_pretty(const json_t *value, struct buf *out, struct err *err)
-{
-    TRY(json_dump_to(value, JSON_INDENT(2), out, err));
-    buf_char(out, '\n');
-    return buf_error(out, err);
-}
-
 int json_write_file(const char *path, const json_t *value, mode_t mode, struct err *err)
 {
     CLEANUP(buf_done) struct buf text;
@@ -116,34 +92,15 @@ json_t *json_literal(const char *text)
     return value;
 }
 
-struct json_cut {
-    char *text;    /* NUL-terminated */
-    size_t length; /* bytes used */
-    size_t size;   /* bytes of text, NUL included */
-    bool cut;      /* something did not fit */
-};
-
-static int json_append_cut(const char *bytes, size_t length, void *data)
-{
-    struct json_cut *out = data;
-    size_t room = out->size - 1 - out->length;
-    if (length > room) {
-        out->cut = true;
-        length = room;
-    }
-    memcpy(out->text + out->length, bytes, length);
-    out->length += length;
-    out->text[out->length] = '\0';
-    return 0;
-}
-
 void json_brief(const json_t *value, char *ret_text, size_t size)
 {
     must(size > 8);
-    struct json_cut out = {.text = ret_text, .size = size};
-    ret_text[0] = '\0';
-    (void)json_dump_callback(value, json_append_cut, &out, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!out.cut)
+    struct err ignored; /* a value that cannot be shown is shown as far as it goes */
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, LIMIT_JSON_BODY_BYTES);
+    (void)json_print(value, &text, &ignored);
+    (void)snprintf(ret_text, size, "%s", buf_str(&text));
+    if (text.length < size)
         return;
     ret_text[size - 4] = '\0';
     utf8_cut(ret_text);

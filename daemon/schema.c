@@ -1,0 +1,187 @@
+/* schema: one operation for each row of api/routes.def, in the order of the rows. A failure of
+ * memory shows as a NULL or a non-zero result and ends in NULL; nothing else can go wrong, because
+ * all input is our own. */
+#include "daemon/schema.h"
+
+#include "common/buf.h"
+#include "common/job_spec.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct schema_route {
+    const char *id;       /* "JOBS_CREATE" */
+    const char *method;   /* "POST" */
+    const char *path;     /* "/v1/fine_tuning/jobs/{id}" */
+    const char *access;   /* "NONE", "READ", "SUBMIT" */
+    const char *request;  /* schema by name, "multipart", or "" */
+    const char *response; /* schema by name, "sse", or "bytes" */
+    const char *summary;  /* one line */
+};
+static const struct schema_route schema_routes[] = {
+#define X(row, verb, url, who, body, answer, text) \
+    {.id = #row,                                   \
+     .method = #verb,                              \
+     .path = url,                                  \
+     .access = #who,                               \
+     .request = body,                              \
+     .response = answer,                           \
+     .summary = text},
+#include "api/routes.def"
+#undef X
+};
+enum { SCHEMA_ROUTES = sizeof schema_routes / sizeof schema_routes[0], SCHEMA_NAME_BYTES = 64 };
+
+/* Query parameters by the name of the answer that they shape. */
+struct schema_query {
+    const char *response; /* of the routes that take it */
+    const char *name;     /* key of the query */
+    const char *schema;   /* for json_literal */
+    const char *doc;      /* one phrase; what it is when absent comes last */
+};
+#define TEXT "{'type':'string'}"
+#define WHOLE "{'type':'integer','minimum':0}"
+#define QUERY_AFTER .name = "after", .schema = TEXT, .doc = "id of the last item of the page before"
+#define QUERY_LIMIT(count)                                                           \
+    .name = "limit",                                                                 \
+    .schema = "{'type':'integer','minimum':1,'maximum':10000,'default':" #count "}", \
+    .doc = "Items in a page"
+static const struct schema_query schema_queries[] = {
+    {.response = "FileList", QUERY_AFTER},
+    {.response = "FileList", QUERY_LIMIT(10000)},
+    {.response = "FileList",
+     .name = "order",
+     .schema = "{'enum':['desc','asc'],'default':'desc'}",
+     .doc = "By time of creation"},
+    {.response = "FileList",
+     .name = "purpose",
+     .schema = "{'type':'string'}",
+     .doc = "Only files of this purpose"},
+    {.response = "JobList", QUERY_AFTER},
+    {.response = "JobList", QUERY_LIMIT(20)},
+    {.response = "EventList", QUERY_AFTER},
+    {.response = "EventList", QUERY_LIMIT(20)},
+    {.response = "Metrics", .name = "keys", .schema = TEXT, .doc = "Names, with commas; all"},
+    {.response = "Metrics", .name = "from_step", .schema = WHOLE, .doc = "First step wanted"},
+    {.response = "Metrics", .name = "attempt", .schema = WHOLE, .doc = "One attempt; all"},
+    {.response = "Metrics", .name = "rank", .schema = WHOLE, .doc = "One rank; all"},
+    {.response = "Metrics", .name = "after", .schema = WHOLE, .doc = "Cursor of the page before"},
+    {.response = "Metrics", QUERY_LIMIT(10000)},
+    {.response = "Logs", .name = "rank", .schema = WHOLE, .doc = "The rank; 0"},
+    {.response = "Logs", .name = "attempt", .schema = WHOLE, .doc = "The attempt; the newest"},
+    {.response = "Logs", .name = "after", .schema = WHOLE, .doc = "First byte; near the end"},
+};
+enum { SCHEMA_QUERIES = sizeof schema_queries / sizeof schema_queries[0] };
+
+/* "{id}" and "{model}" of a path, then the query. */
+static json_t *schema_parameters(const struct schema_route *route)
+{
+    json_t *list = json_array();
+    int bad = 0;
+    for (const char *at = route->path; (at = strchr(at, '{')) != NULL; at++) {
+        char name[SCHEMA_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at + 1, "}"), at + 1);
+        bad |= json_array_append_new(
+            list, json_pack("{s:s, s:s, s:b, s:{s:s, s:s}}", "name", name, "in", "path", "required",
+                            1, "schema", "type", "string", "pattern", "^[A-Za-z0-9_.:-]{1,128}$"));
+    }
+    for (int i = 0; i < SCHEMA_QUERIES; i++) {
+        const struct schema_query *query = &schema_queries[i];
+        if (strcmp(query->response, route->response) != 0)
+            continue;
+        bad |= json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "name", query->name,
+                                                     "in", "query", "description", query->doc,
+                                                     "schema", json_literal(query->schema)));
+    }
+    if (bad == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* The `content` of a body: its type and schema. */
+static json_t *schema_content(const char *name)
+{
+    if (strcmp(name, "sse") == 0)
+        return json_literal("{'text/event-stream':{'schema':{'type':'string'}}}");
+    if (strcmp(name, "bytes") == 0)
+        return json_literal("{'application/octet-stream':{'schema':{'type':'string'}}}");
+    if (strcmp(name, "multipart") == 0)
+        return json_literal(
+            "{'multipart/form-data':{'schema':{'type':'object','required':['file','purpose'],"
+            "'properties':{'file':{'type':'string','contentMediaType':'application/octet-stream'},"
+            "'purpose':{'type':'string','examples':['fine-tune']}}}}}");
+    CLEANUP(mem_free_ptr) char *reference = mem_printf("#/components/schemas/%s", name);
+    if (reference == NULL)
+        return NULL;
+    return json_pack("{s:{s:{s:s}}}", "application/json", "schema", "$ref", reference);
+}
+
+static json_t *schema_operation(const struct schema_route *route)
+{
+    bool open = strcmp(route->access, "NONE") == 0;
+    json_t *operation =
+        json_pack("{s:s, s:s, s:o, s:o, s:{s:{s:s, s:o}, s:{s:s, s:o}}}", "operationId", route->id,
+                  "summary", route->summary, "security",
+                  open ? json_array() : json_pack("[{s:[s]}]", "token", route->access),
+                  "parameters", schema_parameters(route), "responses", "200", "description", "Done",
+                  "content", schema_content(route->response), "default", "description",
+                  "Refused or failed", "content", schema_content("Error"));
+    if (route->request[0] == '\0' || operation == NULL)
+        return operation;
+    if (json_object_set_new(
+            operation, "requestBody",
+            json_pack("{s:b, s:o}", "required", 1, "content", schema_content(route->request))) == 0)
+        return operation;
+    json_decref(operation);
+    return NULL;
+}
+
+static const char *schema_verb(const char *method)
+{
+    return strcmp(method, "GET") == 0      ? "get"
+           : strcmp(method, "POST") == 0   ? "post"
+           : strcmp(method, "DELETE") == 0 ? "delete"
+                                           : "patch";
+}
+
+static json_t *schema_paths(void)
+{
+    json_t *paths = json_object();
+    int bad = 0;
+    for (int i = 0; i < SCHEMA_ROUTES; i++) {
+        const struct schema_route *route = &schema_routes[i];
+        if (json_object_get(paths, route->path) == NULL)
+            bad |= json_object_set_new(paths, route->path, json_object());
+        bad |= json_object_set_new(json_object_get(paths, route->path), schema_verb(route->method),
+                                   schema_operation(route));
+    }
+    if (bad == 0)
+        return paths;
+    json_decref(paths);
+    return NULL;
+}
+
+json_t *schema_openapi(void)
+{
+    return json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:{s:o, s:o}}", "openapi", "3.1.0", "info",
+                     "title", "Ithaca", "version", ITHACA_VERSION, "description",
+                     "Fine-tuning on long contexts: OpenAI's fine-tuning API, with Ithaca's own "
+                     "fields under the key ithaca.",
+                     "paths", schema_paths(), "components", "securitySchemes",
+                     json_literal("{'token':{'type':'http','scheme':'bearer'}}"), "schemas",
+                     schema_objects());
+}
+
+int schema_print(const char *which, struct buf *out, struct err *err)
+{
+    CLEANUP(json_unref) json_t *schema = NULL;
+    if (strcmp(which, "openapi") == 0)
+        schema = schema_openapi();
+    else if (strcmp(which, "job") == 0)
+        schema = job_spec_schema();
+    else
+        return err_set(err, ERR_USAGE, "schema \"%s\": there are \"openapi\" and \"job\"", which);
+    return json_print_pretty(schema, out, err);
+}

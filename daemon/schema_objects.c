@@ -1,0 +1,209 @@
+/* schema_objects: the shapes of bodies. Those of OpenAI are written out; what a table of api/ says
+ * (a job's fields, its states, the codes of errors, the metrics) is filled in from the table. */
+#include "common/job_spec.h"
+#include "common/mem.h"
+#include "daemon/schema.h"
+
+#include <string.h>
+
+#define TEXT "{'type':'string'}"
+#define TEXT_OR_NULL "{'type':['string','null']}"
+#define WHOLE "{'type':'integer'}"
+#define WHOLE_OR_NULL "{'type':['integer','null']}"
+#define NUMBER_OR_NULL "{'type':['number','null']}"
+#define TIME "{'type':'integer','description':'Unix time, seconds'}"
+#define TIME_OR_NULL "{'type':['integer','null'],'description':'Unix time, seconds'}"
+#define REF(name) "{'$ref':'#/components/schemas/" name "'}"
+#define LIST(name)                                                                   \
+    "{'type':'object','required':['object','data','first_id','last_id','has_more']," \
+    "'properties':{'object':{'const':'list'},'data':{'type':'array','items':" REF(   \
+        name) "},"                                                                   \
+              "'first_id':" TEXT_OR_NULL ",'last_id':" TEXT_OR_NULL                  \
+              ",'has_more':{'type':'boolean'}}}"
+
+struct schema_object {
+    const char *name;   /* as in api/routes.def */
+    const char *schema; /* for json_literal */
+};
+static const struct schema_object schema_rows[] = {
+    {.name = "Health",
+     .schema = "{'type':'object','required':['status','version'],'properties':{"
+               "'status':{'const':'ok'},'version':" TEXT "}}"},
+    {.name = "Ready",
+     .schema = "{'type':'object','required':['status'],'properties':{"
+               "'status':{'const':'ready'}}}"},
+    {.name = "Error",
+     .schema = "{'type':'object','required':['error'],'properties':{'error':{'type':'object',"
+               "'required':['message','type','param','code'],'properties':{'message':" TEXT ","
+               "'type':" TEXT ",'param':" TEXT_OR_NULL ",'code':{}}}}}"},
+    {.name = "File",
+     .schema = "{'type':'object','required':['id','object','bytes','created_at','filename',"
+               "'purpose','status'],'properties':{'id':" TEXT ",'object':{'const':'file'},"
+               "'bytes':" WHOLE ",'created_at':" TIME ",'filename':" TEXT_OR_NULL ","
+               "'purpose':" TEXT ",'status':{'enum':['uploaded','processed','error']},"
+               "'status_details':" TEXT_OR_NULL ",'expires_at':" TIME_OR_NULL "}}"},
+    {.name = "FileList", .schema = LIST("File")},
+    {.name = "FileDeleted",
+     .schema = "{'type':'object','required':['id','object','deleted'],'properties':{"
+               "'id':" TEXT ",'object':{'const':'file'},'deleted':{'type':'boolean'}}}"},
+    {.name = "Model",
+     .schema = "{'type':'object','required':['id','object','created','owned_by'],'properties':{"
+               "'id':" TEXT ",'object':{'const':'model'},'created':" TIME_OR_NULL ","
+               "'owned_by':" TEXT "}}"},
+    {.name = "ModelList", .schema = LIST("Model")},
+    {.name = "Job",
+     .schema =
+         "{'type':'object','required':['id','object','created_at','error','fine_tuned_model',"
+         "'finished_at','hyperparameters','model','organization_id','result_files','status',"
+         "'trained_tokens','training_file','validation_file','seed','ithaca'],'properties':{"
+         "'id':" TEXT ",'object':{'const':'fine_tuning.job'},'created_at':" TIME ","
+         "'error':{'type':['object','null'],'required':['code','message','param'],'properties':{"
+         "'code':" TEXT ",'message':" TEXT ",'param':" TEXT_OR_NULL "}},"
+         "'fine_tuned_model':" TEXT_OR_NULL ",'finished_at':" TIME_OR_NULL ","
+         "'hyperparameters':{'type':'object'},'model':" TEXT ",'organization_id':" TEXT ","
+         "'result_files':{'type':'array','items':" TEXT "},'status':{},"
+         "'trained_tokens':" WHOLE_OR_NULL ",'training_file':" TEXT ","
+         "'validation_file':" TEXT_OR_NULL ",'seed':" WHOLE ",'estimated_finish':" TIME_OR_NULL ","
+         "'integrations':{'type':['array','null']},'metadata':{'type':['object','null'],"
+         "'additionalProperties':" TEXT "},'method':{'type':['object','null']},"
+         "'ithaca':{'type':'object','required':['state','spec'],'properties':{'state':{},"
+         "'reason':" TEXT_OR_NULL ",'reason_text':" TEXT_OR_NULL ",'attempt':" WHOLE ","
+         "'queue_position':" WHOLE_OR_NULL ",'pending_reason':" TEXT_OR_NULL ","
+         "'steps_done':" WHOLE ",'steps_total':{'type':'integer','description':'0: not known'},"
+         "'tokens_per_s':" NUMBER_OR_NULL ",'eta':" TIME_OR_NULL ",'started_at':" TIME_OR_NULL ","
+         "'owner':" TEXT_OR_NULL ",'spec':{'description':'Every field of the request, resolved',"
+         "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}}}"},
+    {.name = "JobList", .schema = LIST("Job")},
+    {.name = "Event",
+     .schema = "{'type':'object','required':['id','object','created_at','level','message','type',"
+               "'data'],'properties':{'id':" TEXT ",'object':{'const':'fine_tuning.job.event'},"
+               "'created_at':" TIME ",'level':{'enum':['info','warn','error']},'message':" TEXT ","
+               "'type':{'enum':['message','metrics']},'data':{'type':['object','null']}}}"},
+    {.name = "EventList", .schema = LIST("Event")},
+    {.name = "Metrics",
+     .schema = "{'type':'object','required':['object','job_id','data','after','has_more'],"
+               "'properties':{'object':{'const':'fine_tuning.job.metrics'},'job_id':" TEXT ","
+               "'data':{'type':'array','items':{'type':'object','required':['key','unit',"
+               "'attempt','rank','points'],'properties':{'key':{},'unit':" TEXT ",'attempt':" WHOLE
+               ",'rank':" WHOLE ",'points':{'type':'array','items':{'type':'array',"
+               "'description':'step, value, Unix time','prefixItems':[" WHOLE "," NUMBER_OR_NULL
+               "," NUMBER_OR_NULL "]}}}}},'after':{'type':'integer','description':'Cursor of the "
+               "next page'},'has_more':{'type':'boolean'}}}"},
+    {.name = "Logs",
+     .schema = "{'type':'object','required':['object','job_id','attempt','rank','text','start',"
+               "'after'],'properties':{'object':{'const':'fine_tuning.job.log'},'job_id':" TEXT ","
+               "'attempt':" WHOLE ",'rank':" WHOLE ",'text':" TEXT ",'start':{'type':'integer',"
+               "'description':'First byte of text'},'after':{'type':'integer',"
+               "'description':'Byte after it: the cursor of the next page'}}}"},
+    {.name = "ChatMessage",
+     .schema = "{'type':'object','required':['role','content'],'properties':{"
+               "'role':{'enum':['system','user','assistant']},'content':" TEXT "}}"},
+    {.name = "ChatCreate",
+     .schema = "{'type':'object','required':['model','messages'],'properties':{'model':" TEXT ","
+               "'messages':{'type':'array','minItems':1,'items':" REF(
+                   "ChatMessage") "},"
+                                  "'max_tokens':{'type':'integer','minimum':1}}}"},
+    {.name = "Chat",
+     .schema =
+         "{'type':'object','required':['id','object','created','model','choices','usage'],"
+         "'properties':{'id':" TEXT ",'object':{'const':'chat.completion'},'created':" TIME
+         ",'model':" TEXT ",'choices':{'type':'array','items':{'type':'object',"
+         "'required':['index','message','finish_reason'],'properties':{'index':" WHOLE ","
+         "'message':" REF(
+             "ChatMessage") ",'finish_reason':{'enum':['stop','length']}}}},"
+                            "'usage':{'type':'object','properties':{'prompt_tokens':" WHOLE ","
+                            "'completion_tokens':" WHOLE ",'total_tokens':" WHOLE "}}}}"},
+};
+enum { SCHEMA_ROWS = sizeof schema_rows / sizeof schema_rows[0] };
+
+/* {"enum":[...]} of names; a name that is there already is not added again. */
+static json_t *schema_enum(const char *const names[], size_t count)
+{
+    json_t *list = json_array();
+    int bad = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool known = false;
+        for (size_t j = 0; j < i && !known; j++)
+            known = strcmp(names[i], names[j]) == 0;
+        if (!known)
+            bad |= json_array_append_new(list, json_string(names[i]));
+    }
+    if (bad == 0)
+        return json_pack("{s:o}", "enum", list);
+    json_decref(list);
+    return NULL;
+}
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* Member at a dotted path of an object, borrowed. */
+static json_t *schema_at(json_t *object, const char *path)
+{
+    const char *dot = strchr(path, '.');
+    if (dot == NULL)
+        return json_object_get(object, path);
+    return schema_at(json_object_getn(object, path, (size_t)(dot - path)), dot + 1);
+}
+
+/* The codes of errors, with what each means. */
+static int schema_fill_error(json_t *error)
+{
+    static const char *const codes[] = {
+#define X(id, name, http, type, exit, doc) name,
+#include "api/errors.def"
+#undef X
+    };
+    CLEANUP(buf_done) struct buf docs;
+    buf_init(&docs, LIMIT_JSON_BODY_BYTES);
+#define X(id, name, http, type, exit, doc) buf_text(&docs, name ": " doc "\n");
+#include "api/errors.def"
+#undef X
+    json_t *code = schema_enum(codes, COUNT(codes));
+    int bad = json_object_set_new(schema_at(error, "properties.error.properties"), "code", code);
+    return bad | json_object_set_new(code, "description", json_string(buf_str(&docs)));
+}
+
+/* States and public statuses of a job. */
+static int schema_fill_job(json_t *job)
+{
+    static const char *const states[] = {
+#define X(id, name, status, is_end) name,
+#include "api/job_states.def"
+#undef X
+    };
+    static const char *const statuses[] = {
+#define X(id, name, status, is_end) status,
+#include "api/job_states.def"
+#undef X
+    };
+    json_t *properties = json_object_get(job, "properties");
+    int bad = json_object_set_new(properties, "status", schema_enum(statuses, COUNT(statuses)));
+    return bad | json_object_set_new(schema_at(properties, "ithaca.properties"), "state",
+                                     schema_enum(states, COUNT(states)));
+}
+
+static int schema_fill_metrics(json_t *metrics)
+{
+    static const char *const names[] = {
+#define X(id, name, unit, scope, label, doc) name,
+#include "api/metrics.def"
+#undef X
+    };
+    return json_object_set_new(schema_at(metrics, "properties.data.items.properties"), "key",
+                               schema_enum(names, COUNT(names)));
+}
+
+json_t *schema_objects(void)
+{
+    CLEANUP(json_unref) json_t *objects = json_object();
+    json_t *create = job_spec_schema();
+    (void)json_object_del(create, "$schema"); /* OpenAPI 3.1 is of that dialect throughout */
+    int bad = json_object_set_new(objects, "JobCreate", create);
+    for (int i = 0; i < SCHEMA_ROWS; i++)
+        bad |=
+            json_object_set_new(objects, schema_rows[i].name, json_literal(schema_rows[i].schema));
+    bad |= schema_fill_error(json_object_get(objects, "Error"));
+    bad |= schema_fill_job(json_object_get(objects, "Job"));
+    bad |= schema_fill_metrics(json_object_get(objects, "Metrics"));
+    return bad == 0 ? json_incref(objects) : NULL;
+}
