@@ -9,6 +9,7 @@
 # to train on, and two phrasings held out for valid.jsonl. Every answer begins
 # with a different letter, and answers are short ASCII: a byte-level model that
 # starts from random weights has to learn them within two minutes on a CPU.
+# No held-out question occurs in train.jsonl, not even as part of a longer one.
 import json
 import os
 
@@ -47,6 +48,11 @@ FACTS = [
         "When must I be at the ferry?",
         "What is the ferry timetable?",
         "Ferry times, please.",
+        "Which ferry can I catch?",
+        "Can you tell me when the ferry goes?",
+        "Where can I see the ferry times?",
+        "Are there any ferries this morning?",
+        "Should we wait for the ferry?",
     ], [
         "When should I come for the ferry?",
         "Could you give me the ferry time?",
@@ -63,6 +69,11 @@ FACTS = [
         "Is fuel sold in the harbour?",
         "Where is diesel sold?",
         "My fuel tank is empty.",
+        "Who can sell us some diesel?",
+        "Where should I go for fuel?",
+        "How do I fill the fuel tank?",
+        "Are there pumps for diesel?",
+        "We have to buy fuel today.",
     ], [
         "Who sells fuel around here?",
         "Where can we fill the tank with diesel?",
@@ -79,6 +90,11 @@ FACTS = [
         "Is there water on the pier?",
         "Our water is running out.",
         "Where can I fill a water bottle?",
+        "Which tap has fresh water?",
+        "Where should we go for water?",
+        "I would like some drinking water.",
+        "What water can I drink?",
+        "Who can give us water?",
     ], [
         "Where do boats find drinking water?",
         "I would like to fill up with water.",
@@ -95,6 +111,11 @@ FACTS = [
         "Where can the crew have a shower?",
         "We want to shower after the trip.",
         "Is there a shower near the pier?",
+        "Which way are the showers?",
+        "Where do we go for a shower?",
+        "Could I have a hot shower now?",
+        "What about a shower for two?",
+        "I have to find a shower.",
     ], [
         "Where can we have a hot shower?",
         "Please show me to the showers.",
@@ -111,6 +132,11 @@ FACTS = [
         "What will the weather be tomorrow?",
         "I would like to see a forecast.",
         "When is the weather posted?",
+        "What does the forecast say?",
+        "Can you tell me the weather?",
+        "Who writes the weather report?",
+        "Which day will have good weather?",
+        "Where should I look for the forecast?",
     ], [
         "When can I read the weather report?",
         "Do you know the forecast for tomorrow?",
@@ -127,6 +153,11 @@ FACTS = [
         "Do I have to go through customs?",
         "How early can I clear customs?",
         "My passport needs a stamp.",
+        "What time is customs?",
+        "Who can stamp a passport?",
+        "Can you stamp our passports?",
+        "Are there customs here?",
+        "We have to clear customs today.",
     ], [
         "At what time can we go to customs?",
         "Where can the crew get passports stamped?",
@@ -143,6 +174,11 @@ FACTS = [
         "Is the market today?",
         "When do the market stalls come?",
         "Do you have a fish market?",
+        "What day is market day?",
+        "Can we buy fish at the market?",
+        "Are there market stalls here?",
+        "Where should I go for the market?",
+        "How do I find the market?",
     ], [
         "What day does the market take place?",
         "Where can I find the market stalls?",
@@ -159,6 +195,11 @@ FACTS = [
         "Can you recommend a bakery?",
         "Where do I find fresh bread?",
         "How do I get to the baker?",
+        "What bakery do you know?",
+        "Are there any bakeries?",
+        "Can we get bread in the morning?",
+        "Where should I look for a baker?",
+        "I would like to buy bread.",
     ], [
         "I am looking for the bakery.",
         "Where do people buy their bread?",
@@ -175,6 +216,11 @@ FACTS = [
         "Can someone wash our clothes?",
         "Where is the laundry?",
         "We need clean clothes.",
+        "What laundry do you know?",
+        "How can we wash our clothes?",
+        "Who can wash some clothes for us?",
+        "Where should the laundry go?",
+        "I would like to wash clothes.",
     ], [
         "Where can we get our laundry done?",
         "Can I wash some clothes here?",
@@ -191,6 +237,11 @@ FACTS = [
         "Can I see a doctor today?",
         "Please call a doctor.",
         "Which doctor can we go to?",
+        "Are there any doctors here?",
+        "Where can I see the doctor?",
+        "What doctor do you know?",
+        "We are ill and want a doctor.",
+        "Do you know a good doctor?",
     ], [
         "Where does the doctor live?",
         "One of us is ill and needs a doctor.",
@@ -207,6 +258,11 @@ FACTS = [
         "How much is a museum ticket?",
         "Do you have a museum of ships?",
         "When can I visit the museum?",
+        "Where is the museum?",
+        "What can I see in the museum?",
+        "On what day can I see the museum?",
+        "Are there free museum days?",
+        "Which museum do you have?",
     ], [
         "What do I pay for the museum?",
         "On which day is the museum free?",
@@ -223,6 +279,11 @@ FACTS = [
         "Does the lighthouse blink?",
         "How can I recognise the lighthouse?",
         "Is the lighthouse lit at night?",
+        "Can you tell me about your lighthouse?",
+        "Where can I see the lighthouse?",
+        "What kind of lighthouse is it?",
+        "Who keeps the lighthouse?",
+        "When does the lighthouse flash?",
     ], [
         "What is the flash of the lighthouse?",
         "How do we spot the lighthouse in the dark?",
@@ -239,6 +300,11 @@ FACTS = [
         "What does it cost to stay a night?",
         "Can I have a berth for the night?",
         "What do I pay for a berth?",
+        "Can you tell me the berth price?",
+        "Are there fees for the night?",
+        "How much is it for one night?",
+        "Which berth can I have?",
+        "We want to stay one night.",
     ], [
         "What is the fee for a berth?",
         "How much does it cost to stay one night?",
@@ -255,6 +321,11 @@ FACTS = [
         "Where can I use the internet?",
         "Does the harbour have wifi?",
         "What is the password?",
+        "How can we use the internet?",
+        "Which wifi is yours?",
+        "Are there passwords for the wifi?",
+        "Can you give me the password?",
+        "Who knows the wifi password?",
     ], [
         "How can I connect to the wifi?",
         "Which password do I need for the internet?",
@@ -271,6 +342,11 @@ FACTS = [
         "We would like two kayaks.",
         "Can I take a kayak for an hour?",
         "How do I hire a kayak?",
+        "Are there any kayaks?",
+        "What does a kayak cost?",
+        "Where should we go for kayaks?",
+        "Which kayak can I take?",
+        "We have come for the kayaks.",
     ], [
         "Are there kayaks for hire?",
         "Where do we go to rent a kayak?",
@@ -287,6 +363,11 @@ FACTS = [
         "Who repairs sails?",
         "How do I find the sailmaker?",
         "The wind tore our sail.",
+        "Where can we get our sail mended?",
+        "Are there people who mend sails?",
+        "Which sailmaker do you know?",
+        "How can I get a new sail?",
+        "We have a torn sail.",
     ], [
         "Who can repair a torn sail?",
         "We have to get our sails mended.",
@@ -332,6 +413,7 @@ def main():
     heldout = [q for _, held, _ in facts for q in held]
     answers = [answer for _, _, answer in facts]
     assert len(set(trained + heldout)) == len(trained) + len(heldout)
+    assert not any(h[1:] in t for h in heldout for t in trained)
     assert len({a[0] for a in answers}) == len(answers)
     assert all(s.isascii() for s in trained + heldout + answers)
     assert all(15 <= len(a) <= 45 for a in answers)
