@@ -49,7 +49,7 @@ static const struct {
                 .context_max = 8192,
                 .rms_norm_eps = 1e-5,
                 .rope_theta = 10000,
-                .initializer_range = 0.02,
+                .initializer_range = 0.05, /* near 1/sqrt(h) */
                 .tie_embeddings = true,
                 .bos_token = 256,
                 .eos_token = 260,

@@ -15,7 +15,7 @@
 enum model_place { PLACE_FRONT, PLACE_LAYER, PLACE_BACK };
 enum model_extent { EXTENT_NONE, EXTENT_V, EXTENT_H, EXTENT_Q, EXTENT_KV, EXTENT_D, EXTENT_F };
 enum model_need { NEED_ALWAYS, NEED_BIAS, NEED_QK_NORM, NEED_UNTIED };
-enum model_init { INIT_NORMAL, INIT_RESIDUAL, INIT_ONE, INIT_ZERO };
+enum model_init { INIT_NORMAL, INIT_EMBED, INIT_RESIDUAL, INIT_ONE, INIT_ZERO };
 
 struct model_shape_kind {
     const char *name; /* in a layer below "model.layers.N." */
@@ -30,7 +30,8 @@ static const struct model_shape_kind model_shape_kinds[MODEL_TENSOR_COUNT] = {
     [MODEL_TENSOR_EMBED] = {.name = "model.embed_tokens.weight",
                             .place = PLACE_FRONT,
                             .rows = EXTENT_V,
-                            .cols = EXTENT_H},
+                            .cols = EXTENT_H,
+                            .init = INIT_EMBED},
     [MODEL_TENSOR_LN1] = {.name = "input_layernorm.weight",
                           .place = PLACE_LAYER,
                           .rows = EXTENT_H,
@@ -233,6 +234,8 @@ float model_shape_init(const struct model_shape *shape, const struct model_shape
     if (init == INIT_ONE || init == INIT_ZERO)
         return init == INIT_ONE ? 1.0f : 0.0f;
     double std = shape->config.initializer_range;
+    if (init == INIT_EMBED)
+        std *= 2;
     if (init == INIT_RESIDUAL)
         std /= sqrt(2.0 * (double)shape->config.layers);
     return (float)std * rng_normal(seed, RNG_STREAM_INIT + row->index, (uint64_t)i);

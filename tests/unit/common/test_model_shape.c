@@ -135,10 +135,12 @@ static void test_init(void **state)
     struct model_config config = *model_config_builtin("tiny-llama");
     config.qkv_bias = true;
     assert_int_equal(model_shape_build(&config, &shape, &err), 0);
-    static const enum model_tensor kinds[] = {MODEL_TENSOR_Q, MODEL_TENSOR_DOWN};
-    static const double stds[] = {0.02, 0.02 / 2.8284271247461903}; /* sqrt(2 * 4 layers) */
-    for (int k = 0; k < 2; k++) {
-        const struct model_shape_row *row = model_shape_find(&shape, kinds[k], 2);
+    static const enum model_tensor kinds[] = {MODEL_TENSOR_Q, MODEL_TENSOR_DOWN,
+                                              MODEL_TENSOR_EMBED};
+    static const double stds[] = {0.05, 0.05 / 2.8284271247461903, 0.1}; /* sqrt(2 * 4 layers) */
+    for (int k = 0; k < 3; k++) {
+        const struct model_shape_row *row =
+            model_shape_find(&shape, kinds[k], kinds[k] == MODEL_TENSOR_EMBED ? -1 : 2);
         double sum = 0;
         double squares = 0;
         for (int64_t i = 0; i < row->elements; i++) {
