@@ -1,0 +1,245 @@
+/* fsdp: see fsdp.h. Collectives work in place: a shard is cast into its own place of the gathered
+ * buffer before the all-gather, and the reduce-scatter leaves its sum at the shard's place of the
+ * full gradient, from where it is added to the shard kept over micro-steps. */
+#include "worker/fsdp.h"
+
+#include "common/clock.h"
+#include "common/mem.h"
+#include "common/must.h"
+#include "worker/ops.h"
+
+static int64_t fsdp_padded(const struct fsdp *fsdp, int64_t unit)
+{
+    return fsdp->units[unit].shard * fsdp->shards;
+}
+
+static bool fsdp_act_is_f32(const struct fsdp *fsdp)
+{
+    return fsdp->device->dev->act_dtype == DTYPE_F32;
+}
+
+int fsdp_init(struct fsdp *fsdp, const struct model_shape *shape, struct device *device,
+              struct coll *coll, bool sharded, struct err *err)
+{
+    *fsdp = (struct fsdp){.shape = shape,
+                          .device = device,
+                          .coll = coll,
+                          .shards = sharded ? coll->world : 1,
+                          .index = sharded ? coll->rank : 0,
+                          .unit_count = shape->unit_count,
+                          .gathered_unit = {-1, -1}};
+    fsdp->units = mem_new((size_t)shape->unit_count, sizeof *fsdp->units);
+    if (fsdp->units == NULL)
+        return mem_fail(err, (size_t)shape->unit_count * sizeof *fsdp->units, "fsdp units");
+    int64_t row = 0;
+    for (int64_t u = 0; u < fsdp->unit_count; u++) {
+        int64_t share = (shape->unit_elements[u] + fsdp->shards - 1) / fsdp->shards;
+        struct fsdp_unit *unit = &fsdp->units[u];
+        unit->shard = (share + MODEL_SHAPE_ALIGN - 1) / MODEL_SHAPE_ALIGN * MODEL_SHAPE_ALIGN;
+        unit->row_first = row;
+        while (row < shape->row_count && shape->rows[row].unit == u)
+            row++;
+        unit->row_last = row;
+    }
+    must(row == shape->row_count); /* the table is in the order of units */
+    return 0;
+}
+
+void fsdp_done(struct fsdp *fsdp)
+{
+    mem_free(fsdp->units);
+    *fsdp = (struct fsdp){0};
+}
+
+int fsdp_reserve(struct fsdp *fsdp, struct arena *arena, struct err *err)
+{
+    int64_t largest = 0;
+    for (int64_t u = 0; u < fsdp->unit_count; u++) {
+        struct fsdp_unit *unit = &fsdp->units[u];
+        int64_t bytes = unit->shard * (int64_t)sizeof(float);
+        TRY(arena_reserve(arena, ARENA_STATES, &unit->master, bytes, err));
+        TRY(arena_reserve(arena, ARENA_STATES, &unit->m, bytes, err));
+        TRY(arena_reserve(arena, ARENA_STATES, &unit->v, bytes, err));
+        TRY(arena_reserve(arena, ARENA_STATES, &unit->grad, bytes, err));
+        largest = fsdp_padded(fsdp, u) > largest ? fsdp_padded(fsdp, u) : largest;
+    }
+    int64_t act_bytes = (int64_t)dtype_bytes(fsdp->device->dev->act_dtype);
+    if (fsdp->shards > 1 || !fsdp_act_is_f32(fsdp))
+        for (int i = 0; i < 2; i++)
+            TRY(arena_reserve(arena, ARENA_GATHERED, &fsdp->gathered[i], largest * act_bytes,
+                              err));
+    if (fsdp->shards == 1)
+        return 0;
+    TRY(arena_reserve(arena, ARENA_GATHERED, &fsdp->grad_full, largest * (int64_t)sizeof(float),
+                      err));
+    int64_t tail = fsdp->shape->config.tie_embeddings ? fsdp_padded(fsdp, fsdp->unit_count - 1) : 0;
+    return arena_reserve(arena, ARENA_GATHERED, &fsdp->grad_tail, tail * (int64_t)sizeof(float),
+                         err);
+}
+
+int fsdp_clear(struct fsdp *fsdp, struct stream *stream, struct err *err)
+{
+    const struct device_ops *dev = fsdp->device->dev;
+    for (int64_t u = 0; u < fsdp->unit_count; u++) {
+        struct fsdp_unit *unit = &fsdp->units[u];
+        size_t bytes = (size_t)unit->shard * sizeof(float);
+        TRY(dev->zero(fsdp->device, stream, unit->master, bytes, err)); /* its padding */
+        TRY(dev->zero(fsdp->device, stream, unit->m, bytes, err));
+        TRY(dev->zero(fsdp->device, stream, unit->v, bytes, err));
+        TRY(dev->zero(fsdp->device, stream, unit->grad, bytes, err));
+    }
+    return 0;
+}
+
+static int fsdp_all_gather(struct fsdp *fsdp, struct stream *stream, const void *send, void *recv,
+                           int64_t count, enum dtype dtype, struct err *err)
+{
+    int64_t start = clock_monotonic_ns();
+    int rc = fsdp->coll->ops->all_gather(fsdp->coll, stream, send, recv, count, dtype, err);
+    fsdp->coll_ns += clock_monotonic_ns() - start;
+    return rc;
+}
+
+int fsdp_gather(struct fsdp *fsdp, int64_t unit, struct stream *stream, const void **ret_weights,
+                struct err *err)
+{
+    must(unit >= 0 && unit < fsdp->unit_count);
+    const struct fsdp_unit *u = &fsdp->units[unit];
+    if (fsdp->shards == 1 && fsdp_act_is_f32(fsdp)) {
+        *ret_weights = u->master;
+        return 0;
+    }
+    for (int i = 0; i < 2; i++)
+        if (fsdp->gathered_unit[i] == unit) {
+            fsdp->gathered_last = i;
+            *ret_weights = fsdp->gathered[i];
+            return 0;
+        }
+    int slot = 1 - fsdp->gathered_last;
+    enum dtype act = fsdp->device->dev->act_dtype;
+    char *place = (char *)fsdp->gathered[slot] + (size_t)(fsdp->index * u->shard) * dtype_bytes(act);
+    const void *send = u->master;
+    fsdp->gathered_unit[slot] = -1;
+    if (act != DTYPE_F32) {
+        struct ops_cast cast = {.count = u->shard, .in = u->master, .out = place, .to_act = true};
+        TRY(fsdp->device->ops->cast(fsdp->device, stream, &cast, err));
+        send = place;
+    }
+    if (fsdp->shards > 1)
+        TRY(fsdp_all_gather(fsdp, stream, send, fsdp->gathered[slot], u->shard, act, err));
+    fsdp->gathered_unit[slot] = unit;
+    fsdp->gathered_last = slot;
+    *ret_weights = fsdp->gathered[slot];
+    return 0;
+}
+
+static float *fsdp_grad_buffer(struct fsdp *fsdp, int64_t unit)
+{
+    bool tail = fsdp->shape->config.tie_embeddings && unit == fsdp->unit_count - 1;
+    return tail ? fsdp->grad_tail : fsdp->grad_full;
+}
+
+int fsdp_grad_begin(struct fsdp *fsdp, int64_t unit, struct stream *stream, float **ret_grad,
+                    struct err *err)
+{
+    must(unit >= 0 && unit < fsdp->unit_count);
+    if (fsdp->shards == 1) {
+        *ret_grad = fsdp->units[unit].grad;
+        return 0;
+    }
+    float *grad = fsdp_grad_buffer(fsdp, unit);
+    TRY(fsdp->device->dev->zero(fsdp->device, stream, grad,
+                                (size_t)fsdp_padded(fsdp, unit) * sizeof(float), err));
+    *ret_grad = grad;
+    return 0;
+}
+
+int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err)
+{
+    if (fsdp->shards == 1)
+        return 0;
+    const struct fsdp_unit *u = &fsdp->units[unit];
+    float *full = fsdp_grad_buffer(fsdp, unit);
+    float *piece = full + fsdp->index * u->shard;
+    int64_t start = clock_monotonic_ns();
+    TRY(fsdp->coll->ops->reduce_scatter(fsdp->coll, stream, full, piece, u->shard, DTYPE_F32,
+                                        err));
+    fsdp->coll_ns += clock_monotonic_ns() - start;
+    must(fsdp_act_is_f32(fsdp)); /* NEEDSWORK: ops has no fp32 += for devices whose [act] is not */
+    struct ops_add add = {.count = u->shard, .a = u->grad, .b = piece, .out = u->grad};
+    return fsdp->device->ops->add(fsdp->device, stream, &add, err);
+}
+
+int fsdp_grad_finish(struct fsdp *fsdp, struct stream *stream, struct err *err)
+{
+    if (fsdp->shards > 1 || fsdp->coll->world == 1)
+        return 0;
+    int64_t start = clock_monotonic_ns();
+    for (int64_t u = 0; u < fsdp->unit_count; u++)
+        TRY(fsdp->coll->ops->all_reduce(fsdp->coll, stream, fsdp->units[u].grad,
+                                        fsdp->units[u].shard, DTYPE_F32, err));
+    fsdp->coll_ns += clock_monotonic_ns() - start;
+    return 0;
+}
+
+int fsdp_grad_zero(struct fsdp *fsdp, struct stream *stream, struct err *err)
+{
+    for (int64_t u = 0; u < fsdp->unit_count; u++)
+        TRY(fsdp->device->dev->zero(fsdp->device, stream, fsdp->units[u].grad,
+                                    (size_t)fsdp->units[u].shard * sizeof(float), err));
+    return 0;
+}
+
+void fsdp_weights_changed(struct fsdp *fsdp)
+{
+    fsdp->gathered_unit[0] = fsdp->gathered_unit[1] = -1;
+}
+
+static int fsdp_gather_f32(struct fsdp *fsdp, int64_t unit, struct stream *stream,
+                           const float *shard, const float **ret_full, struct err *err)
+{
+    if (fsdp->shards == 1) {
+        *ret_full = shard;
+        return 0;
+    }
+    TRY(fsdp_all_gather(fsdp, stream, shard, fsdp->grad_full, fsdp->units[unit].shard, DTYPE_F32,
+                        err));
+    *ret_full = fsdp->grad_full;
+    return 0;
+}
+
+int fsdp_gather_master(struct fsdp *fsdp, int64_t unit, struct stream *stream,
+                       const float **ret_master, struct err *err)
+{
+    must(unit >= 0 && unit < fsdp->unit_count);
+    return fsdp_gather_f32(fsdp, unit, stream, fsdp->units[unit].master, ret_master, err);
+}
+
+int fsdp_gather_grad(struct fsdp *fsdp, int64_t unit, struct stream *stream,
+                     const float **ret_grad, struct err *err)
+{
+    must(unit >= 0 && unit < fsdp->unit_count);
+    return fsdp_gather_f32(fsdp, unit, stream, fsdp->units[unit].grad, ret_grad, err);
+}
+
+bool fsdp_next_piece(const struct fsdp *fsdp, int64_t unit, int64_t *row,
+                     struct fsdp_piece *ret_piece)
+{
+    const struct fsdp_unit *u = &fsdp->units[unit];
+    int64_t first = fsdp->index * u->shard;
+    int64_t last = first + u->shard;
+    for (; *row < u->row_last; (*row)++) {
+        const struct model_shape_row *r = &fsdp->shape->rows[*row];
+        int64_t from = r->offset > first ? r->offset : first;
+        int64_t to = r->offset + r->elements < last ? r->offset + r->elements : last;
+        if (from >= to)
+            continue;
+        *ret_piece = (struct fsdp_piece){.row = r,
+                                         .row_element = from - r->offset,
+                                         .shard_element = from - first,
+                                         .count = to - from};
+        (*row)++;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,96 @@
+/* fsdp: parameters, gradients and optimizer states sharded over all ranks, unit by unit (ZeRO-3,
+ * arXiv 1910.02054; FSDP, arXiv 2304.11277).
+ *
+ * Units are model_shape's: the embedding, each layer, the final norm with the untied head. A unit
+ * is a flat buffer, padded so that it divides; shard i holds elements [i * shard, (i + 1) * shard)
+ * of it: fp32 master, Adam's m and v, and the fp32 gradient summed over ranks and micro-steps.
+ *
+ * Forward and backward of a unit:
+ *     TRY(fsdp_gather(fsdp, unit, stream, &weights, err));   [act], the whole unit
+ *     TRY(fsdp_grad_begin(fsdp, unit, stream, &grad, err));  fp32, the whole unit, to be += into
+ *     ...
+ *     TRY(fsdp_grad_end(fsdp, unit, stream, err));           reduce-scattered, added to the shard
+ * after the last micro-step:
+ *     TRY(fsdp_grad_finish(fsdp, stream, err));
+ *
+ * Two units stay gathered at once (ping-pong): a gather may overwrite the one before the last. One
+ * gradient is open at a time, and beside it the last unit's when the embeddings are tied (the final
+ * norm's, open while the head adds to the embedding's). All ranks make the same calls in the same
+ * order, whether or not they have tokens.
+ *
+ * With one shard (one rank, or `fsdp: false`: every rank holds everything) nothing is gathered: on
+ * a device whose [act] is fp32 the weights are the master itself, gradients accumulate in place
+ * and fsdp_grad_finish() sums them over ranks once a step. */
+#pragma once
+#include "common/err.h"
+#include "common/model_shape.h"
+#include "worker/arena.h"
+#include "worker/coll.h"
+#include "worker/device.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fsdp_unit {
+    int64_t shard;     /* elements of a shard, a multiple of MODEL_SHAPE_ALIGN */
+    int64_t row_first; /* rows of the shape's table: [row_first, row_last) */
+    int64_t row_last;
+    float *master; /* (shard) */
+    float *m, *v;  /* (shard) Adam's moments */
+    float *grad;   /* (shard) */
+};
+
+struct fsdp {
+    const struct model_shape *shape; /* borrowed, as are the next two */
+    struct device *device;
+    struct coll *coll;
+    int64_t shards;          /* the world, or 1 */
+    int64_t index;           /* of this rank's shard */
+    struct fsdp_unit *units; /* (unit_count) */
+    int64_t unit_count;
+    void *gathered[2];        /* [act] (largest unit); unused when weights are the master */
+    int64_t gathered_unit[2]; /* which unit each holds, -1 none */
+    int gathered_last;        /* the one used last: the other is overwritten next */
+    float *grad_full;         /* (largest unit) the open gradient; unused with one shard */
+    float *grad_tail;         /* (last unit) the same for the final norm beside a tied head */
+    int64_t coll_ns;          /* time spent in collectives, for the step's phases */
+};
+
+/* A run of a shard's elements that belong to one tensor: padding lies in no piece. */
+struct fsdp_piece {
+    const struct model_shape_row *row;
+    int64_t row_element;   /* first element, within the tensor */
+    int64_t shard_element; /* the same, within the shard */
+    int64_t count;
+};
+
+int fsdp_init(struct fsdp *fsdp, const struct model_shape *shape, struct device *device,
+              struct coll *coll, bool sharded, struct err *err);
+void fsdp_done(struct fsdp *fsdp);
+/* Declares every buffer; moments and gradients are to be zeroed by fsdp_clear() after the commit.
+ */
+int fsdp_reserve(struct fsdp *fsdp, struct arena *arena, struct err *err);
+int fsdp_clear(struct fsdp *fsdp, struct stream *stream, struct err *err);
+
+/* *ret_weights: [act] (unit elements), valid until the second gather from now. */
+int fsdp_gather(struct fsdp *fsdp, int64_t unit, struct stream *stream, const void **ret_weights,
+                struct err *err);
+int fsdp_grad_begin(struct fsdp *fsdp, int64_t unit, struct stream *stream, float **ret_grad,
+                    struct err *err);
+int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err);
+int fsdp_grad_finish(struct fsdp *fsdp, struct stream *stream, struct err *err);
+int fsdp_grad_zero(struct fsdp *fsdp, struct stream *stream, struct err *err); /* of a new step */
+/* The masters changed: what is gathered is stale. */
+void fsdp_weights_changed(struct fsdp *fsdp);
+
+/* The whole unit's fp32 master, or its gradient, on every rank; for export, checkpoints and tests.
+ * Uses the gradient buffer: not while a gradient is open. */
+int fsdp_gather_master(struct fsdp *fsdp, int64_t unit, struct stream *stream,
+                       const float **ret_master, struct err *err);
+int fsdp_gather_grad(struct fsdp *fsdp, int64_t unit, struct stream *stream,
+                     const float **ret_grad, struct err *err);
+
+/* The pieces of this rank's shard of a unit, in order. *row starts at units[unit].row_first;
+ * false when there are no more. */
+bool fsdp_next_piece(const struct fsdp *fsdp, int64_t unit, int64_t *row,
+                     struct fsdp_piece *ret_piece);

@@ -1,0 +1,119 @@
+/* loader: see loader.h. */
+#include "worker/loader.h"
+
+#include "common/mem.h"
+#include "common/must.h"
+
+#include <math.h>
+
+int64_t loader_slots(int64_t batch, int64_t grad_accum, int world)
+{
+    int64_t per_rank = (batch + world - 1) / world;
+    if (grad_accum <= 0 || grad_accum > per_rank)
+        return 1;
+    return (per_rank + grad_accum - 1) / grad_accum;
+}
+
+static int loader_build(struct loader *loader, const struct loader_options *options,
+                        struct err *err)
+{
+    const struct dataset *data = &loader->data;
+    CLEANUP(mem_free_ptr) int64_t *lengths = mem_new((size_t)data->examples, sizeof *lengths);
+    loader->targets = mem_new((size_t)data->examples, sizeof *loader->targets);
+    if (lengths == NULL || loader->targets == NULL)
+        return mem_fail(err, (size_t)data->examples * 16, "example lengths");
+    for (int64_t e = 0; e < data->examples; e++) {
+        lengths[e] = data->offsets[e + 1] - data->offsets[e];
+        for (int64_t t = data->offsets[e] + 1; t < data->offsets[e + 1]; t++)
+            loader->targets[e] += data->trained[t] != 0;
+    }
+    TRY(pack_build(lengths, data->examples, options->seq_len, options->packing, &loader->pack,
+                   err));
+    if (loader->pack.sequences == 0)
+        return err_set(err, ERR_DATA, "%s: no example can be trained on", options->path);
+    if (!options->shuffle)
+        return 0;
+    return pack_order_init(&loader->order, options->seed, loader->pack.sequences, err);
+}
+
+int loader_init(struct loader *loader, const struct loader_options *options, struct err *err)
+{
+    *loader = (struct loader){.shuffle = options->shuffle,
+                              .rank = options->rank,
+                              .world = options->world,
+                              .sequences_end = INT64_MAX};
+    int rc = dataset_open(options->path, &loader->data, err);
+    if (rc == 0)
+        rc = loader_build(loader, options, err);
+    if (rc != 0) {
+        loader_done(loader);
+        return rc;
+    }
+    loader->batch = options->batch > 0 ? options->batch : loader->pack.sequences;
+    loader->slots = loader_slots(loader->batch, options->grad_accum, options->world);
+    int64_t per_micro = loader->slots * options->world;
+    loader->micro_steps = (loader->batch + per_micro - 1) / per_micro;
+    if (!options->shuffle)
+        loader->sequences_end = loader->pack.sequences;
+    return 0;
+}
+
+void loader_done(struct loader *loader)
+{
+    pack_order_done(&loader->order);
+    pack_done(&loader->pack);
+    dataset_close(&loader->data);
+    mem_free(loader->targets);
+    *loader = (struct loader){0};
+}
+
+int64_t loader_set_epochs(struct loader *loader, double epochs)
+{
+    must(epochs > 0);
+    int64_t sequences = (int64_t)ceil(epochs * (double)loader->pack.sequences);
+    loader->sequences_end = sequences > 0 ? sequences : 1;
+    return (loader->sequences_end + loader->batch - 1) / loader->batch;
+}
+
+/* The sequence in a place of this rank, or -1 when the place is empty. */
+static int64_t loader_sequence(struct loader *loader, int64_t step, int64_t micro, int64_t slot)
+{
+    int64_t i = (micro * loader->slots + slot) * loader->world + loader->rank;
+    int64_t position = (step - 1) * loader->batch + i;
+    if (i >= loader->batch || position >= loader->sequences_end)
+        return -1;
+    return loader->shuffle ? pack_order_at(&loader->order, position) : position;
+}
+
+void loader_count(struct loader *loader, int64_t step, int64_t *ret_tokens, int64_t *ret_trained)
+{
+    int64_t tokens = 0, trained = 0;
+    for (int64_t place = 0; place < loader->micro_steps * loader->slots; place++) {
+        int64_t s = loader_sequence(loader, step, place / loader->slots, place % loader->slots);
+        for (int64_t i = s < 0 ? 0 : loader->pack.first[s]; s >= 0 && i < loader->pack.first[s + 1];
+             i++) {
+            int64_t e = loader->pack.members[i];
+            tokens += loader->data.offsets[e + 1] - loader->data.offsets[e];
+            trained += loader->targets[e];
+        }
+    }
+    *ret_tokens = tokens;
+    *ret_trained = trained;
+}
+
+void loader_fill(struct loader *loader, int64_t step, int64_t micro, struct batch *batch)
+{
+    must(step >= 1 && micro >= 0 && micro < loader->micro_steps);
+    batch_clear(batch);
+    for (int64_t slot = 0; slot < loader->slots; slot++) {
+        int64_t s = loader_sequence(loader, step, micro, slot);
+        if (s < 0)
+            continue;
+        for (int64_t i = loader->pack.first[s]; i < loader->pack.first[s + 1]; i++) {
+            int64_t e = loader->pack.members[i];
+            int64_t from = loader->data.offsets[e];
+            batch_append(batch, loader->data.ids + from, loader->data.trained + from,
+                         loader->data.offsets[e + 1] - from);
+        }
+    }
+}

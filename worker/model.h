@@ -1,0 +1,98 @@
+/* model: forward and backward of a llama, qwen2 or qwen3 model over one batch of tokens, through
+ * the device's operations, with weights and gradients from fsdp.
+ *
+ *     TRY(model_forward(&model, &batch, stream, err));             x_out
+ *     TRY(model_head_train(&model, &batch, 1.0f / N, stream, err));  loss, dx, head gradients
+ *     TRY(model_backward(&model, &batch, stream, err));            all other gradients
+ * evaluation: model_forward, then model_head_evaluate.
+ *
+ * What a layer keeps for its backward pass is decided by `recompute`: none keeps q, k, v, O, LSE,
+ * the residual after attention and (when the MLP runs in one tile) gate and up; input keeps x
+ * alone and runs the attention half again. Norms, projections, MLP and loss run over tiles of
+ * tokens, so neither (T, f) beyond a tile nor (T, V) exists.
+ *
+ * Files: model.c (buffers, embedding, order of layers), layer_fwd.c, layer_bwd.c, head.c. */
+#pragma once
+#include "common/err.h"
+#include "common/model_shape.h"
+#include "worker/batch.h"
+#include "worker/fsdp.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct model_options {
+    int64_t tokens_max;   /* T: capacity of a batch */
+    int64_t tile_mlp;     /* tokens a tile of norms, projections and MLP; 0: all */
+    int64_t tile_loss;    /* tokens a tile of logits and loss; 0: MODEL_TILE_LOSS_TOKENS */
+    bool recompute_input; /* keep only x of each layer */
+};
+enum { MODEL_TILE_LOSS_TOKENS = 1024 };
+
+/* What a layer leaves for its backward pass. Under recompute_input all layers share everything but
+ * x. */
+struct model_acts {
+    void *x;            /* [act] (T, h) the layer's input */
+    void *q_raw;        /* [act] (T, H*d) before qk-norm; NULL without */
+    void *k_raw;        /* [act] (T, K*d) */
+    void *q;            /* [act] (T, H*d) after RoPE */
+    void *k, *v;        /* [act] (T, K*d) */
+    void *o;            /* [act] (T, H*d) */
+    float *lse;         /* (H, T) */
+    void *x_mid;        /* [act] (T, h) the residual after attention */
+    void *gate, *up;    /* [act] (T, f), or (tile, f) shared and recomputed in backward */
+};
+
+struct model {
+    struct device *device;            /* borrowed, as are the next two */
+    struct fsdp *fsdp;
+    const struct model_shape *shape;
+    struct model_options options;     /* tile sizes settled */
+    bool keep_mlp;                    /* gate and up are kept per layer */
+    int64_t offset[MODEL_TENSOR_COUNT]; /* elements from the start of the tensor's unit; -1: none */
+
+    struct model_acts *acts;  /* (L) what each layer keeps */
+    struct model_acts shared; /* what no layer keeps: one set for all */
+    void *x_out;             /* [act] (T, h) the last layer's output */
+    void *dx;                /* [act] (T, h) gradient of the residual stream, in place */
+    void *d_o, *dq;          /* [act] (T, H*d) */
+    void *dk, *dv;           /* [act] (T, K*d) */
+    float *delta;            /* (H, T) scratch of attention's backward */
+    void *tile_norm;         /* [act] (tile, h) a norm's output */
+    void *tile_h;            /* [act] (tile, h) scratch: O*Wo, a norm's output gradient */
+    float *tile_rstd;        /* (tile) */
+    void *tile_act;          /* [act] (tile, f) SwiGLU's output */
+    void *tile_dact;         /* [act] (tile, f) its gradient */
+    float *tile_logits;      /* (tile_loss, V) */
+    void *tile_dlogits;      /* [act] (tile_loss, V); is tile_logits where [act] is fp32 */
+    float *inv_freq;         /* (d/2) */
+    double *loss_sum;        /* (1) sum of token losses, += over micro-steps */
+    int64_t *correct;        /* (1) tokens predicted exactly, += */
+};
+
+int model_init(struct model *model, const struct model_options *options, struct fsdp *fsdp,
+               struct arena *arena, struct err *err);
+void model_done(struct model *model);
+int model_load_constants(struct model *model, struct stream *stream, struct err *err);
+
+int model_forward(struct model *model, const struct batch *batch, struct stream *stream,
+                  struct err *err);
+/* Adds to loss_sum and correct; scale is 1/N. */
+int model_head_train(struct model *model, const struct batch *batch, float scale,
+                     struct stream *stream, struct err *err);
+int model_head_evaluate(struct model *model, const struct batch *batch, struct stream *stream,
+                        struct err *err);
+int model_backward(struct model *model, const struct batch *batch, struct stream *stream,
+                   struct err *err);
+
+/* loss_sum and correct: to zero; to the host, summed over ranks. */
+int model_totals_zero(struct model *model, struct stream *stream, struct err *err);
+int model_totals(struct model *model, struct stream *stream, double *ret_loss_sum,
+                 int64_t *ret_correct, struct err *err);
+
+/* The address `elements` further on in an [act] buffer; NULL stays NULL. */
+void *model_at(const struct model *model, const void *base, int64_t elements);
+/* A weight of a gathered unit; NULL when the model has no such tensor. */
+const void *model_weight(const struct model *model, const void *unit, enum model_tensor kind);
+/* Its gradient; NULL alike. */
+float *model_grad(const struct model *model, float *unit_grad, enum model_tensor kind);

@@ -1,0 +1,97 @@
+/* optim: see optim.h. Works on the pieces of a shard: padding takes no part. */
+#include "worker/optim.h"
+
+#include "common/must.h"
+#include "worker/ops.h"
+
+#include <math.h>
+
+static const double optim_pi = 3.14159265358979323846;
+
+double optim_rate(const struct job_spec *spec, int64_t step, int64_t steps_total)
+{
+    must(step >= 1 && step <= steps_total);
+    int64_t warmup = spec->warmup_steps;
+    if (step <= warmup)
+        return spec->learning_rate * (double)step / (double)warmup;
+    if (spec->schedule == JOB_SCHEDULE_CONSTANT)
+        return spec->learning_rate;
+    must(spec->schedule == JOB_SCHEDULE_COSINE); /* job_spec serves these two */
+    double progress = (double)(step - 1 - warmup) / (double)(steps_total - warmup);
+    return spec->learning_rate * 0.5 * (1.0 + cos(optim_pi * progress));
+}
+
+int optim_init(struct optim *optim, const struct job_spec *spec, struct fsdp *fsdp,
+               struct arena *arena, struct err *err)
+{
+    *optim = (struct optim){.fsdp = fsdp,
+                            .beta1 = spec->beta1,
+                            .beta2 = spec->beta2,
+                            .eps = spec->eps,
+                            .weight_decay = spec->weight_decay,
+                            .clip = spec->clip};
+    TRY(arena_reserve(arena, ARENA_WORKSPACE, &optim->sum_squares, (int64_t)sizeof(double), err));
+    return arena_reserve(arena, ARENA_WORKSPACE, &optim->grad_scale, (int64_t)sizeof(float), err);
+}
+
+int optim_norm(struct optim *optim, struct stream *stream, double *ret_norm, struct err *err)
+{
+    struct fsdp *fsdp = optim->fsdp;
+    struct device *device = fsdp->device;
+    TRY(device->dev->zero(device, stream, optim->sum_squares, sizeof(double), err));
+    for (int64_t unit = 0; unit < fsdp->unit_count; unit++) {
+        int64_t row = fsdp->units[unit].row_first;
+        struct fsdp_piece piece;
+        while (fsdp_next_piece(fsdp, unit, &row, &piece)) {
+            struct ops_sumsq sumsq = {.count = piece.count,
+                                      .x = fsdp->units[unit].grad + piece.shard_element,
+                                      .out = optim->sum_squares};
+            TRY(device->ops->sumsq(device, stream, &sumsq, err));
+        }
+    }
+    if (fsdp->shards > 1)
+        TRY(fsdp->coll->ops->all_reduce(fsdp->coll, stream, optim->sum_squares, 1, DTYPE_F64,
+                                        err));
+    double sum = 0;
+    TRY(device->dev->copy(device, stream, &sum, optim->sum_squares, sizeof sum, err));
+    TRY(device->dev->sync(device, stream, err));
+    *ret_norm = sqrt(sum);
+    return 0;
+}
+
+int optim_apply(struct optim *optim, double rate, double norm, struct stream *stream,
+                struct err *err)
+{
+    must(isfinite(norm));
+    struct fsdp *fsdp = optim->fsdp;
+    struct device *device = fsdp->device;
+    bool clipped = optim->clip > 0 && norm > optim->clip;
+    float scale = clipped ? (float)(optim->clip / norm) : 1.0f;
+    TRY(device->dev->copy(device, stream, optim->grad_scale, &scale, sizeof scale, err));
+    optim->updates++;
+    for (int64_t unit = 0; unit < fsdp->unit_count; unit++) {
+        const struct fsdp_unit *u = &fsdp->units[unit];
+        int64_t row = u->row_first;
+        struct fsdp_piece piece;
+        while (fsdp_next_piece(fsdp, unit, &row, &piece)) {
+            int64_t at = piece.shard_element;
+            bool decays = piece.row->dims == 2;
+            struct ops_adamw adamw = {.count = piece.count,
+                                      .master = u->master + at,
+                                      .m = u->m + at,
+                                      .v = u->v + at,
+                                      .grad = u->grad + at,
+                                      .grad_scale = optim->grad_scale,
+                                      .lr = (float)rate,
+                                      .beta1 = (float)optim->beta1,
+                                      .beta2 = (float)optim->beta2,
+                                      .eps = (float)optim->eps,
+                                      .weight_decay = decays ? (float)optim->weight_decay : 0.0f,
+                                      .step = optim->updates};
+            TRY(device->ops->adamw(device, stream, &adamw, err));
+        }
+    }
+    TRY(device->dev->sync(device, stream, err)); /* scale is on this stack */
+    fsdp_weights_changed(fsdp);
+    return 0;
+}
