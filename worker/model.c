@@ -29,14 +29,13 @@ float *model_grad(const struct model *model, float *unit_grad, enum model_tensor
 /* Tensors lie at the same place in every layer's unit. */
 static void model_find_offsets(struct model *model)
 {
-    for (int kind = 0; kind < MODEL_TENSOR_COUNT; kind++) {
-        const struct model_shape_row *row = model_shape_find(model->shape, kind, -1);
-        if (row == NULL)
-            row = model_shape_find(model->shape, kind, 0);
-        model->offset[kind] = row == NULL ? -1 : row->offset;
+    for (int kind = 0; kind < MODEL_TENSOR_COUNT; kind++)
+        model->offset[kind] = -1;
+    for (int64_t i = 0; i < model->shape->row_count; i++) {
+        const struct model_shape_row *row = &model->shape->rows[i];
+        must(row->layer <= 0 || model->offset[row->kind] == row->offset);
+        model->offset[row->kind] = row->offset;
     }
-    for (int64_t i = 0; i < model->shape->row_count; i++)
-        must(model->shape->rows[i].offset == model->offset[model->shape->rows[i].kind]);
 }
 
 static int model_reserve_act(struct model *model, struct arena *arena, enum arena_kind kind,
