@@ -40,8 +40,7 @@ int arena_reserve(struct arena *arena, enum arena_kind kind, void *slot, int64_t
     must(kind >= 0 && kind < ARENA_COUNT && bytes >= 0);
     if (arena->slot_count == arena->slot_capacity) {
         int64_t capacity = arena->slot_capacity == 0 ? 64 : 2 * arena->slot_capacity;
-        struct arena_slot *slots =
-            mem_grow(arena->slots, (size_t)capacity, sizeof *arena->slots);
+        struct arena_slot *slots = mem_grow(arena->slots, (size_t)capacity, sizeof *arena->slots);
         if (slots == NULL)
             return mem_fail(err, (size_t)capacity * sizeof *slots, "arena slots");
         arena->slots = slots;
@@ -51,8 +50,7 @@ int arena_reserve(struct arena *arena, enum arena_kind kind, void *slot, int64_t
     arena->slots[arena->slot_count++] =
         (struct arena_slot){.slot = slot, .kind = kind, .offset = arena->bytes[kind]};
     if (__builtin_add_overflow(arena->bytes[kind], rounded, &arena->bytes[kind]))
-        return err_set(err, ERR_DOES_NOT_FIT, "arena %s: its size overflows",
-                       arena_names[kind]);
+        return err_set(err, ERR_DOES_NOT_FIT, "arena %s: its size overflows", arena_names[kind]);
     return 0;
 }
 

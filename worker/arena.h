@@ -19,12 +19,12 @@
 #include <stdint.h>
 
 /* X(id, name): the lifetimes of stack.md's memory plan */
-#define ARENA_TABLE(X)                                                             \
-    X(STATES, "states")       /* master weights, moments, gradient shards */       \
-    X(GATHERED, "gathered")   /* units gathered for use, a unit's full gradient */ \
+#define ARENA_TABLE(X)                                                              \
+    X(STATES, "states")       /* master weights, moments, gradient shards */        \
+    X(GATHERED, "gathered")   /* units gathered for use, a unit's full gradient */  \
     X(RESIDUAL, "residual")   /* (T, h) tensors: layer inputs and their gradient */ \
-    X(ATTENTION, "attention") /* q, k, v, o and their gradients */                 \
-    X(TILES, "tiles")         /* MLP and loss tiles */                             \
+    X(ATTENTION, "attention") /* q, k, v, o and their gradients */                  \
+    X(TILES, "tiles")         /* MLP and loss tiles */                              \
     X(WORKSPACE, "workspace") /* token ids, scalars */
 
 enum arena_kind {

@@ -53,8 +53,7 @@ void batch_append(struct batch *batch, const int32_t *ids, const uint8_t *traine
     batch->doc_rows[++batch->documents] = batch->tokens;
 }
 
-int batch_upload(struct batch *batch, struct device *device, struct stream *stream,
-                 struct err *err)
+int batch_upload(struct batch *batch, struct device *device, struct stream *stream, struct err *err)
 {
     size_t bytes = (size_t)batch->tokens * sizeof(int32_t);
     TRY(device->dev->copy(device, stream, batch->ids, batch->host_ids, bytes, err));

@@ -66,8 +66,7 @@ int fsdp_reserve(struct fsdp *fsdp, struct arena *arena, struct err *err)
     int64_t act_bytes = (int64_t)dtype_bytes(fsdp->device->dev->act_dtype);
     if (fsdp->shards > 1 || !fsdp_act_is_f32(fsdp))
         for (int i = 0; i < 2; i++)
-            TRY(arena_reserve(arena, ARENA_GATHERED, &fsdp->gathered[i], largest * act_bytes,
-                              err));
+            TRY(arena_reserve(arena, ARENA_GATHERED, &fsdp->gathered[i], largest * act_bytes, err));
     if (fsdp->shards == 1)
         return 0;
     TRY(arena_reserve(arena, ARENA_GATHERED, &fsdp->grad_full, largest * (int64_t)sizeof(float),
@@ -117,7 +116,8 @@ int fsdp_gather(struct fsdp *fsdp, int64_t unit, struct stream *stream, const vo
         }
     int slot = 1 - fsdp->gathered_last;
     enum dtype act = fsdp->device->dev->act_dtype;
-    char *place = (char *)fsdp->gathered[slot] + (size_t)(fsdp->index * u->shard) * dtype_bytes(act);
+    char *place =
+        (char *)fsdp->gathered[slot] + (size_t)(fsdp->index * u->shard) * dtype_bytes(act);
     const void *send = u->master;
     fsdp->gathered_unit[slot] = -1;
     if (act != DTYPE_F32) {
@@ -162,8 +162,7 @@ int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct
     float *full = fsdp_grad_buffer(fsdp, unit);
     float *piece = full + fsdp->index * u->shard;
     int64_t start = clock_monotonic_ns();
-    TRY(fsdp->coll->ops->reduce_scatter(fsdp->coll, stream, full, piece, u->shard, DTYPE_F32,
-                                        err));
+    TRY(fsdp->coll->ops->reduce_scatter(fsdp->coll, stream, full, piece, u->shard, DTYPE_F32, err));
     fsdp->coll_ns += clock_monotonic_ns() - start;
     must(fsdp_act_is_f32(fsdp)); /* NEEDSWORK: ops has no fp32 += for devices whose [act] is not */
     struct ops_add add = {.count = u->shard, .a = u->grad, .b = piece, .out = u->grad};
@@ -215,8 +214,8 @@ int fsdp_gather_master(struct fsdp *fsdp, int64_t unit, struct stream *stream,
     return fsdp_gather_f32(fsdp, unit, stream, fsdp->units[unit].master, ret_master, err);
 }
 
-int fsdp_gather_grad(struct fsdp *fsdp, int64_t unit, struct stream *stream,
-                     const float **ret_grad, struct err *err)
+int fsdp_gather_grad(struct fsdp *fsdp, int64_t unit, struct stream *stream, const float **ret_grad,
+                     struct err *err)
 {
     must(unit >= 0 && unit < fsdp->unit_count);
     return fsdp_gather_f32(fsdp, unit, stream, fsdp->units[unit].grad, ret_grad, err);

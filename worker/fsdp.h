@@ -87,8 +87,8 @@ void fsdp_weights_changed(struct fsdp *fsdp);
  * Uses the gradient buffer: not while a gradient is open. */
 int fsdp_gather_master(struct fsdp *fsdp, int64_t unit, struct stream *stream,
                        const float **ret_master, struct err *err);
-int fsdp_gather_grad(struct fsdp *fsdp, int64_t unit, struct stream *stream,
-                     const float **ret_grad, struct err *err);
+int fsdp_gather_grad(struct fsdp *fsdp, int64_t unit, struct stream *stream, const float **ret_grad,
+                     struct err *err);
 
 /* The pieces of this rank's shard of a unit, in order. *row starts at units[unit].row_first;
  * false when there are no more. */

@@ -32,8 +32,7 @@ static int layer_bwd_linear(const struct layer *layer, int64_t rows, enum model_
 {
     const struct model *model = layer->model;
     struct linear linear = layer_linear(layer, rows, weight, MODEL_TENSOR_COUNT);
-    float *dbias =
-        bias == MODEL_TENSOR_COUNT ? NULL : model_grad(model, layer->grad, bias);
+    float *dbias = bias == MODEL_TENSOR_COUNT ? NULL : model_grad(model, layer->grad, bias);
     TRY(linear_dw(&linear, dy, x, model_grad(model, layer->grad, weight), dbias, err));
     return linear_dx(&linear, dy, dx, accumulate, err);
 }
@@ -55,8 +54,7 @@ static int layer_bwd_mid(const struct layer *layer, int64_t row, int64_t rows, s
     return model->device->ops->rmsnorm(model->device, layer->stream, &norm, err);
 }
 
-static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t rows,
-                              struct err *err)
+static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t rows, struct err *err)
 {
     struct model *model = layer->model;
     struct device *device = model->device;
@@ -72,15 +70,11 @@ static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t ro
     TRY(device->ops->swiglu(device, layer->stream, &swiglu, err));
     TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_DOWN, MODEL_TENSOR_COUNT, model->tile_act, dy,
                          model->tile_dact, false, err));
-    struct ops_swiglu_bwd swiglu_bwd = {.count = count,
-                                        .gate = gate,
-                                        .up = up,
-                                        .dout = model->tile_dact,
-                                        .dgate = gate,
-                                        .dup = up};
+    struct ops_swiglu_bwd swiglu_bwd = {
+        .count = count, .gate = gate, .up = up, .dout = model->tile_dact, .dgate = gate, .dup = up};
     TRY(device->ops->swiglu_bwd(device, layer->stream, &swiglu_bwd, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_GATE, MODEL_TENSOR_COUNT, model->tile_norm,
-                         gate, model->tile_h, false, err));
+    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_GATE, MODEL_TENSOR_COUNT, model->tile_norm, gate,
+                         model->tile_h, false, err));
     TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_UP, MODEL_TENSOR_COUNT, model->tile_norm, up,
                          model->tile_h, true, err));
     return layer_bwd_norm(layer, MODEL_TENSOR_LN2,
@@ -118,8 +112,8 @@ static int layer_bwd_attention(const struct layer *layer, struct err *err)
 }
 
 /* Gradient of one of q, k of a tile: back through RoPE and the norm over heads, in place. */
-static int layer_bwd_head_input(const struct layer *layer, int64_t row, int64_t rows,
-                                bool is_query, struct err *err)
+static int layer_bwd_head_input(const struct layer *layer, int64_t row, int64_t rows, bool is_query,
+                                struct err *err)
 {
     struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
@@ -145,8 +139,7 @@ static int layer_bwd_head_input(const struct layer *layer, int64_t row, int64_t 
 }
 
 /* A tile of dq, dk, dv back through the projections and the first norm. */
-static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t rows,
-                              struct err *err)
+static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t rows, struct err *err)
 {
     struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;

@@ -11,15 +11,15 @@ struct linear layer_linear(const struct layer *layer, int64_t rows, enum model_t
 {
     const struct model_shape_row *row = model_shape_find(layer->model->shape, weight, 0);
     must(row != NULL && row->dims == 2);
-    return (struct linear){
-        .device = layer->model->device,
-        .stream = layer->stream,
-        .rows = rows,
-        .n = row->rows,
-        .k = row->cols,
-        .weight = model_weight(layer->model, layer->weights, weight),
-        .bias = bias == MODEL_TENSOR_COUNT ? NULL
-                                           : model_weight(layer->model, layer->weights, bias)};
+    return (struct linear){.device = layer->model->device,
+                           .stream = layer->stream,
+                           .rows = rows,
+                           .n = row->rows,
+                           .k = row->cols,
+                           .weight = model_weight(layer->model, layer->weights, weight),
+                           .bias = bias == MODEL_TENSOR_COUNT
+                                       ? NULL
+                                       : model_weight(layer->model, layer->weights, bias)};
 }
 
 int64_t layer_tile(const struct layer *layer, int64_t row)
@@ -68,8 +68,8 @@ static int layer_fwd_rope(const struct layer *layer, void *x, int64_t heads, int
 }
 
 /* One of q, k: projection, norm over each head where the model has it, RoPE. */
-static int layer_fwd_head_input(const struct layer *layer, int64_t row, int64_t rows,
-                                bool is_query, struct err *err)
+static int layer_fwd_head_input(const struct layer *layer, int64_t row, int64_t rows, bool is_query,
+                                struct err *err)
 {
     const struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
@@ -77,9 +77,8 @@ static int layer_fwd_head_input(const struct layer *layer, int64_t row, int64_t 
     int64_t at = row * heads * c->head_dim;
     void *y = model_at(model, is_query ? layer->acts->q : layer->acts->k, at);
     void *raw = model_at(model, is_query ? layer->acts->q_raw : layer->acts->k_raw, at);
-    struct linear project =
-        layer_linear(layer, rows, is_query ? MODEL_TENSOR_Q : MODEL_TENSOR_K,
-                     is_query ? MODEL_TENSOR_Q_BIAS : MODEL_TENSOR_K_BIAS);
+    struct linear project = layer_linear(layer, rows, is_query ? MODEL_TENSOR_Q : MODEL_TENSOR_K,
+                                         is_query ? MODEL_TENSOR_Q_BIAS : MODEL_TENSOR_K_BIAS);
     TRY(linear_forward(&project, model->tile_norm, raw != NULL ? raw : y, false, err));
     if (raw != NULL)
         TRY(layer_fwd_norm(layer, is_query ? MODEL_TENSOR_Q_NORM : MODEL_TENSOR_K_NORM, raw, y,
@@ -125,16 +124,15 @@ int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, struct e
     struct linear out = layer_linear(layer, rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
     TRY(linear_forward(&out, model_at(model, layer->acts->o, row * c->heads * c->head_dim),
                        model->tile_h, false, err));
-    struct ops_rmsnorm norm = {
-        .rows = rows,
-        .width = c->hidden_size,
-        .eps = (float)c->rms_norm_eps,
-        .x = model->tile_h,
-        .residual = model_at(model, layer->acts->x, row * c->hidden_size),
-        .sum = model_at(model, layer->acts->x_mid, row * c->hidden_size),
-        .weight = model_weight(model, layer->weights, MODEL_TENSOR_LN2),
-        .y = model->tile_norm,
-        .rstd = model->tile_rstd};
+    struct ops_rmsnorm norm = {.rows = rows,
+                               .width = c->hidden_size,
+                               .eps = (float)c->rms_norm_eps,
+                               .x = model->tile_h,
+                               .residual = model_at(model, layer->acts->x, row * c->hidden_size),
+                               .sum = model_at(model, layer->acts->x_mid, row * c->hidden_size),
+                               .weight = model_weight(model, layer->weights, MODEL_TENSOR_LN2),
+                               .y = model->tile_norm,
+                               .rstd = model->tile_rstd};
     return model->device->ops->rmsnorm(model->device, layer->stream, &norm, err);
 }
 
@@ -158,10 +156,8 @@ int layer_fwd_mlp(const struct layer *layer, void *y, struct err *err)
         layer_gate_up(layer, row, &gate, &up);
         TRY(layer_fwd_mid(layer, row, rows, err));
         TRY(layer_fwd_gate_up(layer, rows, gate, up, err));
-        struct ops_swiglu swiglu = {.count = rows * c->intermediate_size,
-                                    .gate = gate,
-                                    .up = up,
-                                    .out = model->tile_act};
+        struct ops_swiglu swiglu = {
+            .count = rows * c->intermediate_size, .gate = gate, .up = up, .out = model->tile_act};
         TRY(device->ops->swiglu(device, layer->stream, &swiglu, err));
         void *out = model_at(model, y, row * c->hidden_size);
         struct linear down = layer_linear(layer, rows, MODEL_TENSOR_DOWN, MODEL_TENSOR_COUNT);

@@ -3,8 +3,7 @@
 
 #include "worker/ops.h"
 
-int linear_forward(const struct linear *linear, const void *x, void *y, bool y_f32,
-                   struct err *err)
+int linear_forward(const struct linear *linear, const void *x, void *y, bool y_f32, struct err *err)
 {
     struct ops_gemm gemm = {.m = linear->rows,
                             .n = linear->n,
@@ -61,7 +60,6 @@ int linear_dw(const struct linear *linear, const void *dy, const void *x, float 
     TRY(linear->device->ops->gemm(linear->device, linear->stream, &gemm, err));
     if (dbias == NULL)
         return 0;
-    struct ops_colsum colsum = {
-        .rows = linear->rows, .width = linear->n, .x = dy, .out = dbias};
+    struct ops_colsum colsum = {.rows = linear->rows, .width = linear->n, .x = dy, .out = dbias};
     return linear->device->ops->colsum(linear->device, linear->stream, &colsum, err);
 }

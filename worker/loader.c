@@ -50,7 +50,7 @@ int loader_init(struct loader *loader, const struct loader_options *options, str
         return rc;
     }
     loader->batch = options->batch > 0 ? options->batch : loader->pack.sequences;
-    loader->slots = loader_slots(loader->batch, options->grad_accum, options->world);
+    loader->slots = options->slots;
     int64_t per_micro = loader->slots * options->world;
     loader->micro_steps = (loader->batch + per_micro - 1) / per_micro;
     if (!options->shuffle)

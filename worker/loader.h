@@ -19,13 +19,13 @@
 #include <stdint.h>
 
 struct loader_options {
-    const char *path;    /* token shard */
+    const char *path; /* token shard */
     int64_t seq_len;
     bool packing;
-    bool shuffle;        /* training; evaluation keeps the order */
+    bool shuffle; /* training; evaluation keeps the order */
     uint64_t seed;
-    int64_t batch;       /* sequences of one step; 0: all there are */
-    int64_t grad_accum;  /* micro-steps wanted; 0: one sequence a rank in each */
+    int64_t batch; /* sequences of one step; 0: all there are */
+    int64_t slots; /* sequences a rank takes in one micro-step: loader_slots() */
     int rank, world;
 };
 
@@ -35,11 +35,11 @@ struct loader {
     struct pack_order order; /* when shuffling */
     bool shuffle;
     int rank, world;
-    int64_t batch;           /* sequences of one step */
-    int64_t slots;           /* sequences a rank takes in one micro-step */
-    int64_t micro_steps;     /* of one step */
-    int64_t sequences_end;   /* of the whole run; batches end there */
-    int64_t *targets;        /* (examples) trained targets of each example */
+    int64_t batch;         /* sequences of one step */
+    int64_t slots;         /* sequences a rank takes in one micro-step */
+    int64_t micro_steps;   /* of one step */
+    int64_t sequences_end; /* of the whole run; batches end there */
+    int64_t *targets;      /* (examples) trained targets of each example */
 };
 
 int loader_init(struct loader *loader, const struct loader_options *options, struct err *err);
@@ -48,7 +48,8 @@ void loader_done(struct loader *loader);
 /* Ends the run after `epochs` passes, rounded to whole sequences; returns its steps. Without this
  * the run is endless. */
 int64_t loader_set_epochs(struct loader *loader, double epochs);
-/* Sequences a micro-step may hold for one rank: batch capacity = slots * seq_len. */
+/* Sequences a rank takes in one micro-step, so that grad_accum micro-steps (0: as many as it takes)
+ * hold the batch; a batch's capacity is slots * seq_len tokens. */
 int64_t loader_slots(int64_t batch, int64_t grad_accum, int world);
 
 void loader_count(struct loader *loader, int64_t step, int64_t *ret_tokens, int64_t *ret_trained);

@@ -1,5 +1,2 @@
-/* main: placeholder until the program is written. */
-int main(void)
-{
-    return 0;
-}
+/* placeholder */
+int main(void){return 0;}

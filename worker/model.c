@@ -12,8 +12,7 @@ void *model_at(const struct model *model, const void *base, int64_t elements)
 {
     if (base == NULL)
         return NULL;
-    return (char *)(uintptr_t)base +
-           elements * (int64_t)dtype_bytes(model->device->dev->act_dtype);
+    return (char *)(uintptr_t)base + elements * (int64_t)dtype_bytes(model->device->dev->act_dtype);
 }
 
 const void *model_weight(const struct model *model, const void *unit, enum model_tensor kind)
@@ -114,14 +113,14 @@ static int model_reserve_tiles(struct model *model, struct arena *arena, struct 
                           err));
     TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_h, tile * c->hidden_size, err));
     TRY(arena_reserve(arena, ARENA_TILES, &model->tile_rstd, tile * f32, err));
-    TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_act,
-                          mlp * c->intermediate_size, err));
-    TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_dact,
-                          mlp * c->intermediate_size, err));
+    TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_act, mlp * c->intermediate_size,
+                          err));
+    TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_dact, mlp * c->intermediate_size,
+                          err));
     TRY(arena_reserve(arena, ARENA_TILES, &model->tile_logits, loss * c->vocab_size * f32, err));
     if (model->device->dev->act_dtype != DTYPE_F32)
-        TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_dlogits,
-                              loss * c->vocab_size, err));
+        TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_dlogits, loss * c->vocab_size,
+                              err));
     TRY(arena_reserve(arena, ARENA_WORKSPACE, &model->inv_freq, c->head_dim / 2 * f32, err));
     TRY(arena_reserve(arena, ARENA_WORKSPACE, &model->loss_sum, (int64_t)sizeof(double), err));
     return arena_reserve(arena, ARENA_WORKSPACE, &model->correct, (int64_t)sizeof(int64_t), err);
@@ -202,11 +201,8 @@ int model_forward(struct model *model, const struct batch *batch, struct stream 
     for (int64_t l = 0; l < c->layers; l++) {
         TRY(fsdp_gather(model->fsdp, l + 1, stream, &weights, err));
         struct model_acts acts = model_layer_acts(model, l);
-        struct layer layer = {.model = model,
-                              .batch = batch,
-                              .stream = stream,
-                              .acts = &acts,
-                              .weights = weights};
+        struct layer layer = {
+            .model = model, .batch = batch, .stream = stream, .acts = &acts, .weights = weights};
         TRY(layer_fwd_attention(&layer, err));
         void *y = l + 1 < c->layers ? model->acts[l + 1].x : model->x_out;
         TRY(layer_fwd_mlp(&layer, y, err));

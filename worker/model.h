@@ -32,42 +32,42 @@ enum { MODEL_TILE_LOSS_TOKENS = 1024 };
 /* What a layer leaves for its backward pass. Under recompute_input all layers share everything but
  * x. */
 struct model_acts {
-    void *x;            /* [act] (T, h) the layer's input */
-    void *q_raw;        /* [act] (T, H*d) before qk-norm; NULL without */
-    void *k_raw;        /* [act] (T, K*d) */
-    void *q;            /* [act] (T, H*d) after RoPE */
-    void *k, *v;        /* [act] (T, K*d) */
-    void *o;            /* [act] (T, H*d) */
-    float *lse;         /* (H, T) */
-    void *x_mid;        /* [act] (T, h) the residual after attention */
-    void *gate, *up;    /* [act] (T, f), or (tile, f) shared and recomputed in backward */
+    void *x;         /* [act] (T, h) the layer's input */
+    void *q_raw;     /* [act] (T, H*d) before qk-norm; NULL without */
+    void *k_raw;     /* [act] (T, K*d) */
+    void *q;         /* [act] (T, H*d) after RoPE */
+    void *k, *v;     /* [act] (T, K*d) */
+    void *o;         /* [act] (T, H*d) */
+    float *lse;      /* (H, T) */
+    void *x_mid;     /* [act] (T, h) the residual after attention */
+    void *gate, *up; /* [act] (T, f), or (tile, f) shared and recomputed in backward */
 };
 
 struct model {
-    struct device *device;            /* borrowed, as are the next two */
+    struct device *device; /* borrowed, as are the next two */
     struct fsdp *fsdp;
     const struct model_shape *shape;
-    struct model_options options;     /* tile sizes settled */
-    bool keep_mlp;                    /* gate and up are kept per layer */
+    struct model_options options;       /* tile sizes settled */
+    bool keep_mlp;                      /* gate and up are kept per layer */
     int64_t offset[MODEL_TENSOR_COUNT]; /* elements from the start of the tensor's unit; -1: none */
 
     struct model_acts *acts;  /* (L) what each layer keeps */
     struct model_acts shared; /* what no layer keeps: one set for all */
-    void *x_out;             /* [act] (T, h) the last layer's output */
-    void *dx;                /* [act] (T, h) gradient of the residual stream, in place */
-    void *d_o, *dq;          /* [act] (T, H*d) */
-    void *dk, *dv;           /* [act] (T, K*d) */
-    float *delta;            /* (H, T) scratch of attention's backward */
-    void *tile_norm;         /* [act] (tile, h) a norm's output */
-    void *tile_h;            /* [act] (tile, h) scratch: O*Wo, a norm's output gradient */
-    float *tile_rstd;        /* (tile) */
-    void *tile_act;          /* [act] (tile, f) SwiGLU's output */
-    void *tile_dact;         /* [act] (tile, f) its gradient */
-    float *tile_logits;      /* (tile_loss, V) */
-    void *tile_dlogits;      /* [act] (tile_loss, V); is tile_logits where [act] is fp32 */
-    float *inv_freq;         /* (d/2) */
-    double *loss_sum;        /* (1) sum of token losses, += over micro-steps */
-    int64_t *correct;        /* (1) tokens predicted exactly, += */
+    void *x_out;              /* [act] (T, h) the last layer's output */
+    void *dx;                 /* [act] (T, h) gradient of the residual stream, in place */
+    void *d_o, *dq;           /* [act] (T, H*d) */
+    void *dk, *dv;            /* [act] (T, K*d) */
+    float *delta;             /* (H, T) scratch of attention's backward */
+    void *tile_norm;          /* [act] (tile, h) a norm's output */
+    void *tile_h;             /* [act] (tile, h) scratch: O*Wo, a norm's output gradient */
+    float *tile_rstd;         /* (tile) */
+    void *tile_act;           /* [act] (tile, f) SwiGLU's output */
+    void *tile_dact;          /* [act] (tile, f) its gradient */
+    float *tile_logits;       /* (tile_loss, V) */
+    void *tile_dlogits;       /* [act] (tile_loss, V); is tile_logits where [act] is fp32 */
+    float *inv_freq;          /* (d/2) */
+    double *loss_sum;         /* (1) sum of token losses, += over micro-steps */
+    int64_t *correct;         /* (1) tokens predicted exactly, += */
 };
 
 int model_init(struct model *model, const struct model_options *options, struct fsdp *fsdp,

@@ -14,9 +14,9 @@ double optim_rate(const struct job_spec *spec, int64_t step, int64_t steps_total
     int64_t warmup = spec->warmup_steps;
     if (step <= warmup)
         return spec->learning_rate * (double)step / (double)warmup;
-    if (spec->schedule == JOB_SCHEDULE_CONSTANT)
+    if (spec->schedule == JOB_schedule_CONSTANT)
         return spec->learning_rate;
-    must(spec->schedule == JOB_SCHEDULE_COSINE); /* job_spec serves these two */
+    must(spec->schedule == JOB_schedule_COSINE); /* job_spec serves these two */
     double progress = (double)(step - 1 - warmup) / (double)(steps_total - warmup);
     return spec->learning_rate * 0.5 * (1.0 + cos(optim_pi * progress));
 }
@@ -50,8 +50,7 @@ int optim_norm(struct optim *optim, struct stream *stream, double *ret_norm, str
         }
     }
     if (fsdp->shards > 1)
-        TRY(fsdp->coll->ops->all_reduce(fsdp->coll, stream, optim->sum_squares, 1, DTYPE_F64,
-                                        err));
+        TRY(fsdp->coll->ops->all_reduce(fsdp->coll, stream, optim->sum_squares, 1, DTYPE_F64, err));
     double sum = 0;
     TRY(device->dev->copy(device, stream, &sum, optim->sum_squares, sizeof sum, err));
     TRY(device->dev->sync(device, stream, err));

@@ -18,14 +18,14 @@
 #include <stdint.h>
 
 struct optim {
-    struct fsdp *fsdp;      /* borrowed */
+    struct fsdp *fsdp; /* borrowed */
     double beta1, beta2;
     double eps;
     double weight_decay;
     double clip;
-    int64_t updates;        /* applied so far: Adam's bias correction counts these */
-    double *sum_squares;    /* device (1) */
-    float *grad_scale;      /* device (1) */
+    int64_t updates;     /* applied so far: Adam's bias correction counts these */
+    double *sum_squares; /* device (1) */
+    float *grad_scale;   /* device (1) */
 };
 
 double optim_rate(const struct job_spec *spec, int64_t step, int64_t steps_total);

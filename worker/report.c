@@ -8,9 +8,12 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "common/utf8.h"
 #include "worker/last_words.h"
 #include "worker/report_link.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -28,8 +31,7 @@ static void report_wake(struct report *report)
     (void)!write(report->wake_fd, &one, sizeof one); /* full means it is awake already */
 }
 
-int report_open(const struct launch_plan *plan, uint32_t rank, struct report **ret,
-                struct err *err)
+int report_open(const struct launch_plan *plan, uint32_t rank, struct report **ret, struct err *err)
 {
     struct report *report = mem_new(1, sizeof *report);
     if (report == NULL)
@@ -151,14 +153,15 @@ void report_metrics(struct report *report, const struct wire_metrics *metrics)
 
 void report_event(struct report *report, int level, const char *format, ...)
 {
-    struct wire_frame frame = {.type = WIRE_EVENT,
-                               .event = {.level = (uint8_t)level,
-                                         .step = atomic_load_explicit(&report->step,
-                                                                      memory_order_relaxed)}};
+    struct wire_frame frame = {
+        .type = WIRE_EVENT,
+        .event = {.level = (uint8_t)level,
+                  .step = atomic_load_explicit(&report->step, memory_order_relaxed)}};
     va_list args;
     va_start(args, format);
     (void)vsnprintf(frame.event.text, sizeof frame.event.text, format, args); /* cut is fine */
     va_end(args);
+    utf8_scrub(frame.event.text);
     printf("step %llu: %s\n", (unsigned long long)frame.event.step, frame.event.text);
     (void)fflush(stdout); /* the rank's log */
     report_put(report, &frame, true);
@@ -178,6 +181,7 @@ void report_failed(struct report *report, const struct err *reason)
                    .step = atomic_load_explicit(&report->step, memory_order_relaxed),
                    .phase = atomic_load_explicit(&report->phase, memory_order_relaxed)}};
     (void)snprintf(frame.failed.text, sizeof frame.failed.text, "%s", reason->text);
+    utf8_scrub(frame.failed.text);
     report_put(report, &frame, false);
 }
 

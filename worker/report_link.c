@@ -6,9 +6,11 @@
 #include "worker/report_link.h"
 
 #include "common/clock.h"
+#include "common/mem.h"
 #include "common/must.h"
 #include "worker/last_words.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -29,10 +31,10 @@ enum {
 
 struct link {
     struct report *report;
-    int fd;                    /* -1 while disconnected */
-    struct buf in;             /* bytes not yet decoded */
-    struct buf out;            /* bytes to send */
-    int64_t next_try_ms;       /* of connecting */
+    int fd;              /* -1 while disconnected */
+    struct buf in;       /* bytes not yet decoded */
+    struct buf out;      /* bytes to send */
+    int64_t next_try_ms; /* of connecting */
     int64_t backoff_ms;
     int64_t next_heartbeat_ms;
 };
@@ -71,8 +73,8 @@ static void link_disconnect(struct link *link)
     if (atomic_exchange(&link->report->connected, false))
         atomic_store(&link->report->alone_since_ms, clock_monotonic_ms());
     link->next_try_ms = clock_monotonic_ms() + link->backoff_ms;
-    link->backoff_ms = link->backoff_ms * 2 < LINK_BACKOFF_LAST_MS ? link->backoff_ms * 2
-                                                                   : LINK_BACKOFF_LAST_MS;
+    link->backoff_ms =
+        link->backoff_ms * 2 < LINK_BACKOFF_LAST_MS ? link->backoff_ms * 2 : LINK_BACKOFF_LAST_MS;
 }
 
 static void link_put(struct link *link, const struct wire_frame *frame)
@@ -95,10 +97,9 @@ static void link_connect(struct link *link)
         link_disconnect(link);
         return;
     }
-    struct wire_frame frame = {.type = WIRE_HELLO,
-                               .hello = {.attempt = plan->attempt,
-                                         .rank = link->report->rank,
-                                         .pid = (uint32_t)getpid()}};
+    struct wire_frame frame = {
+        .type = WIRE_HELLO,
+        .hello = {.attempt = plan->attempt, .rank = link->report->rank, .pid = (uint32_t)getpid()}};
     memcpy(frame.hello.job_id, plan->job_id, sizeof plan->job_id);
     memcpy(frame.hello.secret, plan->secret, sizeof plan->secret);
     link_put(link, &frame);
@@ -228,8 +229,10 @@ static void link_take_ring(struct link *link)
     report->dropped -= dropped;
     (void)pthread_mutex_unlock(&report->lock);
     if (dropped > 0)
-        report_event(report, 1, "%llu frames of metrics or events were dropped: the daemon was "
-                                "away too long", (unsigned long long)dropped);
+        report_event(report, 1,
+                     "%llu frames of metrics or events were dropped: the daemon was "
+                     "away too long",
+                     (unsigned long long)dropped);
 }
 
 static void link_heartbeat(struct link *link)

@@ -24,9 +24,9 @@ struct report {
 
     _Atomic uint64_t step; /* what the training thread is doing */
     _Atomic uint32_t phase;
-    _Atomic unsigned commands;       /* REPORT_COMMAND_ bits not yet taken */
-    _Atomic bool connected;          /* the PLAN came over this connection */
-    _Atomic int64_t alone_since_ms;  /* when it last was; for the orphan limit */
+    _Atomic unsigned commands;      /* REPORT_COMMAND_ bits not yet taken */
+    _Atomic bool connected;         /* the PLAN came over this connection */
+    _Atomic int64_t alone_since_ms; /* when it last was; for the orphan limit */
 };
 
 int report_link_start(struct report *report, struct err *err);

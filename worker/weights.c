@@ -74,8 +74,8 @@ static int weights_load_piece(struct fsdp *fsdp, int64_t unit, const struct safe
         int64_t count = left < WEIGHTS_CHUNK_ELEMENTS ? left : WEIGHTS_CHUNK_ELEMENTS;
         TRY(safetensors_read_f32(st, entry, piece->row_element + at, count, chunk, err));
         float *to = fsdp->units[unit].master + piece->shard_element + at;
-        TRY(fsdp->device->dev->copy(fsdp->device, stream, to, chunk,
-                                    (size_t)count * sizeof *chunk, err));
+        TRY(fsdp->device->dev->copy(fsdp->device, stream, to, chunk, (size_t)count * sizeof *chunk,
+                                    err));
         TRY(fsdp->device->dev->sync(fsdp->device, stream, err)); /* chunk is read again */
     }
     return 0;

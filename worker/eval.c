@@ -1,0 +1,24 @@
+/* eval: see eval.h. The whole file is one "step" of a loader that does not shuffle. */
+#include "worker/eval.h"
+
+#include "worker/rank.h"
+
+int eval_run(struct rank *rank, struct eval_result *ret_result, struct err *err)
+{
+    int64_t counts[2], correct = 0;
+    double loss_sum = 0;
+    loader_count(&rank->valid, 1, &counts[0], &counts[1]);
+    TRY(rank_sum(rank, counts, err));
+    TRY(model_totals_zero(&rank->model, rank->stream, err));
+    for (int64_t micro = 0; micro < rank->valid.micro_steps; micro++) {
+        loader_fill(&rank->valid, 1, micro, &rank->batch);
+        TRY(batch_upload(&rank->batch, rank->device, rank->stream, err));
+        TRY(model_forward(&rank->model, &rank->batch, rank->stream, err));
+        TRY(model_head_evaluate(&rank->model, &rank->batch, rank->stream, err));
+    }
+    TRY(model_totals(&rank->model, rank->stream, &loss_sum, &correct, err));
+    double n = counts[1] > 0 ? (double)counts[1] : 1;
+    *ret_result = (struct eval_result){
+        .trained = counts[1], .loss = loss_sum / n, .accuracy = (double)correct / n};
+    return 0;
+}

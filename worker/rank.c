@@ -1,0 +1,184 @@
+/* rank: see rank.h. */
+#include "worker/rank.h"
+
+#include "common/clock.h"
+#include "common/io.h"
+#include "common/mem.h"
+#include "common/must.h"
+#include "worker/export.h"
+#include "worker/step.h"
+#include "worker/weights.h"
+
+#include <string.h>
+
+enum { RANK_EPOCHS_DEFAULT = 3 };
+
+void rank_phase(struct rank *rank, int64_t step, enum wire_phase phase)
+{
+    int64_t now = clock_monotonic_ns();
+    rank->phase_ns[rank->phase] += now - rank->phase_since_ns;
+    rank->phase_since_ns = now;
+    rank->phase = phase;
+    report_phase(rank->report, (uint64_t)step, phase);
+}
+
+static int rank_open_loader(struct rank *rank, const char *name, bool train, struct loader *loader,
+                            struct err *err)
+{
+    const struct job_spec *spec = &rank->plan->spec;
+    CLEANUP(mem_free_ptr) char *folder = io_join(rank->plan->job_dir, "tokens");
+    CLEANUP(mem_free_ptr) char *path = folder == NULL ? NULL : io_join(folder, name);
+    if (path == NULL)
+        return mem_fail(err, strlen(rank->plan->job_dir), "a path");
+    if (!train && !io_exists(path))
+        return 0;
+    struct loader_options options = {
+        .path = path,
+        .seq_len = spec->seq_len,
+        .packing = spec->packing,
+        .shuffle = train,
+        .seed = (uint64_t)spec->seed,
+        .batch = train ? spec->sequences : 0,
+        .slots = loader_slots(spec->sequences, spec->grad_accum, rank->world),
+        .rank = rank->number,
+        .world = rank->world};
+    TRY(loader_init(loader, &options, err));
+    if (loader->data.vocab > rank->shape.config.vocab_size)
+        return err_set(err, ERR_DATA, "%s: made for %lld token ids, the model has %lld", path,
+                       (long long)loader->data.vocab, (long long)rank->shape.config.vocab_size);
+    return 0;
+}
+
+static int rank_open_data(struct rank *rank, struct err *err)
+{
+    const struct job_spec *spec = &rank->plan->spec;
+    TRY(rank_open_loader(rank, "train.tok", true, &rank->train, err));
+    TRY(rank_open_loader(rank, "valid.tok", false, &rank->valid, err));
+    rank->steps_total = spec->max_steps;
+    if (spec->max_steps == 0)
+        rank->steps_total = loader_set_epochs(
+            &rank->train, spec->n_epochs > 0 ? spec->n_epochs : RANK_EPOCHS_DEFAULT);
+    return 0;
+}
+
+/* Declares all device memory, takes it, fills what has a first value. */
+static int rank_open_memory(struct rank *rank, struct err *err)
+{
+    const struct job_spec *spec = &rank->plan->spec;
+    struct model_options options = {.tokens_max = rank->train.slots * spec->seq_len,
+                                    .tile_mlp = spec->tile_mlp,
+                                    .tile_loss = spec->tile_loss,
+                                    .recompute_input = spec->recompute == JOB_recompute_INPUT};
+    arena_init(&rank->arena, rank->device);
+    TRY(fsdp_init(&rank->fsdp, &rank->shape, rank->device, rank->coll, spec->fsdp, err));
+    TRY(fsdp_reserve(&rank->fsdp, &rank->arena, err));
+    TRY(model_init(&rank->model, &options, &rank->fsdp, &rank->arena, err));
+    TRY(optim_init(&rank->optim, spec, &rank->fsdp, &rank->arena, err));
+    TRY(batch_init(&rank->batch, options.tokens_max, &rank->arena, err));
+    TRY(arena_reserve(&rank->arena, ARENA_WORKSPACE, &rank->counts, 2 * (int64_t)sizeof(int64_t),
+                      err));
+    TRY(arena_commit(&rank->arena, err));
+    TRY(fsdp_clear(&rank->fsdp, rank->stream, err));
+    return model_load_constants(&rank->model, rank->stream, err);
+}
+
+static int rank_open_parts(struct rank *rank, struct err *err)
+{
+    const struct launch_plan *plan = rank->plan;
+    struct model_config config;
+    TRY(report_open(plan, (uint32_t)rank->number, &rank->report, err));
+    rank_phase(rank, 0, WIRE_PHASE_START);
+    TRY(model_config_load(plan->model_dir, &config, err));
+    TRY(model_shape_build(&config, &rank->shape, err));
+    TRY(device_cpu_open((int)plan->threads, &rank->device, err));
+    struct coll_shm_config shm = {.name = plan->shm_name,
+                                  .rank = rank->number,
+                                  .world = rank->world,
+                                  .timeout_ms = plan->coll_timeout_ms};
+    TRY(coll_shm_open(&shm, &rank->coll, err));
+    report_watch(rank->report, rank->coll);
+    rank_phase(rank, 0, WIRE_PHASE_LOAD);
+    TRY(rank_open_data(rank, err));
+    TRY(rank_open_memory(rank, err));
+    TRY(weights_load(&rank->fsdp, plan->model_dir, rank->stream, err));
+    return rank->coll->ops->barrier(rank->coll, err);
+}
+
+int rank_open(struct rank *rank, const struct launch_plan *plan, int number, struct err *err)
+{
+    must(number >= 0 && number < (int)plan->world);
+    *rank = (struct rank){.plan = plan,
+                          .number = number,
+                          .world = (int)plan->world,
+                          .phase_since_ns = clock_monotonic_ns()};
+    TRY(rank_open_parts(rank, err));
+    report_ready(rank->report);
+    return 0;
+}
+
+int rank_sum(struct rank *rank, int64_t counts[2], struct err *err)
+{
+    const struct device_ops *dev = rank->device->dev;
+    size_t bytes = 2 * sizeof counts[0];
+    TRY(dev->copy(rank->device, rank->stream, rank->counts, counts, bytes, err));
+    TRY(rank->coll->ops->all_reduce(rank->coll, rank->stream, rank->counts, 2, DTYPE_I64, err));
+    TRY(dev->copy(rank->device, rank->stream, counts, rank->counts, bytes, err));
+    return dev->sync(rank->device, rank->stream, err);
+}
+
+/* Where the time went, once, at the end. */
+static void rank_report_time(struct rank *rank)
+{
+    double total = 0;
+    for (int phase = WIRE_PHASE_DATA; phase <= WIRE_PHASE_OPTIMIZER; phase++)
+        total += (double)rank->phase_ns[phase] * 1e-9;
+    total = total > 0 ? total : 1;
+    double percent[WIRE_PHASE_COUNT];
+    for (int phase = 0; phase < WIRE_PHASE_COUNT; phase++)
+        percent[phase] = (double)rank->phase_ns[phase] * 1e-7 / total;
+    report_event(rank->report, 0,
+                 "time in steps %.2f s: data %.1f%%, forward %.1f%%, backward %.1f%%, optimizer "
+                 "%.1f%%; collectives within these %.1f%%",
+                 total, percent[WIRE_PHASE_DATA], percent[WIRE_PHASE_FORWARD],
+                 percent[WIRE_PHASE_BACKWARD], percent[WIRE_PHASE_OPTIMIZER],
+                 (double)rank->fsdp.coll_ns * 1e-7 / total);
+}
+
+int rank_run(struct rank *rank, struct err *err)
+{
+    struct wire_done done = {0};
+    TRY(step_loop(rank, &done, err));
+    if (rank->number == 0)
+        rank_report_time(rank);
+    rank_phase(rank, rank->steps_total, WIRE_PHASE_EXPORT);
+    TRY(export_model(rank, err));
+    rank_phase(rank, rank->steps_total, WIRE_PHASE_DONE);
+    report_done(rank->report, &done);
+    report_flush(rank->report);
+    return 0;
+}
+
+void rank_abort(struct rank *rank)
+{
+    if (rank->coll != NULL)
+        rank->coll->ops->abort(rank->coll);
+}
+
+void rank_close(struct rank *rank)
+{
+    if (rank->report != NULL)
+        report_watch(rank->report, NULL);
+    batch_done(&rank->batch);
+    loader_done(&rank->valid);
+    loader_done(&rank->train);
+    model_done(&rank->model);
+    fsdp_done(&rank->fsdp);
+    arena_done(&rank->arena);
+    model_shape_done(&rank->shape);
+    if (rank->coll != NULL)
+        rank->coll->ops->close(rank->coll);
+    if (rank->device != NULL)
+        rank->device->dev->close(rank->device);
+    report_close(rank->report);
+    *rank = (struct rank){0};
+}

@@ -1,0 +1,31 @@
+/* step: the training loop: the first file to read in the worker.
+ *
+ * A step: load its sequences; count trained tokens N over all ranks; for each micro-step forward,
+ * loss, backward; global norm; update. Loss and gradients are sums over the whole global batch
+ * divided by N, so they do not depend on how sequences fall on ranks and micro-steps. N = 0: no
+ * update, the step counts. */
+#pragma once
+#include "common/err.h"
+#include "common/wire.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rank;
+
+struct step_result {
+    int64_t tokens;  /* of real documents, all ranks */
+    int64_t trained; /* N: tokens with loss, all ranks */
+    int64_t correct; /* of them, predicted exactly */
+    double loss;     /* mean over N; 0 when N is 0 */
+    double norm;     /* of the gradient, before clipping */
+    double rate;     /* learning rate */
+    bool updated;    /* false: N = 0, or not finite and on_nonfinite is skip */
+};
+
+/* Gradients of a step in the shards, and its loss; the weights are as before. */
+int step_gradients(struct rank *rank, int64_t step, struct step_result *result, struct err *err);
+/* Clips and applies them. */
+int step_update(struct rank *rank, int64_t step, struct step_result *result, struct err *err);
+/* All steps, with metrics, evaluations and commands. Fills *ret_done. */
+int step_loop(struct rank *rank, struct wire_done *ret_done, struct err *err);
