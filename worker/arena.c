@@ -63,7 +63,7 @@ int arena_commit(struct arena *arena, struct err *err)
         arena->block[kind] =
             arena->device->dev->alloc(arena->device, (size_t)arena->bytes[kind], err);
         if (arena->block[kind] == NULL)
-            return err_wrap(err, -(int)err->code, "arena %s", arena_names[kind]);
+            return err_wrap(err, -(int)err->code, "arena %s: ", arena_names[kind]);
     }
     for (int64_t i = 0; i < arena->slot_count; i++) {
         const struct arena_slot *slot = &arena->slots[i];

@@ -133,7 +133,7 @@ int export_model(struct rank *rank, struct err *err)
     if (rc != 0) {
         struct err ignored = {0};
         (void)io_remove_tree(temp, &ignored); /* the first error is the one to tell */
-        return err_wrap(err, rc, "export");
+        return err_wrap(err, rc, "export: ");
     }
     TRY(io_remove_tree(path, err));
     if (rename(temp, path) != 0)

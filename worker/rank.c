@@ -112,7 +112,7 @@ int rank_open(struct rank *rank, const struct launch_plan *plan, int number, str
                           .world = (int)plan->world,
                           .phase_since_ns = clock_monotonic_ns()};
     TRY(rank_open_parts(rank, err));
-    report_ready(rank->report);
+    report_ready(rank->report, rank->steps_total);
     return 0;
 }
 

@@ -125,9 +125,9 @@ static void report_put(struct report *report, struct wire_frame *frame, bool may
     report_wake(report);
 }
 
-void report_ready(struct report *report)
+void report_ready(struct report *report, int64_t steps_total)
 {
-    struct wire_frame frame = {.type = WIRE_READY};
+    struct wire_frame frame = {.type = WIRE_READY, .ready = {.steps_total = (uint64_t)steps_total}};
     report_put(report, &frame, false);
 }
 

@@ -39,7 +39,7 @@ void report_flush(struct report *report);
 void report_watch(struct report *report, struct coll *coll);
 void report_phase(struct report *report, uint64_t step, enum wire_phase phase);
 
-void report_ready(struct report *report);
+void report_ready(struct report *report, int64_t steps_total);
 void report_metrics(struct report *report, const struct wire_metrics *metrics);
 /* level: 0 info, 1 warn, 2 error */
 void report_event(struct report *report, int level, const char *format, ...)

@@ -1,0 +1,129 @@
+/* sample: the conversation's side: request, prompt, the loop over tokens, answer. The model's side
+ * is sample_model.c. */
+#include "worker/sample.h"
+
+#include "common/chat_template.h"
+#include "common/json.h"
+#include "common/limits.h"
+#include "common/mem.h"
+#include "common/tokenizer.h"
+#include "common/utf8.h"
+#include "worker/sample_model.h"
+
+#include <string.h>
+
+enum { SAMPLE_TOKENS_DEFAULT = 256 };
+
+struct sample {
+    struct tokenizer *tokenizer;
+    struct chat_template *chat;
+    struct sample_model *model;
+    struct chat_tokens tokens; /* the prompt, then the answer as it grows */
+};
+
+static void sample_done(struct sample *sample)
+{
+    sample_model_free(sample->model);
+    chat_tokens_done(&sample->tokens);
+    chat_template_free(sample->chat);
+    tokenizer_free(sample->tokenizer);
+}
+
+static int sample_read(FILE *request, json_t **ret_json, struct err *err)
+{
+    CLEANUP(buf_done) struct buf bytes;
+    buf_init(&bytes, LIMIT_JSON_BODY_BYTES);
+    char piece[4096];
+    for (size_t got; (got = fread(piece, 1, sizeof piece, request)) > 0;)
+        buf_append(&bytes, piece, got);
+    TRY(buf_error(&bytes, err));
+    return json_parse(buf_str(&bytes), bytes.length, "the request", ret_json, err);
+}
+
+static int sample_print(struct sample *sample, int64_t prompt, const char *finish, FILE *answer,
+                        struct err *err)
+{
+    int64_t count = sample->tokens.count - prompt;
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, LIMIT_JSON_BODY_BYTES);
+    TRY(tokenizer_decode(sample->tokenizer, sample->tokens.ids + prompt, count, &text, err));
+    for (size_t i = 0; i < text.length; i++)
+        if (text.data[i] == '\0')
+            text.data[i] = '?';
+    if (text.length > 0)
+        utf8_scrub(text.data);
+    CLEANUP(json_unref)
+    json_t *json =
+        json_pack("{s:s, s:s, s:I, s:I}", "text", buf_str(&text), "finish_reason", finish,
+                  "prompt_tokens", (json_int_t)prompt, "completion_tokens", (json_int_t)count);
+    CLEANUP(buf_done) struct buf out;
+    buf_init(&out, 2 * LIMIT_JSON_BODY_BYTES);
+    if (json == NULL)
+        return mem_fail(err, text.length, "the answer");
+    TRY(json_print(json, &out, err));
+    if (fprintf(answer, "%s\n", buf_str(&out)) < 0 || fflush(answer) != 0)
+        return err_set(err, ERR_IO, "the answer could not be written");
+    return 0;
+}
+
+/* Room for tokens_max tokens in the list. */
+static int sample_grow(struct chat_tokens *tokens, int64_t tokens_max, struct err *err)
+{
+    if (tokens->capacity >= tokens_max)
+        return 0;
+    int32_t *ids = mem_grow(tokens->ids, (size_t)tokens_max, sizeof *ids);
+    if (ids == NULL)
+        return mem_fail(err, (size_t)tokens_max * sizeof *ids, "tokens");
+    tokens->ids = ids;
+    return 0;
+}
+
+static int sample_generate(struct sample *sample, int64_t tokens_max, const char **ret_finish,
+                           struct err *err)
+{
+    struct chat_tokens *tokens = &sample->tokens;
+    TRY(sample_grow(tokens, tokens_max, err));
+    *ret_finish = "length";
+    for (int64_t done = 0; tokens->count < tokens_max;) {
+        int32_t next;
+        TRY(sample_model_next(sample->model, tokens->ids + done, tokens->count - done, &next, err));
+        done = tokens->count;
+        if (next == chat_template_stop(sample->chat)) {
+            *ret_finish = "stop";
+            return 0;
+        }
+        tokens->ids[tokens->count++] = next;
+    }
+    return 0;
+}
+
+int sample_main(const char *model_dir, FILE *request, FILE *answer, struct err *err)
+{
+    CLEANUP(sample_done) struct sample sample = {0};
+    CLEANUP(json_unref) json_t *json = NULL;
+    TRY(sample_read(request, &json, err));
+    int64_t tokens_max = SAMPLE_TOKENS_DEFAULT;
+    if (json_object_get(json, "max_tokens") != NULL)
+        TRY(json_get_i64(json, "max_tokens", ERR_BAD_REQUEST, &tokens_max, err));
+    TRY(tokenizer_load(model_dir, &sample.tokenizer, err));
+    TRY(chat_template_load(model_dir, sample.tokenizer, &sample.chat, err));
+    const json_t *messages = json_object_get(json, "messages");
+    if (!json_is_array(messages))
+        return err_set_field(err, ERR_BAD_REQUEST, "messages", "messages must be a list");
+    TRY(chat_template_prompt(sample.chat, messages, &sample.tokens, err));
+    int64_t prompt = sample.tokens.count;
+    struct model_config config;
+    TRY(model_config_load(model_dir, &config, err));
+    if (tokens_max < 1 || prompt >= config.context_max)
+        return err_set_field(err, ERR_BAD_REQUEST, "max_tokens",
+                             "the prompt has %lld tokens and max_tokens is %lld; the model's "
+                             "context is %lld",
+                             (long long)prompt, (long long)tokens_max,
+                             (long long)config.context_max);
+    int64_t room = config.context_max - prompt;
+    int64_t end = prompt + (tokens_max < room ? tokens_max : room);
+    TRY(sample_model_new(model_dir, &config, end, &sample.model, err));
+    const char *finish = NULL;
+    TRY(sample_generate(&sample, end, &finish, err));
+    return sample_print(&sample, prompt, finish, answer, err);
+}
