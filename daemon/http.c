@@ -1,0 +1,471 @@
+/* http: libmicrohttpd with external epoll. Its epoll descriptor sits in the loop's; MHD_run() runs
+ * in the loop's prepare hook, that is before every sleep, because the library has work of its own
+ * (resumed connections, data already buffered, time-outs) that no descriptor announces.
+ *
+ * The raw target comes from the library's URI log callback, which also makes the request. A body
+ * cannot be answered while it arrives: its first error is kept, the rest is dropped, and the error
+ * is the answer (after HTTP_DRAIN_BYTES more we hang up). Only at the headers can a request be
+ * refused without reading its body; the library then closes the connection.
+ *
+ * Stopping: MHD_stop_daemon aborts when a connection is suspended, so http_stop() answers or ends
+ * all of those first. */
+#include "daemon/http.h"
+
+#include "common/io.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/must.h"
+#include "daemon/http_check.h"
+#include "daemon/http_private.h"
+#include "daemon/loop.h"
+#include "daemon/settings.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- a request's birth and end ---- */
+
+static void *http_on_target(void *context, const char *target, struct MHD_Connection *connection)
+{
+    struct http *http = context;
+    struct http_request *request = mem_new(1, sizeof *request);
+    if (request == NULL)
+        return NULL; /* the access callback then hangs up */
+    request->target = mem_strndup(target, HTTP_TARGET_BYTES + 1);
+    if (request->target == NULL) {
+        mem_free(request);
+        return NULL;
+    }
+    request->http = http;
+    request->connection = connection;
+    request->length = -1;
+    request->body_max = LIMIT_JSON_BODY_BYTES;
+    buf_init(&request->body, LIMIT_JSON_BODY_BYTES);
+    buf_init(&request->out, HTTP_STREAM_BYTES);
+    (void)snprintf(request->id, sizeof request->id, "req_%016llx%08x",
+                   (unsigned long long)http->id_salt, http->id_count++);
+    request->next = http->first;
+    if (http->first != NULL)
+        http->first->previous = request;
+    http->first = request;
+    return request;
+}
+
+static void http_on_completed(void *context, struct MHD_Connection *connection, void **slot,
+                              enum MHD_RequestTerminationCode code)
+{
+    (void)context;
+    (void)connection;
+    struct http_request *request = *slot;
+    if (request == NULL)
+        return;
+    *slot = NULL;
+    log_debug("http", "%s %.200s -> %d (end %d)", request->id, request->target, request->status,
+              (int)code);
+    must(!request->suspended);
+    loop_unwatch(request->watch);
+    if (request->form != NULL)
+        (void)MHD_destroy_post_processor(request->form); /* the client went half way */
+    if (request->ended != NULL)
+        request->ended(request->ended_context);
+    if (request->response != NULL)
+        MHD_destroy_response(request->response);
+    if (request->previous != NULL)
+        request->previous->next = request->next;
+    else
+        request->http->first = request->next;
+    if (request->next != NULL)
+        request->next->previous = request->previous;
+    buf_done(&request->body);
+    buf_done(&request->out);
+    mem_free(request->target);
+    mem_free(request);
+}
+
+/* ---- headers ---- */
+
+static enum MHD_Result http_see_header(void *context, enum MHD_ValueKind kind, const char *key,
+                                       const char *value)
+{
+    (void)kind;
+    struct http_facts *facts = context;
+    if (strcasecmp(key, "Host") == 0) {
+        facts->hosts++;
+        facts->host = value != NULL ? value : "";
+    } else if (strcasecmp(key, "Content-Length") == 0) {
+        facts->content_lengths++;
+        facts->content_length = value != NULL ? value : "";
+    } else if (strcasecmp(key, "Transfer-Encoding") == 0) {
+        facts->transfer_encodings++;
+        facts->transfer_encoding = value != NULL ? value : "";
+    }
+    return MHD_YES;
+}
+
+static int http_begin(struct http_request *request, const char *method, const char *version,
+                      struct err *err)
+{
+    struct http *http = request->http;
+    struct http_facts facts = {
+        .http_1_0 = strcmp(version, "HTTP/1.1") != 0,
+        .target = request->target,
+    };
+    (void)MHD_get_connection_values(request->connection, MHD_HEADER_KIND, http_see_header,
+                                    &facts); /* returns how many there are */
+    TRY(http_check(&facts, http->settings->listen, &http->settings->allowed_hosts, &request->length,
+                   err));
+    if (strlen(request->target) > HTTP_TARGET_BYTES)
+        return err_set(err, ERR_BAD_REQUEST, "the request target is longer than %d bytes",
+                       HTTP_TARGET_BYTES);
+    TRY(route_find(method, request->target, &request->match, request->allow, err));
+    if (http->stopping)
+        return err_set(err, ERR_UNAVAILABLE, "the daemon is stopping");
+    TRY(http->app.begin(http->app.context, request, err));
+    if (request->length > request->body_max)
+        return err_set(err, ERR_TOO_LARGE, "the body has %lld bytes; the limit here is %lld",
+                       (long long)request->length, (long long)request->body_max);
+    return 0;
+}
+
+/* ---- bodies ---- */
+
+static enum MHD_Result http_on_part(void *context, enum MHD_ValueKind kind, const char *key,
+                                    const char *filename, const char *content_type,
+                                    const char *transfer_encoding, const char *bytes,
+                                    uint64_t offset, size_t length)
+{
+    (void)kind;
+    (void)content_type;
+    (void)transfer_encoding;
+    struct http_request *request = context;
+    if (request->error.code != ERR_NONE)
+        return MHD_YES; /* the rest is dropped */
+    /* The library repeats offset 0 at the end of a body, without bytes: that is no new part. */
+    bool same = request->part_open && strcmp(request->part_name, key) == 0;
+    bool first = offset == 0 && (!same || (request->part_bytes > 0 && length > 0));
+    if (strlen(key) >= sizeof request->part_name) {
+        err_set(&request->error, ERR_UNKNOWN_FIELD, "a form field's name is too long");
+        return MHD_YES;
+    }
+    if (first) {
+        (void)snprintf(request->part_name, sizeof request->part_name, "%s", key);
+        request->part_open = true;
+        request->part_bytes = 0;
+    }
+    request->part_bytes += (int64_t)length;
+    (void)request->part(request->part_context, key, filename, first, bytes, length,
+                        &request->error); /* the code in the error says it failed */
+    return MHD_YES;
+}
+
+int http_request_take_form(struct http_request *request, int64_t bytes_max, http_part_fn *part,
+                           void *context, struct err *err)
+{
+    must(request->form == NULL && !request->handled);
+    request->form =
+        MHD_create_post_processor(request->connection, HTTP_FORM_BUFFER, http_on_part, request);
+    const char *type = http_request_header(request, "Content-Type");
+    if (request->form == NULL || type == NULL ||
+        strncasecmp(type, "multipart/form-data", strlen("multipart/form-data")) != 0)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "the body must be multipart/form-data with a boundary");
+    request->part = part;
+    request->part_context = context;
+    request->body_max = bytes_max;
+    return 0;
+}
+
+static enum MHD_Result http_take_body(struct http_request *request, const char *bytes,
+                                      size_t length)
+{
+    request->received += (int64_t)length;
+    if (request->received > request->body_max && request->error.code == ERR_NONE)
+        err_set(&request->error, ERR_TOO_LARGE, "the body has more than %lld bytes",
+                (long long)request->body_max);
+    if (request->error.code != ERR_NONE)
+        return request->received > request->body_max + HTTP_DRAIN_BYTES ? MHD_NO : MHD_YES;
+    if (request->form == NULL)
+        buf_append(&request->body, bytes, length);
+    else if (MHD_post_process(request->form, bytes, length) != MHD_YES &&
+             request->error.code == ERR_NONE)
+        err_set(&request->error, ERR_BAD_REQUEST, "the multipart body is malformed");
+    return MHD_YES;
+}
+
+/* The whole body is here. */
+static int http_handle(struct http_request *request, struct err *err)
+{
+    request->handled = true;
+    if (request->form != NULL) {
+        bool whole = MHD_destroy_post_processor(request->form) == MHD_YES;
+        request->form = NULL;
+        if (!whole && request->error.code == ERR_NONE)
+            err_set(&request->error, ERR_BAD_REQUEST,
+                    "the multipart body ends before its last boundary");
+    }
+    if (request->error.code != ERR_NONE) {
+        *err = request->error;
+        return -(int)err->code;
+    }
+    TRY(buf_error(&request->body, err));
+    return request->http->app.handle(request->http->app.context, request, err);
+}
+
+static enum MHD_Result http_on_access(void *context, struct MHD_Connection *connection,
+                                      const char *url, const char *method, const char *version,
+                                      const char *upload, size_t *upload_bytes, void **slot)
+{
+    (void)context;
+    (void)connection;
+    (void)url;
+    struct http_request *request = *slot;
+    if (request == NULL)
+        return MHD_NO;
+    struct err err = {0};
+    if (!request->begun) {
+        request->begun = true;
+        if (http_begin(request, method, version, &err) == 0)
+            return MHD_YES;
+        request->close = err.code == ERR_BAD_REQUEST || err.code == ERR_FORBIDDEN;
+        http_answer_error(request, &err);
+        return http_answer_flush(request);
+    }
+    if (*upload_bytes > 0) {
+        enum MHD_Result result = http_take_body(request, upload, *upload_bytes);
+        *upload_bytes = 0;
+        return result;
+    }
+    if (!request->handled && http_handle(request, &err) != 0)
+        http_answer_error(request, &err);
+    return http_answer_flush(request);
+}
+
+/* ---- the server ---- */
+
+static int64_t http_prepare(void *context)
+{
+    struct http *http = context;
+    (void)MHD_run(http->mhd); /* fails only for another kind of daemon */
+    MHD_UNSIGNED_LONG_LONG timeout_ms;
+    if (MHD_get_timeout(http->mhd, &timeout_ms) != MHD_YES)
+        return -1;
+    return timeout_ms > INT32_MAX ? INT32_MAX : (int64_t)timeout_ms;
+}
+
+static void http_ready(void *context, uint32_t events)
+{
+    (void)context; /* waking the loop was all: http_prepare does the work */
+    (void)events;
+}
+
+static void http_log(void *context, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
+static void http_log(void *context, const char *format, va_list args)
+{
+    (void)context;
+    char text[512];
+    (void)vsnprintf(text, sizeof text, format, args);
+    log_debug("http", "libmicrohttpd: %s", text);
+}
+
+static void http_close(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd); /* a socket: nothing to lose */
+    *fd = -1;
+}
+
+static int http_address(const char *listen, int port, struct sockaddr_storage *ret, socklen_t *size,
+                        struct err *err)
+{
+    memset(ret, 0, sizeof *ret);
+    struct sockaddr_in *v4 = (struct sockaddr_in *)(void *)ret;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)(void *)ret;
+    if (inet_pton(AF_INET, listen, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons((uint16_t)port);
+        *size = sizeof *v4;
+    } else if (inet_pton(AF_INET6, listen, &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)port);
+        *size = sizeof *v6;
+    } else {
+        return err_set_field(err, ERR_SETTING, "listen",
+                             "listen must be an IPv4 or IPv6 address, not \"%s\"", listen);
+    }
+    return 0;
+}
+
+static int http_listen(const struct settings *settings, int *ret_fd, int *ret_port, struct err *err)
+{
+    struct sockaddr_storage address;
+    socklen_t size;
+    const char *listen_on = settings->listen;
+    TRY(http_address(listen_on, (int)settings->port, &address, &size, err));
+    CLEANUP(http_close)
+    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return err_set_errno(err, errno, "socket");
+    int yes = 1;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0)
+        return err_set_errno(err, errno, "SO_REUSEADDR");
+    if (bind(fd, (struct sockaddr *)(void *)&address, size) != 0 || listen(fd, SOMAXCONN) != 0) {
+        if (errno == EADDRINUSE)
+            return err_set(err, ERR_IN_USE,
+                           "%s port %lld is in use; stop what uses it or choose another --port "
+                           "(0: any free one)",
+                           listen_on, (long long)settings->port);
+        return err_set_errno(err, errno, "listen on %s port %lld", listen_on,
+                             (long long)settings->port);
+    }
+    if (getsockname(fd, (struct sockaddr *)(void *)&address, &size) != 0)
+        return err_set_errno(err, errno, "getsockname");
+    *ret_port =
+        ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&address)->sin_port
+                                           : ((struct sockaddr_in6 *)(void *)&address)->sin6_port);
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+static size_t http_keep_escapes(void *context, struct MHD_Connection *connection, char *text)
+{
+    (void)context;
+    (void)connection;
+    return strlen(text); /* targets are matched as sent: route.h */
+}
+
+static int http_start(struct http *http, struct err *err)
+{
+    http->mhd = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, http_on_access,
+        http, MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL, MHD_OPTION_LISTEN_SOCKET, http->listener,
+        MHD_OPTION_URI_LOG_CALLBACK, http_on_target, http, MHD_OPTION_UNESCAPE_CALLBACK,
+        http_keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, NULL,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->settings->connections_max,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)HTTP_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+    if (http->mhd == NULL)
+        return err_set(err, ERR_IO, "the HTTP server cannot start");
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+    must(info != NULL);
+    TRY(loop_watch_fd(http->loop, info->epoll_fd, EPOLLIN, http_ready, http, &http->watch, err));
+    loop_on_prepare(http->loop, http_prepare, http);
+    return 0;
+}
+
+int http_new(struct loop *loop, const struct settings *settings, const struct http_app *app,
+             struct http **ret_http, struct err *err)
+{
+    struct http *http = mem_new(1, sizeof *http);
+    if (http == NULL)
+        return mem_fail(err, sizeof *http, "the HTTP server");
+    *http = (struct http){.loop = loop, .settings = settings, .app = *app, .listener = -1};
+    int rc = http_listen(settings, &http->listener, &http->port, err);
+    if (rc == 0 && getrandom(&http->id_salt, sizeof http->id_salt, 0) != sizeof http->id_salt)
+        rc = err_set_errno(err, errno, "getrandom");
+    if (rc == 0)
+        rc = http_start(http, err);
+    if (rc == 0)
+        *ret_http = http;
+    else
+        http_free(http);
+    return rc;
+}
+
+int http_port(const struct http *http)
+{
+    return http->port;
+}
+
+void http_stop(struct http *http)
+{
+    if (http->stopping)
+        return;
+    http->stopping = true;
+    http->listener = MHD_quiesce_daemon(http->mhd); /* the socket is ours again */
+    http_close(&http->listener);
+    struct http_request *next;
+    for (struct http_request *request = http->first; request != NULL; request = next) {
+        next = request->next;
+        http_answer_stop(request);
+    }
+}
+
+bool http_is_idle(const struct http *http)
+{
+    return http->first == NULL;
+}
+
+void http_free(struct http *http)
+{
+    if (http == NULL)
+        return;
+    if (http->mhd != NULL) {
+        http_stop(http);
+        (void)MHD_run(http->mhd); /* takes up what http_stop resumed */
+        loop_unwatch(http->watch);
+        MHD_stop_daemon(http->mhd);
+    } else {
+        http_close(&http->listener);
+    }
+    mem_free(http);
+}
+
+/* ---- what a handler may ask ---- */
+
+const struct route_match *http_request_route(const struct http_request *request)
+{
+    return &request->match;
+}
+
+const char *http_request_id(const struct http_request *request)
+{
+    return request->id;
+}
+
+const char *http_request_header(const struct http_request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+}
+
+const struct buf *http_request_body(const struct http_request *request)
+{
+    return &request->body;
+}
+
+int64_t http_request_length(const struct http_request *request)
+{
+    return request->length;
+}
+
+struct http *http_request_server(const struct http_request *request)
+{
+    return request->http;
+}
+
+void http_request_set_owner(struct http_request *request, const char *owner)
+{
+    (void)snprintf(request->owner, sizeof request->owner, "%s", owner);
+}
+
+const char *http_request_owner(const struct http_request *request)
+{
+    return request->owner;
+}
+
+void http_request_on_end(struct http_request *request, void (*ended)(void *context), void *context)
+{
+    must(request->ended == NULL);
+    request->ended = ended;
+    request->ended_context = context;
+}

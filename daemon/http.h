@@ -1,0 +1,88 @@
+/* http: the HTTP server over libmicrohttpd, on the daemon's loop. It owns framing, limits, request
+ * checks (http_check.h), routing (route.h), the shape of errors and the headers of every answer;
+ * what a route means is its app's business (api.h). No other module sees libmicrohttpd.
+ *
+ * A request's life: `begin` when its headers are in (may refuse it, or take a form), the body is
+ * gathered (at most LIMIT_JSON_BODY_BYTES) or streamed to the form, then `handle`. A handler either
+ * answers by one of http_answer_*, returns an error (which becomes the answer), or calls
+ * http_defer() and answers later from a loop callback. Its `ended` hook runs exactly once, after
+ * the answer was sent or when the client went; the request is gone after it.
+ *
+ * Clients that leave while their answer is deferred or their stream is dry are noticed at once (the
+ * `gone` hook), although libmicrohttpd ignores suspended connections. */
+#pragma once
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/json.h"
+#include "daemon/route.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct http;
+struct http_request;
+struct loop;
+struct settings;
+
+/* All required. Errors returned become the answer. */
+struct http_app {
+    int (*begin)(void *context, struct http_request *request, struct err *err);
+    int (*handle)(void *context, struct http_request *request, struct err *err);
+    void *context;
+};
+
+/* Binds and listens: ERR_IN_USE when the address is taken. app is copied; settings outlive it. */
+int http_new(struct loop *loop, const struct settings *settings, const struct http_app *app,
+             struct http **ret_http, struct err *err);
+int http_port(const struct http *http); /* the one in use */
+/* Takes no more connections, answers what is deferred with ERR_UNAVAILABLE, ends all streams. Run
+ * the loop until http_is_idle() or a deadline, then http_free(). */
+void http_stop(struct http *http);
+bool http_is_idle(const struct http *http); /* no request is under way */
+/* NULL is fine; cuts what is still open. The loop must not turn afterwards: its hook points here.
+ */
+void http_free(struct http *http);
+
+/* ---- a request ---- */
+
+const struct route_match *http_request_route(const struct http_request *request);
+const char *http_request_id(const struct http_request *request);
+const char *http_request_header(const struct http_request *request, const char *name); /* or NULL */
+const struct buf *http_request_body(const struct http_request *request);
+int64_t http_request_length(const struct http_request *request); /* Content-Length, or -1 */
+struct http *http_request_server(const struct http_request *request);
+/* The name of the token, put there by `begin`. */
+void http_request_set_owner(struct http_request *request, const char *owner);
+const char *http_request_owner(const struct http_request *request);
+
+/* From begin: the body is multipart/form-data and goes to `part`, whole fields or pieces of them,
+ * in the order they come: filename is NULL for fields that are no file, first is true at the start
+ * of a part. A part's error is kept, the rest of the body is dropped, and the error is the answer.
+ * Bodies over bytes_max (fields and boundaries included) are ERR_TOO_LARGE. */
+typedef int http_part_fn(void *context, const char *name, const char *filename, bool first,
+                         const char *bytes, size_t length, struct err *err);
+int http_request_take_form(struct http_request *request, int64_t bytes_max, http_part_fn *part,
+                           void *context, struct err *err);
+
+/* One context a request: ended runs last, once. */
+void http_request_on_end(struct http_request *request, void (*ended)(void *context), void *context);
+
+/* ---- answers: one a request ---- */
+
+void http_answer_json(struct http_request *request, int status, json_t *body); /* takes body over */
+void http_answer_error(struct http_request *request, const struct err *err);
+/* Takes the descriptor over; bytes of it from its start. */
+void http_answer_file(struct http_request *request, int fd, int64_t bytes);
+
+/* The answer comes later. gone (may be NULL) is told when the client leaves before; the request
+ * lives on until it is answered: gone should answer too (http_answer_error), nobody will read it.
+ */
+void http_defer(struct http_request *request, void (*gone)(void *context), void *context);
+
+/* text/event-stream. fill appends what there is to `out` (nothing: the stream sleeps until
+ * http_stream_wake) and returns false when the stream ends after that. `out` is limited to
+ * HTTP_STREAM_BYTES. */
+enum { HTTP_STREAM_BYTES = 1 << 20 };
+typedef bool http_fill_fn(void *context, struct buf *out);
+void http_answer_stream(struct http_request *request, http_fill_fn *fill, void *context);
+void http_stream_wake(struct http_request *request); /* there may be something; any time */

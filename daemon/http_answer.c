@@ -1,0 +1,228 @@
+/* http_answer: answers, at once or later, and event streams.
+ *
+ * A response is made first (http_answer_*) and given to the library by http_answer_flush() from the
+ * access callback, the only place where it takes one. A deferred request is suspended there until
+ * its response is made, which resumes it, so that the library calls the access callback again.
+ *
+ * A stream's reader suspends its connection when there is nothing to send; whoever has something
+ * wakes it. The library forgets suspended connections altogether, so the loop watches the socket
+ * for the client's leaving. */
+#include "common/io.h"
+#include "common/mem.h"
+#include "common/must.h"
+#include "daemon/http_private.h"
+#include "daemon/loop.h"
+
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+static void http_answer_resume(struct http_request *request)
+{
+    if (!request->suspended)
+        return;
+    request->suspended = false;
+    MHD_resume_connection(request->connection);
+}
+
+static void http_answer_header(struct MHD_Response *response, const char *name, const char *value)
+{
+    /* Fails only without memory; the answer is right without the header too. */
+    (void)MHD_add_response_header(response, name, value);
+}
+
+/* Takes response over; NULL (no memory) ends the connection instead. */
+static void http_answer(struct http_request *request, int status, const char *content_type,
+                        struct MHD_Response *response)
+{
+    must(!request->answered);
+    request->answered = true;
+    request->status = status;
+    request->response = response;
+    if (response != NULL) {
+        http_answer_header(response, "Content-Type", content_type);
+        http_answer_header(response, "X-Request-Id", request->id);
+        http_answer_header(response, "Cache-Control", "no-store");
+        http_answer_header(response, "X-Content-Type-Options", "nosniff");
+        if (request->close)
+            http_answer_header(response, "Connection", "close");
+    }
+    http_answer_resume(request);
+}
+
+void http_answer_json(struct http_request *request, int status, json_t *body)
+{
+    CLEANUP(json_unref) json_t *owned = body;
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, LIMIT_ANSWER_BYTES);
+    struct err err = {0};
+    if (owned == NULL)
+        (void)mem_fail(&err, 0, "an answer");
+    else
+        (void)json_print(owned, &text, &err); /* its code says whether it failed */
+    if (err.code != ERR_NONE) {
+        http_answer_error(request, &err);
+        return;
+    }
+    buf_char(&text, '\n');
+    size_t length = text.length;
+    char *bytes = buf_steal(&text);
+    struct MHD_Response *response =
+        bytes == NULL ? NULL
+                      : MHD_create_response_from_buffer_with_free_callback(length, bytes, mem_free);
+    if (bytes != NULL && response == NULL)
+        mem_free(bytes);
+    http_answer(request, status, "application/json", response);
+}
+
+void http_answer_error(struct http_request *request, const struct err *err)
+{
+    int status = err_code_http(err->code);
+    const char *message = err->text;
+    json_t *body =
+        json_pack("{s:{s:o, s:s, s:s?, s:s}}", "error", "message",
+                  json_string(message) != NULL ? json_string(message) : json_string("(not UTF-8)"),
+                  "type", err_code_type(err->code), "param",
+                  err->field[0] != '\0' ? err->field : NULL, "code", err_code_name(err->code));
+    CLEANUP(json_unref) json_t *owned = body;
+    char *text = owned == NULL ? NULL : json_dumps(owned, JSON_COMPACT);
+    struct MHD_Response *response =
+        text == NULL ? NULL
+                     : MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
+    if (response != NULL) {
+        if (err->code == ERR_METHOD)
+            http_answer_header(response, "Allow", request->allow);
+        if (err->code == ERR_AUTH)
+            http_answer_header(response, "WWW-Authenticate", "Bearer");
+        if (status == 429 || status == 503)
+            http_answer_header(response, "Retry-After", "1");
+    }
+    http_answer(request, status, "application/json", response);
+}
+
+void http_answer_file(struct http_request *request, int fd, int64_t bytes)
+{
+    must(fd >= 0 && bytes >= 0);
+    struct MHD_Response *response = MHD_create_response_from_fd64((uint64_t)bytes, fd);
+    if (response == NULL)
+        (void)close(fd); /* only read from */
+    http_answer(request, 200, "application/octet-stream", response);
+}
+
+/* ---- later ---- */
+
+static void http_answer_left(void *context, uint32_t events)
+{
+    (void)events;
+    struct http_request *request = context;
+    loop_unwatch(request->watch);
+    request->watch = NULL;
+    request->close = true;
+    if (request->fill != NULL) {
+        request->stream_ended = true;
+        buf_clear(&request->out);
+        request->out_taken = 0;
+        http_answer_resume(request);
+    } else if (!request->answered && request->gone != NULL) {
+        request->gone(request->gone_context);
+    }
+}
+
+/* Best effort: without the watch a lost client is noticed at the next write. */
+static void http_answer_watch(struct http_request *request)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct err err;
+    if (info != NULL && request->watch == NULL)
+        (void)loop_watch_fd(request->http->loop, info->connect_fd, EPOLLRDHUP, http_answer_left,
+                            request, &request->watch, &err);
+}
+
+void http_defer(struct http_request *request, void (*gone)(void *context), void *context)
+{
+    must(request->handled && !request->answered && !request->deferred);
+    request->deferred = true;
+    request->gone = gone;
+    request->gone_context = context;
+}
+
+enum MHD_Result http_answer_flush(struct http_request *request)
+{
+    if (!request->answered) {
+        must(request->deferred && !request->suspended);
+        http_answer_watch(request);
+        request->suspended = true;
+        MHD_suspend_connection(request->connection);
+        return MHD_YES;
+    }
+    if (request->response == NULL)
+        return MHD_NO;
+    enum MHD_Result result =
+        MHD_queue_response(request->connection, (unsigned)request->status, request->response);
+    MHD_destroy_response(request->response); /* the library holds its own reference */
+    request->response = NULL;
+    if (request->fill != NULL)
+        http_answer_watch(request);
+    return result;
+}
+
+/* ---- streams ---- */
+
+static ssize_t http_answer_read(void *context, uint64_t position, char *bytes, size_t length_max)
+{
+    (void)position;
+    struct http_request *request = context;
+    struct buf *out = &request->out;
+    if (request->out_taken == out->length && !request->stream_ended) {
+        buf_clear(out);
+        request->out_taken = 0;
+        request->stream_ended = !request->fill(request->fill_context, out);
+        if (out->bad != ERR_NONE) { /* no memory: the client comes again with its Last-Event-ID */
+            request->stream_ended = true;
+            buf_clear(out);
+        }
+    }
+    size_t left = out->length - request->out_taken;
+    if (left > 0) {
+        size_t taken = left < length_max ? left : length_max;
+        memcpy(bytes, out->data + request->out_taken, taken);
+        request->out_taken += taken;
+        return (ssize_t)taken;
+    }
+    if (request->stream_ended)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    request->suspended = true;
+    MHD_suspend_connection(request->connection);
+    return 0;
+}
+
+void http_answer_stream(struct http_request *request, http_fill_fn *fill, void *context)
+{
+    request->fill = fill;
+    request->fill_context = context;
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, HTTP_MEMORY_BYTES / 4, http_answer_read, request, NULL);
+    if (response != NULL)
+        http_answer_header(response, "X-Accel-Buffering", "no");
+    http_answer(request, 200, "text/event-stream", response);
+}
+
+void http_stream_wake(struct http_request *request)
+{
+    must(request->fill != NULL);
+    http_answer_resume(request);
+}
+
+void http_answer_stop(struct http_request *request)
+{
+    request->close = true;
+    if (request->fill != NULL) {
+        request->stream_ended = true; /* what was filled is still sent */
+        http_answer_resume(request);
+    } else if (request->deferred && !request->answered) {
+        struct err err;
+        err_set(&err, ERR_UNAVAILABLE, "the daemon is stopping; ask again soon");
+        http_answer_error(request, &err);
+    }
+}

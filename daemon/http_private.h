@@ -1,0 +1,76 @@
+/* http_private: the structs shared by http.c (server, requests, bodies) and http_answer.c (answers,
+ * deferral, streams). Only daemon/http*.c include it. */
+#pragma once
+#include "common/limits.h"
+#include "daemon/http.h"
+
+#include <microhttpd.h>
+
+enum {
+    HTTP_ID_BYTES = 32,           /* "req_" and 16 + 8 hex digits */
+    HTTP_TARGET_BYTES = 8192,     /* longest target: a page of metadata filters fits thrice */
+    HTTP_DRAIN_BYTES = 16 << 20,  /* dropped of a body already refused, before we hang up */
+    HTTP_FORM_BUFFER = 64 << 10,  /* of the multipart parser */
+    HTTP_MEMORY_BYTES = 64 << 10, /* of one connection: headers, and reads of half that size */
+    HTTP_IDLE_S = 120             /* a silent connection is closed; streams are exempt */
+};
+
+struct http {
+    struct loop *loop;
+    const struct settings *settings;
+    struct http_app app;
+    struct MHD_Daemon *mhd;
+    struct loop_watch *watch;   /* of the library's epoll descriptor */
+    struct http_request *first; /* all requests under way, doubly linked */
+    uint64_t id_salt;           /* random, of this daemon's life */
+    uint32_t id_count;          /* requests so far */
+    int listener;               /* listening socket, or -1 after http_stop */
+    int port;                   /* the one in use */
+    bool stopping;              /* http_stop was called */
+};
+
+struct http_request {
+    struct http *http;
+    struct http_request *previous, *next;
+    struct MHD_Connection *connection;
+    char id[HTTP_ID_BYTES];        /* X-Request-Id */
+    char *target;                  /* as sent, cut at HTTP_TARGET_BYTES + 1 */
+    struct route_match match;      /* valid once begin was called */
+    char allow[ROUTE_ALLOW_BYTES]; /* for a 405 */
+    char owner[LIMIT_NAME_BYTES + 1];
+    int64_t length;                 /* Content-Length, or -1 */
+    int64_t received;               /* body bytes so far */
+    int64_t body_max;               /* cap on them */
+    struct buf body;                /* the body, unless a form takes it */
+    struct MHD_PostProcessor *form; /* or NULL */
+    http_part_fn *part;             /* of the form */
+    void *part_context;
+    char part_name[64]; /* field of the part under way */
+    int64_t part_bytes; /* of it, so far */
+    bool part_open;     /* a part has begun */
+    struct err error;   /* what was wrong with the body, code ERR_NONE: nothing */
+    bool begun;         /* headers were looked at */
+    bool handled;       /* the handler ran */
+    bool close;         /* the connection ends with the answer */
+    bool suspended;     /* in the library's sense: resume exactly once */
+    bool deferred;      /* the handler answers later */
+    bool answered;      /* response is ready, or could not be made (NULL) */
+    bool queued;        /* response was given to the library */
+    int status;
+    struct MHD_Response *response; /* owned until queued */
+    struct loop_watch *watch;      /* for the client's leaving */
+    void (*gone)(void *context);   /* of a deferred answer */
+    void *gone_context;
+    http_fill_fn *fill; /* of a stream, or NULL */
+    void *fill_context;
+    struct buf out;    /* stream bytes not yet taken by the library */
+    size_t out_taken;  /* of them, taken */
+    bool stream_ended; /* nothing more to fill */
+    void (*ended)(void *context);
+    void *ended_context;
+};
+
+/* Gives the answer to the library, or suspends the connection until there is one. */
+enum MHD_Result http_answer_flush(struct http_request *request);
+/* Ends a stream or refuses a deferred request, because the daemon stops. */
+void http_answer_stop(struct http_request *request);

@@ -1,0 +1,53 @@
+/* route: which handler a request is for, decided on the raw target as the client sent it.
+ *
+ * libmicrohttpd would decode %2f to / and cut at %00 before anyone looks; so paths are matched
+ * undecoded, and an id or model name may hold only [A-Za-z0-9_.:-]: a percent sign anywhere in the
+ * path matches nothing. Query values are decoded here, by whoever asks for them.
+ *
+ * Pure functions over text; the rows are api/routes.def. */
+#pragma once
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum route_id {
+#define X(id, method, path, access, request, response, summary) ROUTE_##id,
+#include "api/routes.def"
+#undef X
+    ROUTE_COUNT
+};
+
+enum route_access { ROUTE_ACCESS_NONE, ROUTE_ACCESS_READ, ROUTE_ACCESS_SUBMIT };
+
+enum { ROUTE_NAME_BYTES = 128, ROUTE_VALUE_BYTES = 1024, ROUTE_ALLOW_BYTES = 64 };
+
+struct route_match {
+    enum route_id route;
+    char name[ROUTE_NAME_BYTES + 1]; /* the {id} or {model} segment; "" when the path has none */
+    const char *query;               /* after the '?', still encoded, inside target; never NULL */
+};
+
+/* HEAD counts as GET. ERR_BAD_REQUEST for a target that is no path, ERR_NOT_FOUND, or ERR_METHOD
+ * with ret_allow ("GET, HEAD, POST") filled. */
+int route_find(const char *method, const char *target, struct route_match *ret_match,
+               char ret_allow[ROUTE_ALLOW_BYTES], struct err *err);
+enum route_access route_access(enum route_id route);
+const char *route_path(enum route_id route);
+
+/* The next key and value of a query, decoded. *ret_more false at its end. ERR_INVALID_VALUE for bad
+ * encoding, NUL, or more than ROUTE_VALUE_BYTES. */
+struct route_pair {
+    char key[ROUTE_NAME_BYTES + 1];
+    char value[ROUTE_VALUE_BYTES + 1];
+};
+int route_query_next(const char **cursor, struct route_pair *ret_pair, bool *ret_more,
+                     struct err *err);
+
+/* The value of a key; *ret_found false when it is not there. Given twice is ERR_INVALID_VALUE. */
+int route_query_text(const char *query, const char *key, char ret_value[ROUTE_VALUE_BYTES + 1],
+                     bool *ret_found, struct err *err);
+/* *value keeps what it holds (the default) when the key is absent. */
+int route_query_int(const char *query, const char *key, int64_t min, int64_t max, int64_t *value,
+                    struct err *err);
