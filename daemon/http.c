@@ -469,3 +469,8 @@ void http_request_on_end(struct http_request *request, void (*ended)(void *conte
     request->ended = ended;
     request->ended_context = context;
 }
+
+void *http_request_ended_context(const struct http_request *request)
+{
+    return request->ended_context;
+}

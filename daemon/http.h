@@ -66,8 +66,9 @@ int http_request_take_form(struct http_request *request, int64_t bytes_max, http
 
 /* One context a request: ended runs last, once. */
 void http_request_on_end(struct http_request *request, void (*ended)(void *context), void *context);
+void *http_request_ended_context(const struct http_request *request);
 
-/* ---- answers: one a request ---- */
+/* ---- answers: one a request; the first counts, later ones are dropped ---- */
 
 void http_answer_json(struct http_request *request, int status, json_t *body); /* takes body over */
 void http_answer_error(struct http_request *request, const struct err *err);

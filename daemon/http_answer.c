@@ -10,9 +10,11 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "common/utf8.h"
 #include "daemon/http_private.h"
 #include "daemon/loop.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -35,7 +37,11 @@ static void http_answer_header(struct MHD_Response *response, const char *name, 
 static void http_answer(struct http_request *request, int status, const char *content_type,
                         struct MHD_Response *response)
 {
-    must(!request->answered);
+    if (request->answered) { /* the daemon's stop or the client's leaving was first */
+        if (response != NULL)
+            MHD_destroy_response(response);
+        return;
+    }
     request->answered = true;
     request->status = status;
     request->response = response;
@@ -75,17 +81,24 @@ void http_answer_json(struct http_request *request, int status, json_t *body)
     http_answer(request, status, "application/json", response);
 }
 
+/* New reference, or NULL. Sentences may quote any byte and may have been cut. */
+static json_t *http_answer_text(const char *text)
+{
+    char clean[ERR_TEXT_MAX];
+    (void)snprintf(clean, sizeof clean, "%s", text);
+    utf8_scrub(clean);
+    return json_string(clean);
+}
+
 void http_answer_error(struct http_request *request, const struct err *err)
 {
     int status = err_code_http(err->code);
-    const char *message = err->text;
-    json_t *body =
-        json_pack("{s:{s:o, s:s, s:s?, s:s}}", "error", "message",
-                  json_string(message) != NULL ? json_string(message) : json_string("(not UTF-8)"),
-                  "type", err_code_type(err->code), "param",
-                  err->field[0] != '\0' ? err->field : NULL, "code", err_code_name(err->code));
-    CLEANUP(json_unref) json_t *owned = body;
-    char *text = owned == NULL ? NULL : json_dumps(owned, JSON_COMPACT);
+    CLEANUP(json_unref)
+    json_t *body = json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message",
+                             http_answer_text(err->text), "type", err_code_type(err->code), "param",
+                             err->field[0] != '\0' ? http_answer_text(err->field) : json_null(),
+                             "code", err_code_name(err->code));
+    char *text = body == NULL ? NULL : json_dumps(body, JSON_COMPACT);
     struct MHD_Response *response =
         text == NULL ? NULL
                      : MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);

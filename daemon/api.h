@@ -1,0 +1,53 @@
+/* api: the public API's meaning: one handler a route of api/routes.def, the check of tokens in
+ * front of them, and the JSON shapes they share. OpenAI's shapes where it has the route; Ithaca's
+ * own fields under one key, `ithaca`.
+ *
+ * Handlers (api.c: health; api_jobs.c: jobs; files.c, models.c, sse.c, chat.c) take (api, request,
+ * err) and answer, defer or fail (http.h). */
+#pragma once
+#include "common/err.h"
+#include "common/json.h"
+#include "daemon/store.h"
+
+#include <stdbool.h>
+
+struct api {
+    const struct settings *settings;
+    struct loop *loop;
+    struct host *host;
+    struct store *store;
+    struct bus *bus;
+    struct coordinator *coordinator;
+    struct auth *auth;
+    struct sse *sse;   /* made by main: sse_new */
+    struct chat *chat; /* made by main: chat_new */
+};
+
+struct http_app;
+struct http_request;
+typedef int api_handler(struct api *api, struct http_request *request, struct err *err);
+
+/* The app to give http_new(); api outlives it. */
+void api_app(struct api *api, struct http_app *ret_app);
+
+/* api_jobs.c */
+api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_cancel, api_jobs_events,
+    api_jobs_metrics, api_jobs_logs;
+/* New reference: the job object; NULL with err when it cannot be made. */
+json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *err);
+/* New reference: an item of the list of events. */
+json_t *api_jobs_event_json(const struct store_event *event, struct err *err);
+
+/* ---- shared by handlers ---- */
+
+/* {"object":"list","data":[...],"first_id","last_id","has_more"}; takes data over. */
+void api_answer_list(struct http_request *request, json_t *data, bool has_more);
+/* after and limit of a query. after points into ret_after. */
+int api_read_page(struct http_request *request, int64_t default_limit, char *ret_after,
+                  size_t after_bytes, struct store_page *ret_page, struct err *err);
+/* The body, which must be a JSON object. New reference. */
+int api_read_body(struct http_request *request, json_t **ret_object, struct err *err);
+/* New reference: a string, or null when it is "". Bytes that are not UTF-8 become '?'. */
+json_t *api_text(const char *text);
+/* Unix seconds of milliseconds; null for 0. */
+json_t *api_time(int64_t unix_ms);

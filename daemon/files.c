@@ -1,0 +1,300 @@
+/* files: an upload writes through io_file (temporary, fsync, rename); every FILES_FLUSH_BYTES the
+ * kernel is asked to start writing, so that the fsync at the end has little left and the loop,
+ * which waits for it, is not held up. */
+#include "daemon/files.h"
+
+#include "common/io.h"
+#include "common/mem.h"
+#include "common/must.h"
+#include "common/utf8.h"
+#include "daemon/host.h"
+#include "daemon/http.h"
+#include "daemon/settings.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    FILES_FLUSH_BYTES = 8 << 20,
+    FILES_FORM_BYTES = 64 << 10, /* of a form beside the file: boundaries, other fields */
+    FILES_NAME_BYTES = 255,      /* of the name shown */
+    FILES_PURPOSE_BYTES = 64
+};
+
+struct files_upload {
+    struct api *api;
+    struct io_file file;
+    char id[LIMIT_ID_BYTES + 1];
+    char name[FILES_NAME_BYTES + 1];       /* as shown */
+    char purpose[FILES_PURPOSE_BYTES + 1]; /* "" until its part came */
+    int64_t bytes;                         /* of the file, so far */
+    int64_t flushed;                       /* of them, handed to the disk */
+    bool has_file;                         /* its part has begun */
+    bool has_purpose;                      /* its part has begun */
+};
+
+static char *files_path(struct api *api, const char *id)
+{
+    return mem_printf("%s/files/%s", api->settings->data_dir, id);
+}
+
+int files_open(const char *data_dir, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *folder = io_join(data_dir, "files");
+    if (folder == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(io_make_dirs(folder, 0700, err));
+    DIR *stream = opendir(folder);
+    if (stream == NULL)
+        return err_set_errno(err, errno, "%s", folder);
+    const struct dirent *entry;
+    while ((entry = readdir(stream)) != NULL)
+        if (strstr(entry->d_name, ".tmp-") != NULL)
+            (void)unlinkat(dirfd(stream), entry->d_name, 0); /* a next start tries again */
+    (void)closedir(stream); /* read only */
+    return 0;
+}
+
+/* ---- upload ---- */
+
+/* The last component of whatever path a client sent, printable. */
+static void files_take_name(struct files_upload *upload, const char *filename)
+{
+    const char *name = filename;
+    for (const char *c = filename; *c != '\0'; c++)
+        if (*c == '/' || *c == '\\')
+            name = c + 1;
+    (void)snprintf(upload->name, sizeof upload->name, "%s", name);
+    utf8_cut(upload->name);
+    utf8_scrub(upload->name);
+    for (char *c = upload->name; *c != '\0'; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    if (upload->name[0] == '\0')
+        (void)snprintf(upload->name, sizeof upload->name, "upload.jsonl");
+}
+
+static int files_take_bytes(struct files_upload *upload, const char *bytes, size_t length,
+                            struct err *err)
+{
+    int64_t bytes_max = upload->api->settings->upload_bytes_max;
+    if ((int64_t)length > bytes_max - upload->bytes)
+        return err_set_field(err, ERR_TOO_LARGE, "file",
+                             "the file has more than %lld bytes, the limit (upload_bytes_max)",
+                             (long long)bytes_max);
+    int rc = io_write_full(upload->file.fd, bytes, length, err);
+    if (rc != 0)
+        return err_wrap(err, rc, "the file cannot be stored: ");
+    upload->bytes += (int64_t)length;
+    if (upload->bytes - upload->flushed >= FILES_FLUSH_BYTES) {
+        (void)sync_file_range(upload->file.fd, upload->flushed, upload->bytes - upload->flushed,
+                              SYNC_FILE_RANGE_WRITE); /* a hint; fsync has the last word */
+        upload->flushed = upload->bytes;
+    }
+    return 0;
+}
+
+static int files_on_part(void *context, const char *name, const char *filename, bool first,
+                         const char *bytes, size_t length, struct err *err)
+{
+    struct files_upload *upload = context;
+    if (strcmp(name, "file") == 0) {
+        if (first && upload->has_file)
+            return err_set_field(err, ERR_INVALID_VALUE, "file", "file is given twice");
+        if (first)
+            files_take_name(upload, filename != NULL ? filename : "");
+        upload->has_file = true;
+        return files_take_bytes(upload, bytes, length, err);
+    }
+    if (strcmp(name, "purpose") == 0) {
+        if (first && upload->has_purpose)
+            return err_set_field(err, ERR_INVALID_VALUE, "purpose", "purpose is given twice");
+        upload->has_purpose = true;
+        size_t used = strlen(upload->purpose);
+        if (length > FILES_PURPOSE_BYTES - used)
+            return err_set_field(err, ERR_INVALID_VALUE, "purpose",
+                                 "purpose must be \"fine-tune\"");
+        memcpy(upload->purpose + used, bytes, length);
+        return 0;
+    }
+    if (strncmp(name, "expires_after", strlen("expires_after")) == 0)
+        return err_set_field(err, ERR_UNSUPPORTED, name,
+                             "%s is not served yet; files stay until they are deleted", name);
+    return err_set_field(err, ERR_UNKNOWN_FIELD, name, "there is no form field \"%s\"", name);
+}
+
+static void files_upload_end(void *context)
+{
+    struct files_upload *upload = context;
+    io_file_abort(&upload->file);
+    mem_free(upload);
+}
+
+int files_begin(struct api *api, struct http_request *request, struct err *err)
+{
+    struct files_upload *upload = mem_new(1, sizeof *upload);
+    if (upload == NULL)
+        return mem_fail(err, sizeof *upload, "an upload");
+    upload->api = api;
+    upload->file.fd = -1;
+    http_request_on_end(request, files_upload_end, upload);
+    int64_t body_max = api->settings->upload_bytes_max + FILES_FORM_BYTES;
+    if (http_request_length(request) > body_max) /* before a byte of it is read */
+        return err_set_field(err, ERR_TOO_LARGE, "file",
+                             "the body has %lld bytes; files may have %lld (upload_bytes_max)",
+                             (long long)http_request_length(request),
+                             (long long)api->settings->upload_bytes_max);
+    TRY(http_request_take_form(request, body_max, files_on_part, upload, err));
+    TRY(host_new_id(api->host, "file-", upload->id, sizeof upload->id, err));
+    CLEANUP(mem_free_ptr) char *path = files_path(api, upload->id);
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    return io_file_create(&upload->file, path, 0600, err);
+}
+
+static int files_check(const struct files_upload *upload, struct err *err)
+{
+    if (!upload->has_file)
+        return err_set_field(err, ERR_MISSING_FIELD, "file", "the form field file is missing");
+    if (!upload->has_purpose)
+        return err_set_field(err, ERR_MISSING_FIELD, "purpose",
+                             "the form field purpose is missing; it must be \"fine-tune\"");
+    if (strcmp(upload->purpose, "fine-tune") != 0)
+        return err_set_field(err, ERR_INVALID_VALUE, "purpose",
+                             "purpose must be \"fine-tune\", not \"%s\"", upload->purpose);
+    if (upload->bytes == 0)
+        return err_set_field(err, ERR_INVALID_VALUE, "file", "the file is empty");
+    return 0;
+}
+
+/* New reference. */
+static json_t *files_json(const struct store_file *file)
+{
+    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:s, s:o, s:n}", "id", file->id, "object",
+                     "file", "bytes", (json_int_t)file->bytes, "created_at",
+                     api_time(file->created_ms), "filename", api_text(file->filename), "purpose",
+                     api_text(file->purpose), "status", file->status, "status_details",
+                     api_text(file->status_details), "expires_at");
+}
+
+int files_create(struct api *api, struct http_request *request, struct err *err)
+{
+    struct files_upload *upload = http_request_ended_context(request);
+    TRY(files_check(upload, err));
+    const struct store_file row = {.id = upload->id,
+                                   .created_ms = api->host->ops->wall_ms(api->host),
+                                   .filename = upload->name,
+                                   .purpose = upload->purpose,
+                                   .bytes = upload->bytes,
+                                   .status = "processed",
+                                   .status_details = "",
+                                   .hash = "",
+                                   .owner = http_request_owner(request)};
+    TRY(io_file_commit(&upload->file, err));
+    int rc = store_file_insert(api->store, &row, err);
+    if (rc != 0) {
+        CLEANUP(mem_free_ptr) char *path = files_path(api, upload->id);
+        if (path != NULL)
+            (void)unlink(path); /* no row names it */
+        return rc;
+    }
+    http_answer_json(request, 200, files_json(&row));
+    return 0;
+}
+
+/* ---- list, get, content, delete ---- */
+
+static int files_append(void *context, const struct store_file *file, struct err *err)
+{
+    if (json_array_append_new(context, files_json(file)) != 0)
+        return mem_fail(err, 0, "a list of files");
+    return 0;
+}
+
+int files_list(struct api *api, struct http_request *request, struct err *err)
+{
+    const char *query = http_request_route(request)->query;
+    char after[LIMIT_ID_BYTES + 1];
+    char order[ROUTE_VALUE_BYTES + 1];
+    char purpose[ROUTE_VALUE_BYTES + 1];
+    bool ordered = false;
+    bool filtered = false;
+    bool has_more = false;
+    struct store_page page;
+    TRY(api_read_page(request, LIMIT_PAGE_ROWS, after, sizeof after, &page, err));
+    TRY(route_query_text(query, "order", order, &ordered, err));
+    TRY(route_query_text(query, "purpose", purpose, &filtered, err));
+    if (ordered && strcmp(order, "asc") == 0)
+        page.order = STORE_OLDEST_FIRST;
+    else if (ordered && strcmp(order, "desc") != 0)
+        return err_set_field(err, ERR_INVALID_VALUE, "order", "order must be asc or desc");
+    CLEANUP(json_unref) json_t *data = json_array();
+    TRY(store_files_list(api->store, filtered ? purpose : "", &page, files_append, data, &has_more,
+                         err));
+    api_answer_list(request, json_incref(data), has_more);
+    return 0;
+}
+
+static int files_answer(void *context, const struct store_file *file, struct err *err)
+{
+    (void)err;
+    http_answer_json(context, 200, files_json(file));
+    return 0;
+}
+
+int files_get(struct api *api, struct http_request *request, struct err *err)
+{
+    return store_file_get(api->store, http_request_route(request)->name, files_answer, request,
+                          err);
+}
+
+static int files_exists(void *context, const struct store_file *file, struct err *err)
+{
+    (void)context;
+    (void)file;
+    (void)err;
+    return 0;
+}
+
+int files_content(struct api *api, struct http_request *request, struct err *err)
+{
+    const char *id = http_request_route(request)->name;
+    TRY(store_file_get(api->store, id, files_exists, NULL, err));
+    CLEANUP(mem_free_ptr) char *path = files_path(api, id);
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat info;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        int errnum = errno;
+        if (fd >= 0)
+            (void)close(fd); /* only read from */
+        return err_set(err, ERR_IO, "the bytes of %s cannot be read: %s", id, strerror(errnum));
+    }
+    http_answer_file(request, fd, info.st_size);
+    return 0;
+}
+
+int files_delete(struct api *api, struct http_request *request, struct err *err)
+{
+    const char *id = http_request_route(request)->name;
+    TRY(store_file_get(api->store, id, files_exists, NULL, err));
+    int64_t users = 0;
+    TRY(store_jobs_using_file(api->store, id, &users, err));
+    if (users > 0)
+        return err_set(err, ERR_BAD_STATE,
+                       "%s is used by %lld unfinished job%s; cancel or await %s first", id,
+                       (long long)users, users == 1 ? "" : "s", users == 1 ? "it" : "them");
+    TRY(store_file_delete(api->store, id, err));
+    CLEANUP(mem_free_ptr) char *path = files_path(api, id);
+    if (path != NULL)
+        (void)unlink(path); /* its row is gone: it does not exist any more, whatever is left */
+    http_answer_json(request, 200,
+                     json_pack("{s:s, s:s, s:b}", "id", id, "object", "file", "deleted", 1));
+    return 0;
+}
