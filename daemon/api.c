@@ -2,9 +2,7 @@
  * without a handler is found by the check in api_app(). */
 #include "daemon/api.h"
 
-#include "common/mem.h"
 #include "common/must.h"
-#include "common/utf8.h"
 #include "daemon/auth.h"
 #include "daemon/chat.h"
 #include "daemon/files.h"
@@ -13,15 +11,14 @@
 #include "daemon/settings.h"
 #include "daemon/sse.h"
 
-#include <string.h>
 #include <unistd.h>
 
 static int api_healthz(struct api *api, struct http_request *request, struct err *err)
 {
     (void)api;
     (void)err;
-    http_answer_json(request, 200, json_pack("{s:s, s:s}", "status", "ok", "version",
-                                             ITHACA_VERSION));
+    http_answer_json(request, 200,
+                     json_pack("{s:s, s:s}", "status", "ok", "version", ITHACA_VERSION));
     return 0;
 }
 
@@ -86,64 +83,4 @@ void api_app(struct api *api, struct http_app *ret_app)
     for (int route = 0; route < ROUTE_COUNT; route++)
         must(api_handlers[route] != NULL);
     *ret_app = (struct http_app){.begin = api_begin, .handle = api_handle, .context = api};
-}
-
-/* ---- shared by handlers ---- */
-
-void api_answer_list(struct http_request *request, json_t *data, bool has_more)
-{
-    size_t count = json_array_size(data);
-    json_t *first = json_object_get(json_array_get(data, 0), "id");
-    json_t *last = count > 0 ? json_object_get(json_array_get(data, count - 1), "id") : NULL;
-    http_answer_json(request, 200,
-                     json_pack("{s:s, s:o, s:O?, s:O?, s:b}", "object", "list", "data", data,
-                               "first_id", first, "last_id", last, "has_more", has_more));
-}
-
-int api_read_page(struct http_request *request, int64_t default_limit, char *ret_after,
-                  size_t after_bytes, struct store_page *ret_page, struct err *err)
-{
-    const char *query = http_request_route(request)->query;
-    char text[ROUTE_VALUE_BYTES + 1];
-    bool found = false;
-    int64_t limit = default_limit;
-    TRY(route_query_text(query, "after", text, &found, err));
-    TRY(route_query_int(query, "limit", 1, LIMIT_PAGE_ROWS, &limit, err));
-    if (found && strlen(text) >= after_bytes)
-        return err_set_field(err, ERR_INVALID_VALUE, "after", "after is not an id of this list");
-    memcpy(ret_after, found ? text : "", found ? strlen(text) + 1 : 1);
-    *ret_page =
-        (struct store_page){.after = ret_after, .limit = limit, .order = STORE_NEWEST_FIRST};
-    return 0;
-}
-
-int api_read_body(struct http_request *request, json_t **ret_object, struct err *err)
-{
-    const struct buf *body = http_request_body(request);
-    CLEANUP(json_unref) json_t *value = NULL;
-    if (body->length == 0)
-        return err_set(err, ERR_BAD_JSON, "the request body is empty; a JSON object is expected");
-    TRY(json_parse(buf_str(body), body->length, "request body", &value, err));
-    if (!json_is_object(value))
-        return err_set(err, ERR_BAD_JSON, "the request body must be a JSON object");
-    *ret_object = json_incref(value);
-    return 0;
-}
-
-json_t *api_text(const char *text)
-{
-    if (text == NULL || text[0] == '\0')
-        return json_null();
-    json_t *value = json_string(text);
-    if (value != NULL)
-        return value;
-    CLEANUP(mem_free_ptr) char *clean = mem_strdup(text);
-    if (clean != NULL)
-        utf8_scrub(clean);
-    return clean != NULL ? json_string(clean) : NULL;
-}
-
-json_t *api_time(int64_t unix_ms)
-{
-    return unix_ms > 0 ? json_integer(unix_ms / 1000) : json_null();
 }

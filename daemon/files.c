@@ -56,7 +56,7 @@ int files_open(const char *data_dir, struct err *err)
     while ((entry = readdir(stream)) != NULL)
         if (strstr(entry->d_name, ".tmp-") != NULL)
             (void)unlinkat(dirfd(stream), entry->d_name, 0); /* a next start tries again */
-    (void)closedir(stream); /* read only */
+    (void)closedir(stream);                                  /* read only */
     return 0;
 }
 

@@ -29,7 +29,9 @@ typedef void host_exit_fn(void *context, const struct host_exit *ended);
 struct host_spawn {
     const char *const *argv; /* argv[0] is the program's path; NULL at the end */
     const char *const *envp; /* the whole environment; NULL at the end */
-    const char *output_path; /* stdout and stderr are appended here, mode 0600; stdin is empty */
+    const char *input_path;  /* stdin; NULL: empty */
+    const char *output_path; /* stdout and stderr are appended here, mode 0600 */
+    const char *error_path;  /* stderr is appended here instead, mode 0600; NULL: not */
     host_exit_fn *on_exit;   /* called once, after the process was reaped */
     void *context;
 };

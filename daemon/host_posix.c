@@ -3,7 +3,7 @@
  * spawn: fork + exec by clone3 with CLONE_PIDFD would do; posix_spawn and pidfd_open are as good
  * here, because a child's pid cannot be reused before we reap it, and they need no code between
  * fork and exec. The child gets: its own session, default signals and an empty mask, no fd but
- * stdin (/dev/null), stdout and stderr (the output file): all our fds are CLOEXEC.
+ * stdin, stdout and stderr (the files named, else /dev/null): all our fds are CLOEXEC.
  *
  * Exit: the pidfd becomes readable; waitid() reaps our child. An adopted process is not our child:
  * its pidfd says only that it ended. */
@@ -154,13 +154,16 @@ static int host_spawn_attributes(posix_spawnattr_t *attributes)
     return errnum;
 }
 
-static int host_spawn_files(posix_spawn_file_actions_t *files, const char *output_path)
+static int host_spawn_files(posix_spawn_file_actions_t *files, const struct host_spawn *spawn)
 {
-    int errnum = posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
+    const int append = O_WRONLY | O_CREAT | O_APPEND;
+    const char *input = spawn->input_path != NULL ? spawn->input_path : "/dev/null";
+    int errnum = posix_spawn_file_actions_addopen(files, 0, input, O_RDONLY, 0);
     if (errnum == 0)
-        errnum = posix_spawn_file_actions_addopen(files, 1, output_path,
-                                                  O_WRONLY | O_CREAT | O_APPEND, 0600);
-    if (errnum == 0)
+        errnum = posix_spawn_file_actions_addopen(files, 1, spawn->output_path, append, 0600);
+    if (errnum == 0 && spawn->error_path != NULL)
+        errnum = posix_spawn_file_actions_addopen(files, 2, spawn->error_path, append, 0600);
+    else if (errnum == 0)
         errnum = posix_spawn_file_actions_adddup2(files, 1, 2);
     return errnum;
 }
@@ -177,7 +180,7 @@ static int host_spawn_child(const struct host_spawn *spawn, pid_t *ret_pid, stru
     }
     int errnum = host_spawn_attributes(&attributes);
     if (errnum == 0)
-        errnum = host_spawn_files(&files, spawn->output_path);
+        errnum = host_spawn_files(&files, spawn);
     if (errnum == 0)
         errnum = posix_spawn(ret_pid, spawn->argv[0], &files, &attributes,
                              (char *const *)(uintptr_t)spawn->argv,

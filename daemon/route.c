@@ -33,7 +33,7 @@ const char *route_path(enum route_id route)
     return route_rows[route].path;
 }
 
-static bool route_is_name(const char *text, size_t length)
+bool route_is_name(const char *text, size_t length)
 {
     if (length == 0 || length > ROUTE_NAME_BYTES)
         return false;

@@ -36,6 +36,10 @@ int route_find(const char *method, const char *target, struct route_match *ret_m
 enum route_access route_access(enum route_id route);
 const char *route_path(enum route_id route);
 
+/* May this be an id or a model's name in a path? 1..ROUTE_NAME_BYTES of [A-Za-z0-9_.:-], no dot in
+ * front. */
+bool route_is_name(const char *text, size_t length);
+
 /* The next key and value of a query, decoded. *ret_more false at its end. ERR_INVALID_VALUE for bad
  * encoding, NUL, or more than ROUTE_VALUE_BYTES. */
 struct route_pair {

@@ -1,0 +1,26 @@
+/* models: what can be fine-tuned and asked.
+ *
+ * A base model is a folder with a config.json directly under one of the model roots; its name is
+ * the folder's name (the first root that has it wins), or an alias from the setting model_aliases.
+ * A tuned model is the result of a job that succeeded, named "ft:..."; the job's id names it too.
+ * Users give names, never paths: a name is looked for in what the roots hold, not joined to them.
+ */
+#pragma once
+#include "common/limits.h"
+#include "daemon/api.h"
+
+struct models_entry {
+    char name[LIMIT_NAME_BYTES + 1]; /* the folder's name, or "ft:..." */
+    char *dir;                       /* absolute; owned */
+    int64_t created_ms;
+};
+void models_entry_done(struct models_entry *entry);
+
+/* ERR_NOT_FOUND with field "model" when nothing has the name. */
+int models_find(struct api *api, const char *name, struct models_entry *ret_entry, struct err *err);
+
+/* Makes the built-in tiny-llama in the first model root when it is not there, by running the worker
+ * program; returns when it is done. The loop turns meanwhile. */
+int models_make_builtin(struct api *api, struct err *err);
+
+api_handler models_list, models_get;
