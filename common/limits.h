@@ -26,12 +26,12 @@ enum {
     LIMIT_EPOCHS = 1000,                        /* OpenAI takes 50; tiny files need more */
     LIMIT_PAGE_ROWS = 10000,                    /* OpenAI's largest page */
     LIMIT_ANSWER_BYTES =
-        64 << 20, /* one JSON answer: a page of 10,000 jobs with metadata is under 40 MB */
-    LIMIT_LAYERS = 1024,                        /* four times the deepest published model */
-    LIMIT_VOCAB = 1 << 24,                      /* sixty times the largest published vocabulary */
-    LIMIT_MODEL_WIDTH = 1 << 22,                /* hidden, MLP, heads * head_dim: element counts */
-                                                /* of whole models stay below 2^60 */
-    LIMIT_SAFETENSORS_FILES = 4096,             /* shards of a model; the largest have about 200 */
+        64 << 20,          /* one JSON answer: a page of 10,000 jobs with metadata is under 40 MB */
+    LIMIT_LAYERS = 1024,   /* four times the deepest published model */
+    LIMIT_VOCAB = 1 << 24, /* sixty times the largest published vocabulary */
+    LIMIT_MODEL_WIDTH = 1 << 22,    /* hidden, MLP, heads * head_dim: element counts */
+                                    /* of whole models stay below 2^60 */
+    LIMIT_SAFETENSORS_FILES = 4096, /* shards of a model; the largest have about 200 */
     LIMIT_RANK_LOG_BYTES =
         64 << 20, /* a rank's captured output; later output is dropped and said so */
 };

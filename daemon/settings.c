@@ -12,71 +12,13 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/must.h"
+#include "daemon/settings_row.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum settings_kind { SETTINGS_TEXT, SETTINGS_INT, SETTINGS_LIST, SETTINGS_MAP };
-
-struct settings_row {
-    const char *name;        /* key in the settings file */
-    const char *flag;        /* "--port" */
-    const char *variable;    /* "ITHACA_PORT" */
-    const char *doc;         /* help text */
-    const char *unit;        /* of an integer, "" when none */
-    const char *text;        /* default of a text */
-    int64_t number;          /* default of an integer */
-    int64_t min;             /* bounds of an integer, both legal */
-    int64_t max;             /* bounds of an integer, both legal */
-    size_t offset;           /* of the member in struct settings */
-    enum settings_kind kind; /* what the member is */
-};
-
-static const struct settings_row settings_rows[] = {
-#define SETTING_TEXT(id, def, opt, env, help) \
-    {.name = #id,                             \
-     .flag = opt,                             \
-     .variable = env,                         \
-     .doc = help,                             \
-     .text = def,                             \
-     .kind = SETTINGS_TEXT,                   \
-     .offset = offsetof(struct settings, id)},
-#define SETTING_INT(id, def, low, high, what, opt, env, help) \
-    {.name = #id,                                             \
-     .flag = opt,                                             \
-     .variable = env,                                         \
-     .doc = help,                                             \
-     .unit = what,                                            \
-     .number = def,                                           \
-     .min = low,                                              \
-     .max = high,                                             \
-     .kind = SETTINGS_INT,                                    \
-     .offset = offsetof(struct settings, id)},
-#define SETTING_LIST(id, opt, env, help) \
-    {.name = #id,                        \
-     .flag = opt,                        \
-     .variable = env,                    \
-     .doc = help,                        \
-     .kind = SETTINGS_LIST,              \
-     .offset = offsetof(struct settings, id)},
-#define SETTING_MAP(id, opt, env, help) \
-    {.name = #id,                       \
-     .flag = opt,                       \
-     .variable = env,                   \
-     .doc = help,                       \
-     .kind = SETTINGS_MAP,              \
-     .offset = offsetof(struct settings, id)},
-#include "api/settings.def"
-#undef SETTING_TEXT
-#undef SETTING_INT
-#undef SETTING_LIST
-#undef SETTING_MAP
-};
-enum { SETTINGS_COUNT = sizeof settings_rows / sizeof settings_rows[0] };
 
 static const char settings_file_flag[] = "--settings";
 static const char settings_file_variable[] = "ITHACA_SETTINGS";
@@ -90,16 +32,6 @@ struct settings_texts {
     const char *file; /* path of the settings file, or NULL */
 };
 
-static void settings_list_done(struct settings_list *list)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        mem_free(list->items[i].key);
-        mem_free(list->items[i].value);
-    }
-    mem_free(list->items);
-    *list = (struct settings_list){0};
-}
-
 void settings_done(struct settings *settings)
 {
     for (int i = 0; i < SETTINGS_COUNT; i++) {
@@ -107,140 +39,9 @@ void settings_done(struct settings *settings)
         if (settings_rows[i].kind == SETTINGS_TEXT)
             mem_free(*(char **)(void *)member);
         else if (settings_rows[i].kind != SETTINGS_INT)
-            settings_list_done((struct settings_list *)(void *)member);
+            settings_row_clear_list((struct settings_list *)(void *)member);
     }
     *settings = (struct settings){0};
-}
-
-/* ---- setters: one a kind, from its parsed value ---- */
-
-static int settings_put_text(char **member, const char *text, struct err *err)
-{
-    char *copy = mem_strdup(text);
-    if (copy == NULL)
-        return mem_fail(err, strlen(text), "a setting");
-    mem_free(*member);
-    *member = copy;
-    return 0;
-}
-
-static int settings_put_int(const struct settings_row *row, int64_t *member, int64_t value,
-                            const char *where, struct err *err)
-{
-    if (value < row->min || value > row->max)
-        return err_set_field(err, ERR_SETTING, row->name,
-                             "%s: %s must be %lld to %lld%s%s, not %lld", where, row->name,
-                             (long long)row->min, (long long)row->max,
-                             row->unit[0] != '\0' ? " " : "", row->unit, (long long)value);
-    *member = value;
-    return 0;
-}
-
-/* key is NULL in lists. */
-static int settings_add_item(struct settings_list *list, const char *key, size_t key_length,
-                             const char *value, size_t value_length, struct err *err)
-{
-    struct settings_pair *items = mem_grow(list->items, list->count + 1, sizeof *items);
-    if (items == NULL)
-        return mem_fail(err, sizeof *items, "a setting");
-    list->items = items;
-    struct settings_pair *item = &items[list->count++];
-    item->key = key != NULL ? mem_strndup(key, key_length) : NULL;
-    item->value = mem_strndup(value, value_length);
-    if (item->value == NULL || (key != NULL && item->key == NULL))
-        return mem_fail(err, value_length, "a setting");
-    return 0;
-}
-
-/* "a,b" or "k=a,l=b" */
-static int settings_split(const struct settings_row *row, struct settings_list *list,
-                          const char *text, const char *where, struct err *err)
-{
-    settings_list_done(list);
-    while (*text != '\0') {
-        size_t length = strcspn(text, ",");
-        const char *value = text;
-        const char *key = NULL;
-        if (row->kind == SETTINGS_MAP) {
-            const char *equals = memchr(text, '=', length);
-            if (equals == NULL || equals == text)
-                return err_set_field(err, ERR_SETTING, row->name, "%s: %s takes name=value,...",
-                                     where, row->name);
-            key = text;
-            value = equals + 1;
-        }
-        size_t value_length = (size_t)(text + length - value);
-        if (value_length == 0)
-            return err_set_field(err, ERR_SETTING, row->name, "%s: %s has an empty item", where,
-                                 row->name);
-        TRY(settings_add_item(list, key, key != NULL ? (size_t)(value - 1 - key) : 0, value,
-                              value_length, err));
-        text += length;
-        text += *text == ',';
-    }
-    return 0;
-}
-
-static int settings_from_text(const struct settings_row *row, struct settings *settings,
-                              const char *text, const char *where, struct err *err)
-{
-    void *member = (char *)settings + row->offset;
-    if (row->kind == SETTINGS_TEXT)
-        return settings_put_text(member, text, err);
-    if (row->kind != SETTINGS_INT)
-        return settings_split(row, member, text, where, err);
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0')
-        return err_set_field(err, ERR_SETTING, row->name, "%s: %s must be an integer, not \"%s\"",
-                             where, row->name, text);
-    return settings_put_int(row, member, value, where, err);
-}
-
-static int settings_from_list_json(const struct settings_row *row, struct settings_list *list,
-                                   json_t *value, const char *where, struct err *err)
-{
-    bool map = row->kind == SETTINGS_MAP;
-    settings_list_done(list);
-    if (map ? !json_is_object(value) : !json_is_array(value))
-        return err_set_field(err, ERR_SETTING, row->name, "%s: %s must be an %s of strings", where,
-                             row->name, map ? "object" : "array");
-    void *iter = map ? json_object_iter(value) : NULL;
-    size_t count = map ? json_object_size(value) : json_array_size(value);
-    for (size_t i = 0; i < count; i++) {
-        const char *key = map ? json_object_iter_key(iter) : NULL;
-        const json_t *item = map ? json_object_iter_value(iter) : json_array_get(value, i);
-        if (!json_is_string(item) || json_string_length(item) == 0)
-            return err_set_field(err, ERR_SETTING, row->name,
-                                 "%s: %s may hold only strings that are not empty", where,
-                                 row->name);
-        TRY(settings_add_item(list, key, key != NULL ? strlen(key) : 0, json_string_value(item),
-                              json_string_length(item), err));
-        if (map)
-            iter = json_object_iter_next(value, iter);
-    }
-    return 0;
-}
-
-static int settings_from_json(const struct settings_row *row, struct settings *settings,
-                              json_t *value, const char *where, struct err *err)
-{
-    void *member = (char *)settings + row->offset;
-    switch (row->kind) {
-    case SETTINGS_TEXT:
-        if (!json_is_string(value))
-            return err_set_field(err, ERR_SETTING, row->name, "%s: %s must be a string", where,
-                                 row->name);
-        return settings_put_text(member, json_string_value(value), err);
-    case SETTINGS_INT:
-        if (!json_is_integer(value))
-            return err_set_field(err, ERR_SETTING, row->name, "%s: %s must be an integer", where,
-                                 row->name);
-        return settings_put_int(row, member, json_integer_value(value), where, err);
-    default:
-        return settings_from_list_json(row, member, value, where, err);
-    }
 }
 
 /* ---- sources ---- */
@@ -251,7 +52,7 @@ static int settings_defaults(struct settings *settings, struct err *err)
         const struct settings_row *row = &settings_rows[i];
         void *member = (char *)settings + row->offset;
         if (row->kind == SETTINGS_TEXT)
-            TRY(settings_put_text(member, row->text, err));
+            TRY(settings_row_put_text(member, row->text, err));
         else if (row->kind == SETTINGS_INT)
             *(int64_t *)member = row->number;
     }
@@ -310,8 +111,8 @@ static int settings_apply(const struct settings_texts *texts, bool flags, struct
     for (int i = 0; i < SETTINGS_COUNT; i++) {
         const struct settings_row *row = &settings_rows[i];
         if (texts->values[i] != NULL)
-            TRY(settings_from_text(row, settings, texts->values[i],
-                                   flags ? row->flag : row->variable, err));
+            TRY(settings_row_from_text(row, settings, texts->values[i],
+                                       flags ? row->flag : row->variable, err));
     }
     return 0;
 }
@@ -348,7 +149,7 @@ static int settings_apply_file(const char *path, bool implied, struct settings *
                                  "%s: data_dir cannot be set by a file in the data folder; use "
                                  "--data-dir or --settings",
                                  path);
-        TRY(settings_from_json(row, settings, value, path, err));
+        TRY(settings_row_from_json(row, settings, value, path, err));
     }
     return 0;
 }
@@ -372,7 +173,7 @@ static int settings_default_data_dir(char *const *environment, char **member, st
             "no data folder: neither XDG_DATA_HOME nor HOME is set; use --data-dir");
     if (path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    return settings_put_text(member, path, err);
+    return settings_row_put_text(member, path, err);
 }
 
 static int settings_absolute(char **member, struct err *err)
@@ -385,7 +186,7 @@ static int settings_absolute(char **member, struct err *err)
     CLEANUP(mem_free_ptr) char *path = io_join(folder, *member);
     if (path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    return settings_put_text(member, path, err);
+    return settings_row_put_text(member, path, err);
 }
 
 /* Installed: <prefix>/bin/ithacad and <prefix>/libexec/ithaca/ithaca-worker. Build tree:
@@ -408,9 +209,9 @@ static int settings_default_worker(char **member, struct err *err)
         if (path == NULL)
             return mem_fail(err, LIMIT_PATH_BYTES, "a path");
         if (access(path, X_OK) == 0)
-            return settings_put_text(member, path, err);
+            return settings_row_put_text(member, path, err);
     }
-    return settings_put_text(member, ITHACA_LIBEXEC_DIR "/ithaca-worker", err);
+    return settings_row_put_text(member, ITHACA_LIBEXEC_DIR "/ithaca-worker", err);
 }
 
 static int settings_finish(struct settings *settings, struct err *err)
@@ -423,7 +224,7 @@ static int settings_finish(struct settings *settings, struct err *err)
         CLEANUP(mem_free_ptr) char *models = io_join(settings->data_dir, "models");
         if (models == NULL)
             return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-        TRY(settings_add_item(&settings->model_roots, NULL, 0, models, strlen(models), err));
+        TRY(settings_row_add_item(&settings->model_roots, NULL, 0, models, strlen(models), err));
     }
     for (size_t i = 0; i < settings->model_roots.count; i++)
         TRY(settings_absolute(&settings->model_roots.items[i].value, err));

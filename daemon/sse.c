@@ -55,14 +55,19 @@ struct sse_fill {
     int64_t rows;      /* found by this fill */
 };
 
-/* Appends one message; takes data over. */
-static int sse_put(struct sse_fill *fill, const char *event, json_t *data, struct err *err)
+/* Appends one message; takes data over. last: the cursor's rows are sent with it, so it carries the
+ * id; a client that was cut off before it gets those rows again. */
+static int sse_put(struct sse_fill *fill, const char *event, json_t *data, bool last,
+                   struct err *err)
 {
     CLEANUP(json_unref) json_t *owned = data;
     if (owned == NULL)
         return mem_fail(err, 0, "a message of a stream");
-    buf_printf(fill->out, "event: %s\nid: %lld-%lld\ndata: ", event,
-               (long long)fill->stream->event_row, (long long)fill->stream->point_row);
+    buf_printf(fill->out, "event: %s\n", event);
+    if (last)
+        buf_printf(fill->out, "id: %lld-%lld\n", (long long)fill->stream->event_row,
+                   (long long)fill->stream->point_row);
+    buf_text(fill->out, "data: ");
     TRY(json_print(owned, fill->out, err));
     buf_text(fill->out, "\n\n");
     return buf_error(fill->out, err);
@@ -103,11 +108,12 @@ static int sse_on_event(void *context, const struct store_event *event, struct e
         .name = json_string_value(json_object_get(json_object_get(json, "data"), "state")),
         .created_ms = event->created_ms,
     };
-    TRY(sse_put(fill, "event", json_incref(json), err));
-    if (state.name == NULL)
-        return 0;
-    TRY(store_job_get(fill->stream->sse->api->store, event->job_id, sse_state_of_job, &state, err));
-    return sse_put(fill, "state", state.data, err);
+    if (state.name != NULL) {
+        struct store *store = fill->stream->sse->api->store;
+        TRY(store_job_get(store, event->job_id, sse_state_of_job, &state, err));
+        TRY(sse_put(fill, "state", state.data, false, err));
+    }
+    return sse_put(fill, "event", json_incref(json), true, err);
 }
 
 /* ---- points ---- */
@@ -124,7 +130,7 @@ static int sse_flush_group(struct sse_fill *fill, struct err *err)
                              (json_int_t)fill->attempt, "step", (json_int_t)fill->step, "rank",
                              (json_int_t)fill->rank, "at", json_number(fill->wall_s), "metrics",
                              group),
-                   err);
+                   true, err);
 }
 
 static int sse_on_point(void *context, const struct store_point *point, struct err *err)
@@ -164,7 +170,7 @@ static int sse_end_of_job(void *context, const struct store_job *job, struct err
         return 0;
     end->ended = true;
     json_t *json = api_jobs_json(end->fill->stream->sse->api, job, err);
-    return json != NULL ? sse_put(end->fill, "end", json, err) : -(int)err->code;
+    return json != NULL ? sse_put(end->fill, "end", json, true, err) : -(int)err->code;
 }
 
 /* *ret_more false: nothing will follow. */

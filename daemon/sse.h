@@ -8,10 +8,10 @@
  *   end       the job object, once it is at its end and all its rows were sent; the stream then
  *             closes. A stream of all jobs has no end.
  *
- * Every message has an id "<event row>-<point row>": a client that comes back with it in
- * Last-Event-ID gets exactly what it missed. Without one, a job's stream starts at the job's first
- * row, the stream of all jobs at now. A comment every SSE_BEAT_MS keeps proxies from closing and
- * finds lost clients. */
+ * Messages carry an id "<event row>-<point row>" (all but state, whose event follows): a client
+ * that comes back with it in Last-Event-ID gets exactly what it missed. Without one, a job's stream
+ * starts at the job's first row, the stream of all jobs at now. A comment every SSE_BEAT_MS keeps
+ * proxies from closing and finds lost clients. */
 #pragma once
 #include "daemon/api.h"
 
