@@ -1,0 +1,235 @@
+"""What end-to-end tests share: a daemon of their own on a free port, a client, raw sockets. Standard library only.
+
+    with Daemon() as daemon:
+        client = daemon.client()
+        answer = client.get("/v1/models")
+        assert answer.status == 200, answer.text
+        job = client.submit(file_id, model="tiny-llama", ithaca={"gpus": 2})
+        job = client.wait(job["id"])
+
+The daemon is stopped by its pid when the block ends, and its log is printed when the block failed.
+"""
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE_DIR = os.environ.get("ITHACA_SOURCE_DIR") or os.path.dirname(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD_DIR = os.environ.get("ITHACA_BUILD_DIR") or os.path.join(SOURCE_DIR, "build", "ci")
+ITHACAD = os.path.join(BUILD_DIR, "daemon", "ithacad")
+ITHACA = os.path.join(BUILD_DIR, "clients", "ithaca")
+WORKER = os.path.join(BUILD_DIR, "worker", "ithaca-worker")
+EXAMPLE_DIR = os.path.join(SOURCE_DIR, "deploy", "example")
+END_STATES = ("succeeded", "failed", "cancelled")
+
+
+def until(what, seconds, question, every=0.05):
+    """Asks again until the answer is true; fails after some seconds. Returns the answer."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = question()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(every)
+
+
+class Answer:
+    """A whole HTTP answer."""
+
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    @property
+    def text(self):
+        return self.body.decode("utf-8", "replace")
+
+    def json(self):
+        return json.loads(self.body)
+
+    def error(self):
+        """The error object, its shape checked."""
+        error = self.json()["error"]
+        assert sorted(error) == ["code", "message", "param", "type"], error
+        return error
+
+
+class Client:
+    """Requests with the admin's token; one connection a request."""
+
+    def __init__(self, port, token, timeout=60):
+        self.port, self.token, self.timeout = port, token, timeout
+
+    def request(self, method, path, body=None, headers=None, token=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
+        sent = {"Authorization": f"Bearer {self.token if token is None else token}"}
+        sent.update(headers or {})
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body).encode()
+            sent.setdefault("Content-Type", "application/json")
+        try:
+            connection.request(method, path, body=body, headers=sent)
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path, **more):
+        return self.request("GET", path, **more)
+
+    def post(self, path, body=None, **more):
+        return self.request("POST", path, body=body, **more)
+
+    def delete(self, path, **more):
+        return self.request("DELETE", path, **more)
+
+    def upload(self, data, filename="train.jsonl", purpose="fine-tune"):
+        """Bytes, or the path of a file; returns the file object."""
+        if isinstance(data, str):
+            with open(data, "rb") as file:
+                data = file.read()
+        body, kind = form([("purpose", None, purpose.encode()), ("file", filename, data)])
+        answer = self.post("/v1/files", body, headers={"Content-Type": kind})
+        assert answer.status == 200, answer.text
+        return answer.json()
+
+    def submit(self, training_file, model="tiny-llama", **fields):
+        answer = self.post("/v1/fine_tuning/jobs", {"model": model, "training_file": training_file, **fields})
+        assert answer.status == 200, answer.text
+        return answer.json()
+
+    def job(self, job_id):
+        answer = self.get(f"/v1/fine_tuning/jobs/{job_id}")
+        assert answer.status == 200, answer.text
+        return answer.json()
+
+    def wait(self, job_id, states=END_STATES, seconds=60):
+        """The job, once its ithaca.state is one of the states."""
+        def question():
+            job = self.job(job_id)
+            return job if job["ithaca"]["state"] in states else None
+        return until(f"{job_id} is {' or '.join(states)}", seconds, question)
+
+    def stream(self, path, last_event_id=None):
+        """Messages of an event stream: (event, id, data); comments are left out. Ends when the stream does."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = last_event_id
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
+        try:
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            fields = {}
+            for line in response:
+                line = line.decode().rstrip("\n")
+                if line.startswith(":"):
+                    continue
+                if line:
+                    key, _, value = line.partition(": ")
+                    fields[key] = value
+                    continue
+                if "data" in fields:
+                    yield fields.get("event", "message"), fields.get("id"), json.loads(fields["data"])
+                fields = {}
+        finally:
+            connection.close()
+
+
+def form(parts, boundary="ithaca-test-boundary"):
+    """multipart/form-data of (name, filename or None, bytes); returns body and Content-Type."""
+    body = b""
+    for name, filename, data in parts:
+        named = f'; filename="{filename}"' if filename is not None else ""
+        body += f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"{named}\r\n\r\n'.encode()
+        body += data + b"\r\n"
+    return body + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
+
+
+def raw(port, data, seconds=10):
+    """Sends bytes as they are; returns all that comes back until the server closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+        connection.sendall(data)
+        got = b""
+        try:
+            while piece := connection.recv(65536):
+                got += piece
+        except ConnectionResetError:
+            pass
+        return got
+
+
+class Daemon:
+    """An ithacad with a data folder of its own (removed at the end unless it was given)."""
+
+    def __init__(self, *args, data_dir=None, env=None, wait=True):
+        self.own_dir = data_dir is None
+        self.data_dir = data_dir or tempfile.mkdtemp(prefix="ithaca-e2e-")
+        self.log_path = os.path.join(self.data_dir, "ithacad.log")
+        self.args, self.env, self.process = args, env, None
+        self.start(wait)
+
+    def start(self, wait=True):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [ITHACAD, "run", "--data-dir", self.data_dir, "--port", "0", *self.args],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **(self.env or {})})
+        if wait:
+            until("ithacad listens", 30, lambda: self.exists("url") or self.process.poll() is not None)
+            assert self.process.poll() is None, self.log()
+
+    def exists(self, name):
+        return os.path.exists(os.path.join(self.data_dir, name))
+
+    def read(self, name):
+        with open(os.path.join(self.data_dir, name), encoding="utf-8") as file:
+            return file.read().strip()
+
+    @property
+    def port(self):
+        return int(self.read("url").rsplit(":", 1)[1])
+
+    @property
+    def token(self):
+        return self.read("admin.token")
+
+    def client(self, **more):
+        return Client(self.port, self.token, **more)
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def stop(self, seconds=20):
+        """SIGTERM; returns the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=seconds)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        try:
+            self.stop()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            kind = kind or AssertionError
+        if kind is not None:
+            print(f"--- log of ithacad\n{self.log()}---", file=sys.stderr)
+        if self.own_dir:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
