@@ -1,0 +1,623 @@
+/* keeper: every way an attempt can end: the report must be right, and nothing may be left: no
+ * process, no shared memory, no descriptor. The test program plays the ranks too: executed as
+ * `--rank R --attempt-dir DIR` it does what DIR/stub-R says, a word a line. It is the subreaper of
+ * its keepers, so whatever a keeper leaves behind becomes the test's own child and is noticed. */
+#include "common/clock.h"
+#include "common/exit_report.h"
+#include "common/io.h"
+#include "common/json.h"
+#include "common/launch_plan.h"
+#include "common/mem.h"
+#include "worker/keeper.h"
+#include "worker/proc_stat.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+    GRACE_MS = 300,
+    PATIENCE_MS = 20000,   /* a keeper that takes longer is stuck */
+    LOG_BYTES = 100000,    /* limit of a rank's log here */
+    NOISE_BYTES = 1000000, /* what a noisy rank prints */
+    STATUS_LEAK = 99,      /* of a keeper that leaked memory or descriptors */
+};
+
+static char folder[64];   /* of the running test */
+static char shm_name[64]; /* exists before each keeper runs */
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    DIR *list = opendir("/proc/self/fd");
+    while (list != NULL && readdir(list) != NULL)
+        count++;
+    (void)closedir(list);
+    return count;
+}
+
+/* ---- the rank ---- */
+
+static void stub_leave_words(const char *attempt_dir, int rank)
+{
+    char path[128];
+    struct err err;
+    (void)snprintf(path, sizeof path, "%s/last-words-%d", attempt_dir, rank);
+    static const char words[] = "step 7: loss is \xc3\xbc\xff\n";
+    (void)io_write_file(path, words, strlen(words), 0600, &err);
+}
+
+static int stub_check_inheritance(void)
+{
+    sigset_t mask;
+    int death = 0;
+    if (open_descriptors() != 2 + 3 + 1) /* ".", "..", 0-2, the list itself */
+        return 21;
+    if (sigprocmask(SIG_SETMASK, NULL, &mask) != 0 || sigismember(&mask, SIGTERM) != 0)
+        return 22;
+    if (prctl(PR_GET_PDEATHSIG, &death) != 0 || death != SIGKILL)
+        return 23;
+    if (getenv("ITHACA_TEST_STRAY") != NULL || getenv("PATH") == NULL)
+        return 24;
+    if (strcmp(getenv("OMP_NUM_THREADS"), "3") != 0 || getenv("NCCL_TEST_KEPT") == NULL)
+        return 25;
+    if (strcmp(getenv("OMP_WAIT_POLICY"), "passive") != 0)
+        return 26;
+    return getsid(0) == getppid() ? 0 : 27;
+}
+
+/* A family that outlives the rank: one in a session of its own, deaf, with a child. */
+static void stub_start_family(void)
+{
+    if (fork() == 0) {
+        (void)setsid();
+        (void)signal(SIGTERM, SIG_IGN);
+        (void)fork();
+        clock_sleep_ms(60000);
+        _exit(0);
+    }
+    clock_sleep_ms(100); /* it turns deaf */
+}
+
+static void stub_print_noise(void)
+{
+    for (int line = 0; line < NOISE_BYTES / 10; line++)
+        (void)printf("%09d\n", line);
+    (void)fflush(stdout);
+}
+
+static int stub_main(int rank, const char *attempt_dir)
+{
+    char path[128], word[32];
+    (void)snprintf(path, sizeof path, "%s/stub-%d", attempt_dir, rank);
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return 20;
+    while (fscanf(file, "%31s", word) == 1) {
+        if (strcmp(word, "inherit") == 0) {
+            (void)fclose(file);
+            return stub_check_inheritance();
+        }
+        if (strcmp(word, "words") == 0)
+            stub_leave_words(attempt_dir, rank);
+        else if (strcmp(word, "deaf") == 0)
+            (void)signal(SIGTERM, SIG_IGN);
+        else if (strcmp(word, "sleep") == 0)
+            clock_sleep_ms(60000);
+        else if (strcmp(word, "nap") == 0)
+            clock_sleep_ms(100);
+        else if (strcmp(word, "family") == 0)
+            stub_start_family();
+        else if (strcmp(word, "noise") == 0)
+            stub_print_noise();
+        else if (strcmp(word, "kill") == 0)
+            (void)raise(SIGKILL);
+        else if (strcmp(word, "stop") == 0)
+            (void)raise(SIGSTOP);
+        else
+            _exit((int)strtol(word, NULL, 10));
+    }
+    return 20;
+}
+
+/* ---- the test's side ---- */
+
+static void stub(int rank, const char *words)
+{
+    char path[128];
+    struct err err;
+    (void)snprintf(path, sizeof path, "%s/stub-%d", folder, rank);
+    assert_int_equal(io_write_file(path, words, strlen(words), 0600, &err), 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(folder, sizeof folder, "/tmp/ithaca-test-keeper-XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    int fd = shm_open(shm_name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    return fd >= 0 ? close(fd) : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    struct err err;
+    (void)shm_unlink(shm_name);
+    return io_remove_tree(folder, &err);
+}
+
+static struct keeper_options options_for(uint32_t world)
+{
+    return (struct keeper_options){
+        .attempt_dir = folder,
+        .program = "/proc/self/exe",
+        .shm_name = shm_name,
+        .world = world,
+        .threads = 3,
+        .log_bytes_max = LOG_BYTES,
+        .failed_grace_ms = GRACE_MS,
+        .stop_grace_ms = GRACE_MS,
+        .kill_wait_ms = 5000,
+    };
+}
+
+/* The keeper's process: what it hands back becomes the exit status. */
+static pid_t start_keeper(const struct keeper_options *options, int64_t fault_after)
+{
+    (void)fflush(NULL);
+    pid_t keeper = fork();
+    assert_true(keeper >= 0);
+    if (keeper != 0)
+        return keeper;
+    struct err err = {0};
+    int before = open_descriptors();
+    mem_fault_after(fault_after);
+    int rc = keeper_run(options, &err);
+    mem_fault_after(0);
+    if (rc != 0)
+        (void)fprintf(stderr, "keeper: %s\n", err.text);
+    if (mem_live() != 0 || open_descriptors() != before)
+        _exit(STATUS_LEAK);
+    _exit(err_code_exit((enum err_code) - rc));
+}
+
+static int await(pid_t pid)
+{
+    int status = 0;
+    int64_t end_ms = clock_monotonic_ms() + PATIENCE_MS;
+    while (clock_monotonic_ms() < end_ms) {
+        if (waitpid(pid, &status, WNOHANG) > 0)
+            return status;
+        clock_sleep_ms(5);
+    }
+    fail_msg("process %d is stuck", (int)pid);
+    return status;
+}
+
+static bool shm_is_gone(void)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "/dev/shm%s", shm_name);
+    return access(path, F_OK) != 0;
+}
+
+/* The keeper's exit status; nothing is left of it. */
+static int finish_keeper(pid_t keeper)
+{
+    int status = await(keeper);
+    assert_true(WIFEXITED(status));
+    assert_int_not_equal(WEXITSTATUS(status), STATUS_LEAK);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody was left to us */
+    assert_int_equal(errno, ECHILD);
+    assert_true(shm_is_gone());
+    return WEXITSTATUS(status);
+}
+
+static int run_keeper(const struct keeper_options *options)
+{
+    return finish_keeper(start_keeper(options, 0));
+}
+
+static void file_path(char path[128], const char *name)
+{
+    (void)snprintf(path, 128, "%s/%s", folder, name);
+}
+
+static struct exit_report report;
+
+static void read_report(void)
+{
+    char path[128];
+    struct err err;
+    file_path(path, "exit.json");
+    if (exit_report_read(path, &report, &err) != 0)
+        fail_msg("%s", err.text);
+}
+
+static bool log_says(const char *name, const char *text)
+{
+    char path[128];
+    struct err err;
+    struct buf content;
+    buf_init(&content, 1 << 21);
+    file_path(path, name);
+    bool found =
+        io_read_file(path, 1 << 21, &content, &err) == 0 && strstr(buf_str(&content), text) != NULL;
+    buf_done(&content);
+    return found;
+}
+
+static void expect_exit(int rank, int status)
+{
+    assert_int_equal(report.ranks[rank].exit_status, status);
+    assert_int_equal(report.ranks[rank].signal, 0);
+}
+
+static void expect_signal(int rank, int signal_number)
+{
+    assert_int_equal(report.ranks[rank].exit_status, -1);
+    assert_int_equal(report.ranks[rank].signal, signal_number);
+}
+
+/* ---- how it can end ---- */
+
+static void test_all_exit_0(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(3);
+    stub(0, "inherit");
+    stub(1, "inherit");
+    stub(2, "nap 0");
+    assert_int_equal(run_keeper(&options), 0);
+    read_report();
+    assert_int_equal(report.world, 3);
+    assert_int_equal(report.first_failed, -1);
+    assert_string_equal(report.stopped_by, "");
+    for (int rank = 0; rank < 3; rank++) {
+        expect_exit(rank, 0);
+        assert_true(report.ranks[rank].pid > 0);
+        assert_string_equal(report.ranks[rank].last_words, "");
+    }
+}
+
+static void test_identity(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(1);
+    stub(0, "sleep");
+    char path[128];
+    file_path(path, "keeper.json");
+    pid_t keeper = start_keeper(&options, 0);
+    while (!io_exists(path) && proc_stat_signal_children(getpid(), 0) > 0)
+        clock_sleep_ms(5);
+    struct err err;
+    json_t *identity = NULL;
+    struct proc_stat stat;
+    int64_t pid = 0, start_time = 0;
+    const char *boot_id = "";
+    assert_int_equal(json_parse_file(path, 4096, &identity, &err), 0);
+    assert_int_equal(json_get_i64(identity, "pid", ERR_CORRUPT, &pid, &err), 0);
+    assert_int_equal(json_get_i64(identity, "start_time", ERR_CORRUPT, &start_time, &err), 0);
+    assert_int_equal(json_get_string(identity, "boot_id", ERR_CORRUPT, &boot_id, &err), 0);
+    assert_int_equal(pid, keeper);
+    assert_int_equal(proc_stat_read(keeper, &stat), 0);
+    assert_int_equal(start_time, stat.start_time);
+    assert_int_equal(stat.session, keeper); /* of its own */
+    assert_int_equal(strlen(boot_id), 36);
+    json_decref(identity);
+    assert_int_equal(kill(keeper, SIGTERM), 0);
+    assert_int_equal(finish_keeper(keeper), err_code_exit(ERR_CANCELLED));
+}
+
+static void test_failure_with_last_words(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(3);
+    int64_t start_ms = clock_monotonic_ms();
+    stub(0, "sleep");
+    stub(1, "words nap 3");
+    stub(2, "sleep");
+    assert_int_equal(run_keeper(&options), err_code_exit(ERR_RANK_DIED));
+    assert_true(clock_monotonic_ms() - start_ms >= GRACE_MS);
+    read_report();
+    assert_int_equal(report.first_failed, 1);
+    assert_string_equal(report.stopped_by, "keeper_limit");
+    expect_exit(1, 3);
+    assert_string_equal(report.ranks[1].last_words, "step 7: loss is \xc3\xbc?");
+    expect_signal(0, SIGTERM);
+    expect_signal(2, SIGTERM);
+    assert_true(log_says("keeper.log", "rank 1 exited with 3: step 7"));
+}
+
+/* The others notice by themselves: nobody is stopped. */
+static void test_failure_that_others_notice(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(3);
+    options.failed_grace_ms = 30000;
+    stub(0, "nap nap nap words 1");
+    stub(1, "nap nap nap 0");
+    stub(2, "kill");
+    assert_int_equal(run_keeper(&options), err_code_exit(ERR_RANK_DIED));
+    read_report();
+    assert_int_equal(report.first_failed, 2);
+    assert_string_equal(report.stopped_by, "");
+    expect_exit(0, 1);
+    expect_exit(1, 0);
+    expect_signal(2, SIGKILL);
+}
+
+static void test_deaf_and_stopped_ranks_are_killed(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(3);
+    stub(0, "nap 5");
+    stub(1, "deaf sleep");
+    stub(2, "stop");
+    int64_t start_ms = clock_monotonic_ms();
+    assert_int_equal(run_keeper(&options), err_code_exit(ERR_RANK_DIED));
+    assert_true(clock_monotonic_ms() - start_ms < 5000);
+    read_report();
+    assert_int_equal(report.first_failed, 0);
+    assert_string_equal(report.stopped_by, "keeper_limit");
+    expect_signal(1, SIGKILL);
+    expect_signal(2, SIGKILL);
+}
+
+static void test_families_of_ranks_are_killed(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(2);
+    stub(0, "family 0");
+    stub(1, "family kill");
+    assert_int_equal(run_keeper(&options), err_code_exit(ERR_RANK_DIED));
+    read_report();
+    expect_exit(0, 0);
+    expect_signal(1, SIGKILL);
+    stub(1, "family 0");
+    assert_int_equal(run_keeper(&options), 0);
+}
+
+static void test_program_that_cannot_be_executed(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(2);
+    options.program = "/nonexistent/ithaca-worker";
+    assert_int_equal(run_keeper(&options), err_code_exit(ERR_RANK_START));
+    read_report();
+    assert_int_equal(report.first_failed, 0);
+    assert_string_equal(report.ranks[0].last_words,
+                        "execute /nonexistent/ithaca-worker: No such file or directory");
+    for (int rank = 0; rank < 2; rank++) {
+        expect_exit(rank, -1);
+        assert_int_equal(report.ranks[rank].pid, 0);
+    }
+}
+
+/* Rank 1 of 3 cannot start: rank 0 is stopped at once, rank 2 is never started. */
+static void test_start_that_breaks_off(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(3);
+    options.failed_grace_ms = 60000;
+    char path[128];
+    struct err err;
+    file_path(path, "rank-1.log");
+    assert_int_equal(io_make_dirs(path, 0700, &err), 0);
+    stub(0, "sleep");
+    stub(2, "sleep");
+    assert_int_equal(run_keeper(&options), err_code_exit(ERR_RANK_START));
+    read_report();
+    assert_int_equal(report.first_failed, 1);
+    assert_non_null(strstr(report.ranks[1].last_words, "rank-1.log: Is a directory"));
+    expect_signal(0, SIGTERM);
+    assert_int_equal(report.ranks[2].pid, 0);
+}
+
+static void wait_until(const char *name, const char *text)
+{
+    int64_t end_ms = clock_monotonic_ms() + PATIENCE_MS;
+    while (!log_says(name, text)) {
+        if (clock_monotonic_ms() > end_ms)
+            fail_msg("%s never says %s", name, text);
+        clock_sleep_ms(5);
+    }
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(3);
+    stub(0, "sleep");
+    stub(1, "deaf family sleep");
+    stub(2, "sleep");
+    pid_t keeper = start_keeper(&options, 0);
+    wait_until("keeper.log", "rank 2 started");
+    clock_sleep_ms(200); /* rank 1 turns deaf */
+    assert_int_equal(kill(keeper, SIGTERM), 0);
+    assert_int_equal(kill(keeper, SIGTERM), 0); /* asking twice changes nothing */
+    assert_int_equal(finish_keeper(keeper), err_code_exit(ERR_CANCELLED));
+    read_report();
+    assert_int_equal(report.first_failed, -1);
+    assert_string_equal(report.stopped_by, "daemon");
+    expect_signal(0, SIGTERM);
+    expect_signal(1, SIGKILL);
+    expect_signal(2, SIGTERM);
+}
+
+/* Field case R45: no rank outlives its keeper. */
+static void test_killed_keeper_takes_ranks_along(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(3);
+    stub(0, "sleep");
+    stub(1, "deaf sleep");
+    stub(2, "stop");
+    pid_t keeper = start_keeper(&options, 0);
+    wait_until("keeper.log", "rank 2 started");
+    clock_sleep_ms(200);
+    assert_int_equal(kill(keeper, SIGKILL), 0);
+    int status = await(keeper);
+    assert_true(WIFSIGNALED(status));
+    for (int rank = 0; rank < 3; rank++) { /* they are ours now: subreaper */
+        status = await(-1);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    }
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    char path[128];
+    file_path(path, "exit.json");
+    assert_false(io_exists(path)); /* its absence tells the daemon */
+}
+
+static void test_log_is_cut(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(2);
+    stub(0, "noise 0");
+    stub(1, "0");
+    assert_int_equal(run_keeper(&options), 0);
+    int64_t bytes = 0;
+    char path[128], said[64];
+    struct err err;
+    file_path(path, "rank-0.log");
+    assert_int_equal(io_file_size(path, &bytes, &err), 0);
+    assert_in_range(bytes, LOG_BYTES, LOG_BYTES + 200);
+    assert_true(log_says("rank-0.log", "000000000\n000000001\n"));
+    assert_true(log_says("rank-0.log", "the log's limit is reached"));
+    (void)snprintf(said, sizeof said, "[%d bytes of output were dropped]", NOISE_BYTES - LOG_BYTES);
+    assert_true(log_says("rank-0.log", said));
+    file_path(path, "rank-1.log");
+    assert_int_equal(io_file_size(path, &bytes, &err), 0);
+    assert_int_equal(bytes, 0);
+}
+
+/* The n-th allocation fails, n = 1, 2, ...: an error, and as little left as ever. */
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    struct keeper_options options = options_for(2);
+    stub(0, "0");
+    stub(1, "0");
+    int walked = 0, status;
+    do {
+        int fd = shm_open(shm_name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
+        (void)close(fd);
+        status = await(start_keeper(&options, ++walked));
+        assert_true(WIFEXITED(status));
+        if (status != 0)
+            assert_true(WEXITSTATUS(status) == err_code_exit(ERR_NOMEM) ||
+                        WEXITSTATUS(status) == err_code_exit(ERR_RANK_START));
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    } while (status != 0);
+    assert_true(shm_is_gone());
+    assert_in_range(walked, 10, 200);
+    print_message("%d allocations walked\n", walked - 1);
+}
+
+/* The way in that main takes: everything from plan.json. */
+static void test_keeper_main_reads_the_plan(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    static const char body[] = "{\"model\":\"tiny\",\"training_file\":\"file-1\"}";
+    json_t *request = NULL;
+    struct launch_plan plan = {.job_id = "ftjob-1",
+                               .attempt = 1,
+                               .world = 2,
+                               .job_dir = folder,
+                               .model_dir = folder,
+                               .model_name = "tiny",
+                               .heartbeat_limit_ms = 1000,
+                               .coll_timeout_ms = 1000,
+                               .orphan_limit_ms = 1000,
+                               .threads = 3};
+    (void)snprintf(plan.shm_name, sizeof plan.shm_name, "%s", shm_name);
+    assert_int_equal(json_parse(body, strlen(body), "the test", &request, &err), 0);
+    if (job_spec_parse(request, &plan.spec, &err) != 0)
+        fail_msg("%s", err.text);
+    const struct job_facts facts = {
+        .ranks_max = 2, .heads = 4, .kv_heads = 2, .layers = 2, .context_max = 4096};
+    assert_int_equal(job_spec_resolve(&plan.spec, &facts, &err), 0);
+    json_t *object = launch_plan_json(&plan);
+    char path[128];
+    file_path(path, "plan.json");
+    assert_int_equal(json_write_file(path, object, 0600, &err), 0);
+    json_decref(object);
+    json_decref(request);
+    job_spec_done(&plan.spec);
+    stub(0, "inherit");
+    stub(1, "inherit");
+    (void)fflush(NULL);
+    pid_t keeper = fork();
+    if (keeper == 0) {
+        int rc = keeper_main(folder, &err);
+        if (rc != 0)
+            (void)fprintf(stderr, "%s\n", err.text);
+        _exit(mem_live() != 0 ? STATUS_LEAK : err_code_exit((enum err_code) - rc));
+    }
+    assert_int_equal(finish_keeper(keeper), 0);
+    read_report();
+    assert_int_equal(report.world, 2);
+    expect_exit(0, 0);
+    expect_exit(1, 0);
+    assert_int_equal(mem_live(), 0);
+}
+
+static void test_keeper_main_without_a_plan(void **state)
+{
+    (void)state;
+    pid_t keeper = fork();
+    if (keeper == 0) {
+        struct err err = {0};
+        int rc = keeper_main(folder, &err);
+        _exit(rc == -ERR_NOT_FOUND && strstr(err.text, "plan.json") != NULL ? 0 : 1);
+    }
+    assert_int_equal(await(keeper), 0);
+}
+
+#define KEEPER_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+
+int main(int argc, char **argv)
+{
+    if (argc == 5 && strcmp(argv[1], "--rank") == 0 && strcmp(argv[3], "--attempt-dir") == 0)
+        return stub_main((int)strtol(argv[2], NULL, 10), argv[4]);
+    (void)snprintf(shm_name, sizeof shm_name, "/ithaca-test-keeper-%ld", (long)getpid());
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || setenv("ITHACA_TEST_STRAY", "1", 1) != 0 ||
+        setenv("NCCL_TEST_KEPT", "1", 1) != 0)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        KEEPER_TEST(test_all_exit_0),
+        KEEPER_TEST(test_identity),
+        KEEPER_TEST(test_failure_with_last_words),
+        KEEPER_TEST(test_failure_that_others_notice),
+        KEEPER_TEST(test_deaf_and_stopped_ranks_are_killed),
+        KEEPER_TEST(test_families_of_ranks_are_killed),
+        KEEPER_TEST(test_program_that_cannot_be_executed),
+        KEEPER_TEST(test_start_that_breaks_off),
+        KEEPER_TEST(test_stop),
+        KEEPER_TEST(test_killed_keeper_takes_ranks_along),
+        KEEPER_TEST(test_log_is_cut),
+        KEEPER_TEST(test_allocation_failures),
+        KEEPER_TEST(test_keeper_main_reads_the_plan),
+        KEEPER_TEST(test_keeper_main_without_a_plan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,74 @@
+/* rank_env: see rank_env.h. */
+#include "worker/rank_env.h"
+
+#include "common/mem.h"
+#include "worker/cpu/blas_env.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RANK_ENV_ADDED = 4 }; /* settings of our own, and the NULL */
+
+static const char *const rank_env_kept[] = {
+    "PATH=", "HOME=", "LANG=",         "TMPDIR=",        "LD_LIBRARY_PATH=",
+    "CUDA_", "NCCL_", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS=",
+};
+
+static bool rank_env_keeps(const char *setting)
+{
+    for (size_t i = 0; i < sizeof rank_env_kept / sizeof rank_env_kept[0]; i++)
+        if (strncmp(setting, rank_env_kept[i], strlen(rank_env_kept[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Takes the setting over; NULL is a failed allocation. */
+static int rank_env_add(char **env, char *setting, struct err *err)
+{
+    if (setting == NULL)
+        return mem_fail(err, 64, "the environment of ranks");
+    while (*env != NULL)
+        env++;
+    *env = setting;
+    return 0;
+}
+
+static int rank_env_fill(char **env, uint32_t threads, struct err *err)
+{
+    for (char **setting = environ; *setting != NULL; setting++)
+        if (rank_env_keeps(*setting))
+            TRY(rank_env_add(env, mem_strdup(*setting), err));
+    const char *core = cpu_blas_env_core();
+    if (core == NULL)
+        core = getenv("OPENBLAS_CORETYPE");
+    if (core != NULL && core[0] != '\0')
+        TRY(rank_env_add(env, mem_printf("OPENBLAS_CORETYPE=%s", core), err));
+    TRY(rank_env_add(env, mem_printf("OMP_NUM_THREADS=%u", threads), err));
+    return rank_env_add(env, mem_strdup("OMP_WAIT_POLICY=passive"), err);
+}
+
+int rank_env_new(uint32_t threads, char ***ret_env, struct err *err)
+{
+    size_t inherited = 0;
+    while (environ[inherited] != NULL)
+        inherited++;
+    char **env = mem_new(inherited + RANK_ENV_ADDED, sizeof *env);
+    if (env == NULL)
+        return mem_fail(err, inherited * sizeof *env, "the environment of ranks");
+    int rc = rank_env_fill(env, threads, err);
+    if (rc != 0)
+        rank_env_free(env);
+    else
+        *ret_env = env;
+    return rc;
+}
+
+void rank_env_free(char **env)
+{
+    for (char **setting = env; env != NULL && *setting != NULL; setting++)
+        mem_free(*setting);
+    mem_free(env);
+}

@@ -1,0 +1,18 @@
+/* rank_env: the environment a rank is executed with.
+ *
+ * What a rank inherits is this list and no more, so that a job runs the same whoever started the
+ * daemon:
+ *   PATH HOME LANG TMPDIR LD_LIBRARY_PATH CUDA_* NCCL_*   as the keeper has them
+ *   ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS               likewise, for builds with sanitizers
+ *   OMP_NUM_THREADS                                       the plan's threads
+ *   OMP_WAIT_POLICY=passive                               waiting threads leave the cores to ranks
+ *   OPENBLAS_CORETYPE                                     the keeper's, or worker/cpu/blas_env.h's
+ */
+#pragma once
+#include "common/err.h"
+
+#include <stdint.h>
+
+/* A NULL-terminated array for execve; rank_env_free() releases it. */
+int rank_env_new(uint32_t threads, char ***ret_env, struct err *err);
+void rank_env_free(char **env); /* NULL is fine */
