@@ -1,0 +1,410 @@
+/* dataset_prepare: files as people have them, each with the report it must get and the shard it
+ * must make. */
+#include "common/dataset.h"
+#include "common/io.h"
+#include "common/json.h"
+#include "common/limits.h"
+#include "common/mem.h"
+#include "common/rng.h"
+#include "common/tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BEGIN = 256, USER = 257, ASSISTANT = 258, SYSTEM = 259, END = 260 };
+
+#define USER_SAYS(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define ASSISTANT_SAYS(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
+#define LINE(messages) "{\"messages\":[" messages "]}"
+#define GOOD LINE(USER_SAYS("q") "," ASSISTANT_SAYS("a"))
+
+static char folder[64];
+static char *in_path;
+static char *out_path;
+static char *report_path;
+static struct dataset_request request;
+static json_t *report; /* of the last run */
+static struct dataset dataset;
+
+static int setup(void **state)
+{
+    (void)state;
+    struct err err;
+    (void)snprintf(folder, sizeof folder, "/tmp/test_dataset_prepare.XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    in_path = io_join(folder, "in.jsonl");
+    out_path = io_join(folder, "out.tok");
+    report_path = io_join(folder, "report.json");
+    return tokenizer_write_builtin(folder, &err);
+}
+
+static void forget(void)
+{
+    json_decref(report);
+    report = NULL;
+    dataset_close(&dataset);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    struct err err;
+    forget();
+    mem_free(in_path);
+    mem_free(out_path);
+    mem_free(report_path);
+    return io_remove_tree(folder, &err) != 0 || mem_live() != 0;
+}
+
+static int fresh(void **state)
+{
+    (void)state;
+    forget();
+    request = (struct dataset_request){.path = in_path,
+                                       .model_dir = folder,
+                                       .out_path = out_path,
+                                       .report_path = report_path,
+                                       .seq_len = 64,
+                                       .overlength = JOB_overlength_CUT,
+                                       .train_on = JOB_train_on_ASSISTANT};
+    return 0;
+}
+
+static json_int_t field(const char *name)
+{
+    const json_t *value = json_object_get(report, name);
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
+/* Prepares the bytes and opens report and shard, which must agree. */
+static void prepare(const char *bytes, size_t length)
+{
+    struct err err = {0};
+    forget();
+    assert_int_equal(io_write_file(in_path, bytes, length, 0644, &err), 0);
+    if (dataset_prepare(&request, &err) != 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(json_parse_file(report_path, 1 << 20, &report, &err), 0);
+    if (dataset_open(out_path, &dataset, &err) != 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(field("kept"), dataset.examples);
+    assert_int_equal(field("tokens"), dataset.tokens);
+    assert_int_equal(field("trained_tokens"), dataset.trained_tokens);
+    assert_int_equal(field("lines"), field("kept") + field("dropped"));
+    assert_true(field("bad") <= field("dropped"));
+    json_int_t coded = 0;
+    const char *code;
+    json_t *count;
+    json_object_foreach(json_object_get(report, "codes"), code, count) coded +=
+        json_integer_value(count);
+    assert_int_equal(coded, field("dropped"));
+}
+
+static void prepare_text(const char *text)
+{
+    prepare(text, strlen(text));
+}
+
+static void expect_counts(json_int_t kept, json_int_t dropped, json_int_t bad)
+{
+    assert_int_equal(field("kept"), kept);
+    assert_int_equal(field("dropped"), dropped);
+    assert_int_equal(field("bad"), bad);
+}
+
+/* Fault number i of the report. */
+static const json_t *expect_fault(size_t i, json_int_t line, const char *code, const char *word)
+{
+    const json_t *fault = json_array_get(json_object_get(report, "faults"), i);
+    assert_non_null(fault);
+    assert_int_equal(json_integer_value(json_object_get(fault, "line")), line);
+    assert_string_equal(json_string_value(json_object_get(fault, "code")), code);
+    const char *text = json_string_value(json_object_get(fault, "message"));
+    if (strstr(text, word) == NULL)
+        fail_msg("fault %zu: \"%s\" lacks \"%s\"", i, text, word);
+    return fault;
+}
+
+static void test_windows_file(void **state) /* R01 */
+{
+    (void)state;
+    prepare_text(GOOD "\n" LINE(ASSISTANT_SAYS("\xef\xbb\xbfx")) "\n");
+    assert_int_equal(field("bad"), 0);
+    int64_t tokens = dataset.tokens;
+    CLEANUP(mem_free_ptr) int32_t *ids = mem_new((size_t)tokens, sizeof *ids);
+    memcpy(ids, dataset.ids, (size_t)tokens * sizeof *ids);
+    prepare_text("\xef\xbb\xbf" GOOD "\r\n" LINE(ASSISTANT_SAYS("\xef\xbb\xbfx")) "\r\n");
+    expect_counts(2, 0, 0);
+    assert_int_equal(dataset.tokens, tokens);
+    assert_memory_equal(dataset.ids, ids, (size_t)tokens * sizeof *ids);
+    assert_int_equal(dataset.ids[dataset.offsets[1] + 2], 0xef); /* inside a string: content */
+}
+
+static void test_utf16(void **state) /* R01 */
+{
+    (void)state;
+    for (int mark = 0; mark < 2; mark++) {
+        char bytes[2 * sizeof GOOD + 2] = "\xff\xfe";
+        size_t length = mark ? 2 : 0;
+        for (const char *c = GOOD; *c != '\0'; c++) {
+            bytes[length++] = *c;
+            bytes[length++] = '\0';
+        }
+        prepare(bytes, length);
+        expect_counts(0, 1, 1);
+        expect_fault(0, 1, "not_utf8", "UTF-16");
+    }
+}
+
+static void test_long_line(void **state) /* R02 */
+{
+    (void)state;
+    enum { LONG = 24 << 20 };
+    struct buf text;
+    buf_init(&text, LONG + 1000);
+    buf_text(&text, GOOD "\n{\"messages\":[{\"role\":\"assistant\",\"content\":\"");
+    size_t before = text.length;
+    for (int i = 0; i < LONG / 16; i++)
+        buf_text(&text, "0123456789abcdef");
+    buf_text(&text, "\"}]}\n" GOOD "\n");
+    request.seq_len = 1 << 20;
+    prepare(buf_str(&text), text.length);
+    expect_counts(3, 0, 0);
+    assert_int_equal(field("longest"), LONG + 3);
+    assert_int_equal(field("overlength"), 1);
+    assert_int_equal(dataset.offsets[2] - dataset.offsets[1], 1 << 20); /* cut */
+    request.line_bytes_max = 1 << 20;
+    prepare(buf_str(&text), text.length);
+    expect_counts(2, 1, 1);
+    char length[32];
+    (void)snprintf(length, sizeof length, "%zu bytes",
+                   LONG + before + 4 - sizeof GOOD); /* GOOD and its line feed are line 1 */
+    expect_fault(0, 2, "line_too_long", length);
+    expect_fault(0, 2, "line_too_long", "1048576");
+    buf_done(&text);
+}
+
+static void test_not_jsonl(void **state) /* R03 */
+{
+    (void)state;
+    prepare_text("[\n" GOOD ",\n" GOOD "\n]\n");
+    expect_counts(0, 1, 1);
+    expect_fault(0, 1, "not_jsonl", "JSON array");
+    prepare_text("[" GOOD ", " GOOD "]");
+    expect_counts(0, 1, 1);
+    expect_fault(0, 1, "data_type", "JSON array");
+    prepare_text("\n{\n  \"messages\": [\n    " USER_SAYS("q") "\n  ]\n}\n");
+    expect_counts(0, 2, 1);
+    expect_fault(1, 2, "not_jsonl", "pretty-printed");
+    prepare_text("\"{\\\"messages\\\": []}\"\n" GOOD "\n");
+    expect_counts(1, 1, 1);
+    expect_fault(0, 1, "data_type", "encoded twice");
+    prepare_text(GOOD "\n[\n" GOOD "\n"); /* not the whole file: only its line */
+    expect_counts(2, 1, 1);
+    expect_fault(0, 2, "invalid_json", "array");
+    prepare("\x1f\x8b\x08\x00 \n\n\n", 8);
+    expect_counts(0, 1, 1);
+    expect_fault(0, 1, "unserved_format", "gzip");
+}
+
+static void test_broken_lines(void **state) /* R04 */
+{
+    (void)state;
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    for (int line = 1; line <= 100; line++)
+        buf_text(&text, line == 57   ? "{\"prompt\": \"a\", completion: b}\n"
+                        : line == 80 ? LINE(ASSISTANT_SAYS("say \"hi\"")) "\n"
+                        : line == 90 ? "{\"messages\":[" ASSISTANT_SAYS("a") "],}\n"
+                                     : GOOD "\n");
+    prepare(buf_str(&text), text.length);
+    buf_done(&text);
+    expect_counts(97, 3, 3);
+    static const json_int_t lines[] = {57, 80, 90};
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *fault = expect_fault(i, lines[i], "invalid_json", "");
+        assert_true(json_integer_value(json_object_get(fault, "column")) > 1);
+    }
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(report, "codes"), "invalid_json")), 3);
+}
+
+static void test_tool_calls(void **state) /* R05 */
+{
+    (void)state;
+    prepare_text(LINE(USER_SAYS("q") ",{\"role\":\"assistant\",\"content\":null,\"tool_calls\":"
+                                     "[{\"id\":\"1\"}]}," ASSISTANT_SAYS("ok")));
+    expect_counts(0, 1, 1);
+    expect_fault(0, 1, "tools_not_served", "messages[1]");
+    expect_fault(0, 1, "tools_not_served", "tools are not served by this model's template");
+    prepare_text(LINE(USER_SAYS("q") "," ASSISTANT_SAYS("a") "," ASSISTANT_SAYS("b")));
+    expect_counts(1, 0, 0); /* two turns in a row are fine */
+}
+
+static void test_nothing_to_train(void **state) /* R07 */
+{
+    (void)state;
+    prepare_text("{\"messages\":[]}\n \t\n{\"messages\":null}\n");
+    expect_counts(0, 3, 0);
+    expect_fault(0, 1, "empty_messages", "empty");
+    expect_fault(1, 2, "blank_line", "blank");
+    expect_fault(2, 3, "empty_messages", "empty");
+    prepare_text("{\"messages\":[]}\n\n{\"messages\":null}\n" GOOD "\n");
+    expect_counts(1, 3, 0);
+    prepare_text("");
+    expect_counts(0, 0, 0);
+}
+
+static void test_masks(void **state) /* R08, R13 */
+{
+    (void)state;
+    prepare_text(LINE("{\"role\":\"system\",\"content\":\"s\"}," ASSISTANT_SAYS("ok")));
+    expect_counts(1, 0, 0);
+    const int32_t ids[] = {BEGIN, SYSTEM, 's', END, ASSISTANT, 'o', 'k', END};
+    const uint8_t trained[] = {0, 0, 0, 0, 0, 1, 1, 1};
+    assert_int_equal(dataset.tokens, 8);
+    assert_memory_equal(dataset.ids, ids, sizeof ids);
+    assert_memory_equal(dataset.trained, trained, sizeof trained);
+    assert_int_equal(dataset.vocab, 264);
+    request.train_on = JOB_train_on_LAST;
+    prepare_text(LINE(ASSISTANT_SAYS("a") "," USER_SAYS("q") "," ASSISTANT_SAYS("bc")));
+    assert_int_equal(dataset.trained_tokens, 3);
+}
+
+static void test_two_formats(void **state) /* R09 */
+{
+    (void)state;
+    prepare_text(GOOD "\n" GOOD "\n{\"text\":\"a\",\"messages\":[" ASSISTANT_SAYS(
+        "x") "]}\n"
+             "{\"prompt\":\"a\",\"completion\":\"b\"}\n");
+    expect_counts(2, 2, 2);
+    expect_fault(0, 3, "duplicate_format", "both text and messages");
+    expect_fault(1, 4, "unserved_format", "served: {\"messages\"");
+}
+
+static void test_overlength(void **state) /* R10 */
+{
+    (void)state;
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    buf_text(&text, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (int i = 0; i < 20000; i++)
+        buf_char(&text, 'x');
+    buf_text(&text, "\"}," ASSISTANT_SAYS("0123456789") "]}\n");
+    request.seq_len = 8192;
+    prepare(buf_str(&text), text.length);
+    expect_counts(0, 1, 0);
+    expect_fault(0, 1, "no_trained_tokens", "0 trained tokens after truncation to 8192");
+    request.overlength = JOB_overlength_REFUSE;
+    prepare(buf_str(&text), text.length);
+    expect_counts(0, 1, 1);
+    expect_fault(0, 1, "overlength", "seq_len is 8192");
+    assert_int_equal(field("overlength"), 1);
+    request.overlength = JOB_overlength_CUT;
+    request.seq_len = 20004 + 4; /* begin, user, end, assistant; then 4 bytes of the answer */
+    prepare(buf_str(&text), text.length);
+    expect_counts(1, 0, 0);
+    assert_int_equal(dataset.trained_tokens, 4);
+    buf_done(&text);
+    prepare_text(LINE("{\"role\":\"assistant\",\"content\":\"x\",\"weight\":0}"));
+    expect_counts(0, 1, 0);
+    expect_fault(0, 1, "no_trained_tokens", "weight 0");
+}
+
+static void test_faults_are_bounded(void **state)
+{
+    (void)state;
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    buf_text(&text, GOOD "\n");
+    for (int i = 0; i < 1000; i++)
+        buf_text(&text, "{\"messages\":[{\"role\":\"user\",\"content\":\"\xe4\"}]}\n");
+    prepare(buf_str(&text), text.length);
+    buf_done(&text);
+    expect_counts(1, 1000, 1000);
+    assert_int_equal(json_array_size(json_object_get(report, "faults")), DATASET_FAULTS_MAX);
+    const json_t *fault = expect_fault(99, 101, "invalid_utf8", "0xe4");
+    assert_int_equal(json_integer_value(json_object_get(fault, "column")), 40);
+}
+
+static void test_histogram(void **state)
+{
+    (void)state;
+    request.seq_len = 16;
+    /* 3 + n tokens each: begin, role, n bytes, end */
+    prepare_text(LINE(ASSISTANT_SAYS("a")) "\n" LINE(ASSISTANT_SAYS("ab")) "\n" LINE(
+        ASSISTANT_SAYS("0123456789012345678901234567")) "\n");
+    json_t *wanted = json_pack("[[i,i],[i,i],[i,i]]", 4, 1, 8, 1, 32, 1);
+    assert_true(json_equal(json_object_get(report, "histogram"), wanted));
+    json_decref(wanted);
+    assert_int_equal(field("longest"), 31);
+    assert_int_equal(field("overlength"), 1);
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    struct err err;
+    assert_int_equal(io_write_file(in_path, GOOD "\n", sizeof GOOD, 0644, &err), 0);
+    request.path = "/nonexistent-folder/x";
+    assert_int_equal(dataset_prepare(&request, &err), -ERR_NOT_FOUND);
+    request.path = in_path;
+    request.model_dir = "/nonexistent-folder";
+    assert_int_equal(dataset_prepare(&request, &err), -ERR_NOT_FOUND);
+    request.model_dir = folder;
+    int64_t before = mem_live();
+    for (int n = 1;; n++) {
+        mem_fault_after(n);
+        int rc = dataset_prepare(&request, &err);
+        mem_fault_after(0);
+        assert_int_equal(mem_live(), before);
+        if (rc == 0)
+            break;
+        assert_int_equal(rc, -ERR_NOMEM);
+        assert_true(n < 1000);
+    }
+}
+
+/* Any bytes get a report and a shard that opens. */
+static void test_mutations(void **state)
+{
+    (void)state;
+    const uint64_t seed = 31337;
+    print_message("mutation seed %llu\n", (unsigned long long)seed);
+    static const char good[] = GOOD "\n" LINE(ASSISTANT_SAYS("x")) "\r\n\n" GOOD "\n" GOOD;
+    enum { LENGTH = sizeof good - 1 };
+    for (uint64_t round = 0; round < 300; round++) {
+        char bytes[LENGTH];
+        memcpy(bytes, good, LENGTH);
+        for (uint64_t e = 0; e < 1 + round % 6; e++) {
+            uint64_t at = rng_below(seed, RNG_STREAM_TEST + 1, round * 8 + e, LENGTH);
+            bytes[at] = (char)rng_below(seed, RNG_STREAM_TEST + 2, round * 8 + e, 256);
+        }
+        prepare(bytes, LENGTH);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, fresh)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_windows_file),       TEST(test_utf16),
+        TEST(test_long_line),          TEST(test_not_jsonl),
+        TEST(test_broken_lines),       TEST(test_tool_calls),
+        TEST(test_nothing_to_train),   TEST(test_masks),
+        TEST(test_two_formats),        TEST(test_overlength),
+        TEST(test_faults_are_bounded), TEST(test_histogram),
+        TEST(test_failures),           TEST(test_mutations),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

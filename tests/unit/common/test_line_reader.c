@@ -1,0 +1,146 @@
+/* line_reader: ends of lines, the mark, lines across chunks, the limit. */
+#include "common/line_reader.h"
+
+#include "common/io.h"
+#include "common/mem.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char path[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(path, sizeof path, "/tmp/test_line_reader.XXXXXX");
+    int fd = mkstemp(path);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+/* Reads `bytes` as a file; lines come back joined by '|', too long ones as "#length". */
+static void expect(const char *bytes, size_t length, size_t limit, const char *wanted)
+{
+    struct err err;
+    struct line_reader reader;
+    struct line line;
+    struct buf got;
+    buf_init(&got, 1 << 20);
+    assert_int_equal(io_write_file(path, bytes, length, 0644, &err), 0);
+    assert_int_equal(line_reader_open(&reader, path, limit, &err), 0);
+    for (int64_t number = 1;; number++) {
+        assert_int_equal(line_reader_next(&reader, &line, &err), 0);
+        if (line.end)
+            break;
+        assert_int_equal(line.number, number);
+        if (line.too_long)
+            buf_printf(&got, "#%lld|", (long long)line.length);
+        else
+            buf_printf(&got, "%.*s|", (int)line.length, line.bytes);
+    }
+    assert_int_equal(line_reader_next(&reader, &line, &err), 0);
+    assert_true(line.end); /* stays at the end */
+    assert_string_equal(buf_str(&got), wanted);
+    line_reader_done(&reader);
+    buf_done(&got);
+    assert_int_equal(mem_live(), 0);
+}
+
+#define EXPECT(text, limit, wanted) expect(text, sizeof text - 1, limit, wanted)
+
+static void test_ends(void **state)
+{
+    (void)state;
+    EXPECT("", 100, "");
+    EXPECT("a", 100, "a|");
+    EXPECT("a\nb\n", 100, "a|b|");
+    EXPECT("a\r\nb\r\n\r\nc\r", 100, "a|b||c|");
+    EXPECT("\n\n", 100, "||");
+    EXPECT("a\rb\n", 100, "a\rb|");
+    EXPECT("\xef\xbb\xbf", 100, "|");
+    EXPECT("\xef\xbb\xbf{}\r\n\xef\xbb\xbf[]\n", 100, "{}|\xef\xbb\xbf[]|");
+    EXPECT("\xef\xbb", 100, "\xef\xbb|");
+}
+
+static void test_limit(void **state)
+{
+    (void)state;
+    EXPECT("12345\n123456\n12\n", 5, "12345|#6|12|");
+    EXPECT("1234567890", 5, "#10|");
+    EXPECT("1234567890\n", 5, "#10|");
+}
+
+static void test_long_lines(void **state)
+{
+    (void)state;
+    enum { LONG = 3 << 20 }; /* a dozen chunks */
+    struct err err;
+    CLEANUP(mem_free_ptr) char *bytes = mem_new(1, 2 * LONG + 10);
+    memset(bytes, 'x', 2 * LONG + 10);
+    bytes[2] = '\n';
+    bytes[3 + LONG] = '\n';
+    bytes[3 + LONG + 2] = '\n';
+    assert_int_equal(io_write_file(path, bytes, 2 * LONG + 10, 0644, &err), 0);
+    static const int64_t lengths[] = {2, LONG, 1, LONG + 4};
+    for (int limited = 0; limited < 2; limited++) {
+        struct line_reader reader;
+        struct line line;
+        assert_int_equal(line_reader_open(&reader, path, limited ? 1000 : LONG + 4, &err), 0);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(line_reader_next(&reader, &line, &err), 0);
+            assert_int_equal(line.length, lengths[i]);
+            assert_int_equal(line.too_long, limited && lengths[i] > 1000);
+            if (!line.too_long)
+                assert_int_equal(strlen(line.bytes), lengths[i]);
+        }
+        assert_true(reader.kept.capacity <= (limited ? 2001 : 2 * (LONG + 5)));
+        assert_int_equal(line_reader_next(&reader, &line, &err), 0);
+        assert_true(line.end);
+        line_reader_done(&reader);
+    }
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    struct err err;
+    struct line_reader reader = {0};
+    assert_int_equal(line_reader_open(&reader, "/nonexistent-folder/x", 9, &err), -ERR_NOT_FOUND);
+    line_reader_done(&reader); /* a zeroed one */
+    for (int n = 1; n <= 2; n++) {
+        struct line line;
+        assert_int_equal(io_write_file(path, "abc\n", 4, 0644, &err), 0);
+        mem_fault_after(n);
+        int rc = line_reader_open(&reader, path, 100, &err);
+        if (rc == 0)
+            rc = line_reader_next(&reader, &line, &err);
+        mem_fault_after(0);
+        assert_int_equal(rc, -ERR_NOMEM);
+        line_reader_done(&reader);
+    }
+    assert_int_equal(mem_live(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_failures),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
