@@ -1,0 +1,324 @@
+/* shm_room: joining and its mishaps; what ranks hear when one dies, stops, aborts or never comes;
+ * what waiting costs; that nothing is ever left in /dev/shm. */
+#include "tests/dist/scene.h"
+
+#include "common/clock.h"
+#include "common/mem.h"
+#include "worker/coll.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+static int expect_timeout(struct coll *coll, int victim)
+{
+    struct err err = {0};
+    char named[32], alive[32];
+    (void)snprintf(named, sizeof named, " rank %d (pid ", victim);
+    (void)snprintf(alive, sizeof alive, " rank %d (pid ", coll->rank);
+    int64_t start = clock_monotonic_ms();
+    float data[3] = {0};
+    EXPECT(coll->ops->all_reduce(coll, NULL, data, 3, DTYPE_F32, &err) == -ERR_COLL_TIMEOUT);
+    EXPECT(strstr(err.text, named) != NULL);
+    EXPECT(strstr(err.text, alive) == NULL);
+    EXPECT(strstr(err.text, "all_reduce of 3 F32") != NULL);
+    EXPECT(clock_monotonic_ms() - start >= 390);
+    EXPECT(clock_monotonic_ms() - start < 5000);
+    EXPECT(coll->ops->barrier(coll, &err) == -ERR_COLL_ABORTED); /* of no more use */
+    return 0;
+}
+
+static int play_killed(const struct scene *scene, struct coll *coll)
+{
+    struct err err = {0};
+    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    if (coll->rank == scene->victim)
+        (void)raise(SIGKILL);
+    return expect_timeout(coll, scene->victim);
+}
+
+static int play_stopped(const struct scene *scene, struct coll *coll)
+{
+    struct err err = {0};
+    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    if (coll->rank == scene->victim)
+        (void)raise(SIGSTOP);
+    return expect_timeout(coll, scene->victim);
+}
+
+static void test_dead_and_stopped_ranks_are_named(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 3; victim++) {
+        scene_play(
+            &(struct scene){.world = 3, .timeout_ms = 400, .victim = victim, .play = play_killed});
+        scene_play(
+            &(struct scene){.world = 3, .timeout_ms = 400, .victim = victim, .play = play_stopped});
+    }
+}
+
+static void *abort_soon(void *argument)
+{
+    struct coll *coll = argument;
+    clock_sleep_ms(100);
+    coll->ops->abort(coll);
+    return NULL;
+}
+
+static int play_abort(const struct scene *scene, struct coll *coll)
+{
+    (void)scene;
+    struct err err = {0};
+    int64_t start = clock_monotonic_ms();
+    pthread_t thread;
+    if (coll->rank == 1) { /* waits itself: the abort comes from another thread */
+        EXPECT(pthread_create(&thread, NULL, abort_soon, coll) == 0);
+        int rc = coll->ops->send_recv(coll, NULL, NULL, -1, NULL, -1, 0, DTYPE_F32, &err);
+        EXPECT(pthread_join(thread, NULL) == 0);
+        EXPECT(rc == -ERR_COLL_ABORTED);
+    } else if (coll->rank == 2) { /* comes late: fails at once */
+        clock_sleep_ms(300);
+        EXPECT(coll->ops->barrier(coll, &err) == -ERR_COLL_ABORTED);
+    } else {
+        float data = 0;
+        EXPECT(coll->ops->all_reduce(coll, NULL, &data, 1, DTYPE_F32, &err) == -ERR_COLL_ABORTED);
+    }
+    EXPECT(strstr(err.text, "aborted by rank 1") != NULL);
+    EXPECT(clock_monotonic_ms() - start < 5000);
+    return 0;
+}
+
+static void test_abort_releases_all(void **state)
+{
+    (void)state;
+    scene_play(&(struct scene){.world = 4, .timeout_ms = 30000, .victim = -1, .play = play_abort});
+}
+
+static int join(int rank, int world, int64_t timeout_ms, int64_t slot_bytes, struct err *err)
+{
+    struct coll *coll = NULL;
+    const struct coll_shm_config config = {.name = scene_name,
+                                           .rank = rank,
+                                           .world = world,
+                                           .timeout_ms = timeout_ms,
+                                           .slot_bytes = slot_bytes};
+    int rc = coll_shm_open(&config, &coll, err);
+    if (rc == 0)
+        coll->ops->close(coll);
+    if (mem_live() != 0)
+        return 1;
+    return rc;
+}
+
+/* Ranks 0..world-1 except `absent` join; each must hear of the absent one. */
+static void join_without(int world, int absent)
+{
+    pid_t pids[WORLD_MAX];
+    char named[32];
+    (void)snprintf(named, sizeof named, " rank %d", absent);
+    for (int rank = 0; rank < world; rank++) {
+        pids[rank] = fork();
+        if (pids[rank] != 0)
+            continue;
+        struct err err = {0};
+        if (rank == absent)
+            _exit(0); /* dies before joining */
+        int rc = join(rank, world, 400, SLOT, &err);
+        bool good = rc == -ERR_COLL_TIMEOUT && strstr(err.text, named) != NULL;
+        if (!good)
+            (void)fprintf(stderr, "rank %d without %d: %d %s\n", rank, absent, rc, err.text);
+        _exit(good ? 0 : 1);
+    }
+    for (int rank = 0; rank < world; rank++) {
+        int status = 1;
+        assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
+        assert_int_equal(status, 0);
+    }
+    assert_true(scene_name_is_gone());
+}
+
+static void test_absent_rank_is_named(void **state)
+{
+    (void)state;
+    for (int absent = 0; absent < 3; absent++)
+        join_without(3, absent);
+}
+
+/* Rank 0 is killed while the others wait in its object: they leave and remove the name. */
+static void test_creator_killed_while_joining(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    pid_t creator = fork();
+    if (creator == 0)
+        _exit(join(0, 3, 20000, SLOT, &err) == 0);
+    pid_t other = fork();
+    if (other == 0) {
+        int rc = join(1, 3, 1000, SLOT, &err);
+        _exit(rc == -ERR_COLL_TIMEOUT && strstr(err.text, "rank 0") != NULL ? 0 : 1);
+    }
+    clock_sleep_ms(300);
+    assert_int_equal(kill(creator, SIGKILL), 0);
+    int status = 1;
+    assert_int_equal(waitpid(creator, NULL, 0), creator);
+    assert_int_equal(waitpid(other, &status, 0), other);
+    assert_int_equal(status, 0);
+    assert_true(scene_name_is_gone());
+}
+
+static int play_barrier(const struct scene *scene, struct coll *coll)
+{
+    (void)scene;
+    struct err err = {0};
+    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    return 0;
+}
+
+/* An object of that name from a dead run, empty, with garbage, or half made, is no obstacle. */
+static void test_stale_object_is_replaced(void **state)
+{
+    (void)state;
+    for (int size = 0; size <= 65536; size += 32768) {
+        int fd = shm_open(scene_name, O_CREAT | O_EXCL | O_RDWR, 0600);
+        assert_true(fd >= 0);
+        assert_int_equal(ftruncate(fd, size), 0);
+        char garbage[4096];
+        memset(garbage, 0xa5, sizeof garbage);
+        if (size > 0)
+            assert_int_equal(pwrite(fd, garbage, sizeof garbage, 0), sizeof garbage);
+        (void)close(fd);
+        scene_play(
+            &(struct scene){.world = 3, .timeout_ms = 20000, .victim = -1, .play = play_barrier});
+    }
+}
+
+static void test_living_object_is_refused(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    pid_t creator = fork();
+    if (creator == 0)
+        _exit(join(0, 2, 20000, SLOT, &err) == 0);
+    while (scene_name_is_gone())
+        clock_sleep_ms(1);
+    clock_sleep_ms(100);
+    assert_int_equal(join(0, 2, 1000, SLOT, &err), -ERR_IN_USE);
+    assert_non_null(strstr(err.text, scene_name));
+    assert_int_equal(join(1, 3, 1000, SLOT, &err), -ERR_INTERNAL); /* another world */
+    assert_int_equal(join(1, 2, 1000, 4 * SLOT, &err), -ERR_INTERNAL);
+    assert_false(scene_name_is_gone()); /* none of them has removed it */
+    assert_int_equal(kill(creator, SIGKILL), 0);
+    assert_int_equal(waitpid(creator, NULL, 0), creator);
+    assert_int_equal(join(1, 2, 50, SLOT, &err), -ERR_COLL_TIMEOUT);
+    assert_true(scene_name_is_gone());
+}
+
+static bool put(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    return close(fd) == 0 && good;
+}
+
+static bool private_mounts(void)
+{
+    if (unshare(CLONE_NEWNS) != 0) {
+        char users[32], groups[32];
+        (void)snprintf(users, sizeof users, "0 %d 1", (int)getuid());
+        (void)snprintf(groups, sizeof groups, "0 %d 1", (int)getgid());
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 || !put("/proc/self/uid_map", users) ||
+            !put("/proc/self/setgroups", "deny") || !put("/proc/self/gid_map", groups))
+            return false;
+    }
+    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+/* Field case R42. */
+static void test_full_shm_says_sizes(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(join(0, 2, 1000, INT64_C(1) << 45, &err), -ERR_NO_SPACE);
+    assert_non_null(strstr(err.text, "/dev/shm is too small"));
+    assert_non_null(strstr(err.text, "are free"));
+    assert_true(scene_name_is_gone());
+
+    pid_t child = fork();
+    if (child == 0) { /* 1 MiB, where making mount namespaces is allowed */
+        if (!private_mounts() || mount("small", "/dev/shm", "tmpfs", 0, "size=1m") != 0)
+            _exit(77);
+        bool good = join(0, 2, 1000, 0, &err) == -ERR_NO_SPACE &&
+                    strstr(err.text, " 1048576 of 1048576 are free") != NULL &&
+                    scene_name_is_gone();
+        if (!good)
+            (void)fprintf(stderr, "%s\n", err.text);
+        _exit(good ? 0 : 1);
+    }
+    int status = 1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        print_message("small /dev/shm: not tested, no mount namespaces here\n");
+    else
+        assert_int_equal(status, 0);
+}
+
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    int walked = 0;
+    for (;; walked++) {
+        mem_fault_after(walked + 1);
+        int rc = join(0, 1, 1000, SLOT, &err);
+        mem_fault_after(0);
+        assert_true(scene_name_is_gone());
+        assert_int_equal(mem_live(), 0);
+        if (rc == 0)
+            break;
+        assert_int_equal(rc, -ERR_NOMEM);
+    }
+    assert_true(walked >= 1);
+}
+
+/* Ranks that wait must not burn the machine: 2 s of waiting costs less than 0.2 s of CPU. */
+static int play_idle(const struct scene *scene, struct coll *coll)
+{
+    (void)scene;
+    struct err err = {0};
+    if (coll->rank == 0)
+        clock_sleep_ms(1000);
+    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    struct rusage usage;
+    EXPECT(getrusage(RUSAGE_SELF, &usage) == 0);
+    EXPECT(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec == 0);
+    EXPECT(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec < 200000);
+    return 0;
+}
+
+static void test_waiting_is_cheap(void **state)
+{
+    (void)state;
+    scene_play(&(struct scene){.world = 2, .timeout_ms = 20000, .victim = -1, .play = play_idle});
+}
+
+int main(void)
+{
+    (void)snprintf(scene_name, sizeof scene_name, "/ithaca-test-room-%ld", (long)getpid());
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dead_and_stopped_ranks_are_named),
+        cmocka_unit_test(test_abort_releases_all),
+        cmocka_unit_test(test_absent_rank_is_named),
+        cmocka_unit_test(test_creator_killed_while_joining),
+        cmocka_unit_test(test_stale_object_is_replaced),
+        cmocka_unit_test(test_living_object_is_refused),
+        cmocka_unit_test(test_full_shm_says_sizes),
+        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_waiting_is_cheap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
