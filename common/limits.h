@@ -34,6 +34,10 @@ enum {
     LIMIT_SAFETENSORS_FILES = 4096, /* shards of a model; the largest have about 200 */
     LIMIT_RANK_LOG_BYTES =
         64 << 20, /* a rank's captured output; later output is dropped and said so */
+    LIMIT_JOBS_UNFINISHED = 10000, /* jobs in the daemon's memory, 4 KiB each; lists of them are */
+                                   /* searched linearly */
+    LIMIT_RANK_LINKS = 256,        /* connections to the job socket: four a rank of a full node */
+    LIMIT_POINTS_BATCH = 8192, /* metric points between two ticks: 100 ms of 64 ranks at 1 kHz */
 };
 
 /* Beyond int. */

@@ -1,0 +1,63 @@
+/* launch_local: the environment is built by a list of names and prefixes, so that no secret in the
+ * daemon's environment reaches code that reads users' files. */
+#include "daemon/launch_local.h"
+
+#include "common/io.h"
+#include "common/mem.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LAUNCH_ENVIRONMENT_MAX = 64 }; /* variables passed on; more are left out */
+
+/* A name ends with '=', a prefix with '_'. */
+static const char *const launch_passed[] = {
+    "PATH=",          "HOME=", "LANG=", "TZ=",   "TMPDIR=",   "LD_LIBRARY_PATH=", "ASAN_OPTIONS=",
+    "UBSAN_OPTIONS=", "LC_",   "OMP_",  "GOMP_", "OPENBLAS_", "ITHACA_WORKER_",
+};
+
+static void launch_environment(const char *ret_names[LAUNCH_ENVIRONMENT_MAX + 1])
+{
+    size_t count = 0;
+    for (char **variable = environ; *variable != NULL && count < LAUNCH_ENVIRONMENT_MAX;
+         variable++) {
+        bool passed = false;
+        for (size_t i = 0; i < sizeof launch_passed / sizeof launch_passed[0]; i++)
+            passed |= strncmp(*variable, launch_passed[i], strlen(launch_passed[i])) == 0;
+        if (passed)
+            ret_names[count++] = *variable;
+    }
+    ret_names[count] = NULL;
+}
+
+int launch_local_worker(struct host *host, const char *worker_program, const char *mode,
+                        const char *argument, const char *output_path, host_exit_fn *on_exit,
+                        void *context, struct host_process **ret_process,
+                        struct host_identity *ret_identity, struct err *err)
+{
+    const char *environment[LAUNCH_ENVIRONMENT_MAX + 1];
+    launch_environment(environment);
+    const char *const argv[] = {worker_program, mode, argument, NULL};
+    const struct host_spawn spawn = {.argv = argv,
+                                     .envp = environment,
+                                     .output_path = output_path,
+                                     .on_exit = on_exit,
+                                     .context = context};
+    return host->ops->spawn(host, &spawn, ret_process, ret_identity, err);
+}
+
+int launch_local_start(struct host *host, const struct launch_local *launch,
+                       struct host_process **ret_keeper, struct host_identity *ret_identity,
+                       struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *plan_path = io_join(launch->attempt_dir, "plan.json");
+    CLEANUP(mem_free_ptr) char *log_path = io_join(launch->attempt_dir, "keeper.log");
+    if (plan_path == NULL || log_path == NULL)
+        return mem_fail(err, strlen(launch->attempt_dir), "a path");
+    TRY(io_make_dirs(launch->attempt_dir, 0700, err));
+    TRY(io_write_file(plan_path, launch->plan_text, launch->plan_length, 0600, err));
+    return launch_local_worker(host, launch->worker_program, "--keep", launch->attempt_dir,
+                               log_path, launch->on_exit, launch->context, ret_keeper, ret_identity,
+                               err);
+}

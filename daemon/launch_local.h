@@ -1,0 +1,27 @@
+/* launch_local: starts an attempt of a job on this machine: its folder, plan.json (0600), and the
+ * keeper `ithaca-worker --keep <attempt folder>`, in a session of its own, so that it outlives the
+ * daemon. Its output goes to keeper.log. */
+#pragma once
+#include "common/err.h"
+#include "daemon/host.h"
+
+#include <stddef.h>
+
+struct launch_local {
+    const char *worker_program; /* absolute path of ithaca-worker */
+    const char *attempt_dir;    /* made when it is not there */
+    const char *plan_text;      /* the plan's JSON, as the ranks get it in their PLAN frames */
+    size_t plan_length;
+    host_exit_fn *on_exit; /* the keeper has ended and was reaped */
+    void *context;
+};
+int launch_local_start(struct host *host, const struct launch_local *launch,
+                       struct host_process **ret_keeper, struct host_identity *ret_identity,
+                       struct err *err);
+
+/* Starts a child with a mode and an argument ("--keep", folder), output appended to a file. The
+ * environment is what a worker may see of the daemon's: paths, locale, thread and BLAS settings. */
+int launch_local_worker(struct host *host, const char *worker_program, const char *mode,
+                        const char *argument, const char *output_path, host_exit_fn *on_exit,
+                        void *context, struct host_process **ret_process,
+                        struct host_identity *ret_identity, struct err *err);

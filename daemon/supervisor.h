@@ -1,0 +1,107 @@
+/* supervisor: watches over one attempt of a job from the start of its keeper until no process of it
+ * is left, and says in the end how it went.
+ *
+ * It hears of HELLOs, frames and time, and acts on the keeper through the host seam and on ranks
+ * through `send`. Limits (coordinator_config): a rank that does not connect or get ready in time, a
+ * rank that is silent, ranks that talk but do not move: each stops the attempt with a reason that
+ * names rank, step and phase.
+ *
+ * Stop ladder, each rung after stop_grace_ms: CANCEL frames (when asked to stop and all ranks
+ * listen), SIGTERM to the keeper, SIGKILL to keeper and session. A process that survives even that
+ * (uninterruptible) is waited for without end, but nothing blocks: supervisor_is_over() stays
+ * false, so its slots are not given away.
+ *
+ * The reason of a failure is, in this order: what this daemon saw (hung); a FAILED frame whose code
+ * is a cause, the first one; the keeper's exit.json (the rank that failed first, its signal or exit
+ * status, its last words); a FAILED frame that is a consequence (collective aborted). */
+#pragma once
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/launch_plan.h"
+#include "common/limits.h"
+#include "common/wire.h"
+#include "daemon/host.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct coordinator_config;
+
+struct supervisor_rank {
+    bool connected;        /* said HELLO at least once */
+    bool ready;            /* model loaded, collectives joined */
+    bool done;             /* DONE: its work is finished */
+    bool failed;           /* FAILED: code, text below */
+    int64_t heard_ms;      /* last frame */
+    int64_t moved_ms;      /* last change of step, phase or coll_seq */
+    uint64_t step;         /* 1-based; 0 before the first */
+    uint32_t phase;        /* enum wire_phase */
+    uint64_t coll_seq;     /* collectives begun */
+    uint32_t received_seq; /* newest frame received */
+    uint32_t seen_seq;     /* newest frame acknowledged: the owner's */
+    enum err_code failure_code;
+    int failure_order; /* 1: the first of all ranks */
+    char failure_text[ERR_TEXT_MAX];
+};
+
+enum supervisor_rung { RUNG_NONE, RUNG_ASKED, RUNG_TERM, RUNG_KILL };
+
+struct supervisor_owner {
+    void *context;
+    /* A command to one rank; lost when it is not connected. */
+    void (*send)(void *context, uint32_t rank, const struct wire_frame *frame);
+    /* Connections still open: frames that were not read yet may be in them. */
+    int (*connections)(void *context);
+};
+
+struct supervisor {
+    struct host *host;
+    const struct coordinator_config *config;
+    struct supervisor_owner owner;
+    struct launch_plan plan; /* owned; world 0 when it is only to be stopped */
+    struct buf plan_text;    /* JSON, as in plan.json and the PLAN frames */
+    char *attempt_dir;       /* owned */
+    struct host_process *keeper;
+    struct host_identity identity;
+    int64_t started_ms;
+    bool keeper_ended;
+    struct host_exit keeper_exit;
+    int64_t ended_ms; /* when the keeper ended */
+    bool over;        /* no process is left and all frames are read */
+    enum supervisor_rung rung;
+    int64_t rung_ms;    /* when the next rung is due */
+    int64_t ending_ms;  /* all done or first failure: the keeper should end soon; 0: not yet */
+    struct err failure; /* what this daemon saw; code ERR_NONE: nothing */
+    int failures;       /* FAILED frames so far */
+    uint64_t steps_total;
+    struct wire_done done; /* of rank 0 */
+    struct supervisor_rank ranks[LIMIT_RANKS];
+};
+
+/* Takes plan over (zeroes it), also on failure. The supervisor is on the heap: its address is given
+ * to the host. */
+int supervisor_start(struct host *host, const struct coordinator_config *config,
+                     const struct supervisor_owner *owner, struct launch_plan *plan,
+                     struct supervisor **ret_supervisor, struct err *err);
+/* Takes a dead daemon's keeper over, to stop it; `failure` becomes its outcome. ERR_NOT_FOUND when
+ * it is gone. */
+int supervisor_adopt_to_stop(struct host *host, const struct coordinator_config *config,
+                             const struct supervisor_owner *owner,
+                             const struct host_identity *identity, const struct err *failure,
+                             struct supervisor **ret_supervisor, struct err *err);
+void supervisor_free(struct supervisor *supervisor); /* NULL is fine; processes go on living */
+
+/* Whether a HELLO is of this attempt (its secret compared in constant time). */
+int supervisor_hello(struct supervisor *supervisor, const struct wire_hello *hello,
+                     struct err *err);
+/* A frame of a rank that said HELLO. METRICS and EVENT count only as signs of life here. */
+int supervisor_frame(struct supervisor *supervisor, uint32_t rank, const struct wire_frame *frame,
+                     struct err *err);
+void supervisor_tick(struct supervisor *supervisor);
+/* Ask, then insist. `failure` (may be NULL) becomes the outcome unless there is one already. */
+void supervisor_stop(struct supervisor *supervisor, const struct err *failure);
+
+bool supervisor_is_ready(const struct supervisor *supervisor); /* all ranks are */
+bool supervisor_is_over(const struct supervisor *supervisor);
+/* How it went, once it is over: 0, or the failure's code and sentence. */
+int supervisor_outcome(const struct supervisor *supervisor, struct err *err);

@@ -1,0 +1,116 @@
+/* supervisor_outcome: how an attempt went, from frames, exit.json and the keeper's own end. When
+ * one rank dies the others fail too, in collectives that are aborted or time out: those are
+ * consequences and speak only when nothing else does. */
+#include "common/exit_report.h"
+#include "common/io.h"
+#include "common/mem.h"
+#include "common/must.h"
+#include "daemon/supervisor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool supervisor_is_consequence(enum err_code code)
+{
+    return code == ERR_COLL_ABORTED || code == ERR_COLL_TIMEOUT || code == ERR_CANCELLED;
+}
+
+/* The first rank that said FAILED with a cause, or with a consequence; -1: none did. */
+static int supervisor_first_failed(const struct supervisor *supervisor, bool consequence)
+{
+    int first = -1;
+    for (uint32_t i = 0; i < supervisor->plan.world; i++) {
+        const struct supervisor_rank *rank = &supervisor->ranks[i];
+        if (rank->failed && supervisor_is_consequence(rank->failure_code) == consequence &&
+            (first < 0 || rank->failure_order < supervisor->ranks[first].failure_order))
+            first = (int)i;
+    }
+    return first;
+}
+
+/* "in step 12, backward" */
+static void supervisor_where(const struct supervisor_rank *rank, char *ret_text, size_t bytes)
+{
+    const char *phase = wire_phase_name((enum wire_phase)rank->phase);
+    if (rank->step == 0)
+        (void)snprintf(ret_text, bytes, "before the first step, %s", phase);
+    else
+        (void)snprintf(ret_text, bytes, "in step %llu, %s", (unsigned long long)rank->step, phase);
+}
+
+static int supervisor_tell_failed(const struct supervisor *supervisor, int number, struct err *err)
+{
+    const struct supervisor_rank *rank = &supervisor->ranks[number];
+    char where[64];
+    supervisor_where(rank, where, sizeof where);
+    return err_set(err, rank->failure_code, "rank %d %s: %s", number, where, rank->failure_text);
+}
+
+static int supervisor_tell_exit(const struct supervisor *supervisor,
+                                const struct exit_report *report, int number, struct err *err)
+{
+    const struct exit_rank *ended = &report->ranks[number];
+    char where[64], how[64];
+    supervisor_where(&supervisor->ranks[number], where, sizeof where);
+    if (ended->signal != 0) {
+        const char *name = sigabbrev_np(ended->signal);
+        (void)snprintf(how, sizeof how, "was ended by signal %d (SIG%s)", ended->signal,
+                       name != NULL ? name : "?");
+    } else if (ended->pid <= 0) {
+        (void)snprintf(how, sizeof how, "could not be started");
+    } else {
+        (void)snprintf(how, sizeof how, "ended with exit status %d", ended->exit_status);
+    }
+    enum err_code code = ended->pid <= 0 ? ERR_RANK_START : ERR_RANK_DIED;
+    return err_set(err, code, "rank %d %s %s%s%s", number, how, where,
+                   ended->last_words[0] != '\0' ? ": " : "", ended->last_words);
+}
+
+/* What the keeper's own end says when it left no report. */
+static int supervisor_tell_keeper(const struct supervisor *supervisor, struct err *err)
+{
+    const struct host_exit *ended = &supervisor->keeper_exit;
+    if (ended->signal != 0)
+        return err_set(err, ERR_RANK_DIED, "the keeper was ended by signal %d, its ranks with it",
+                       ended->signal);
+    return err_set(err, ERR_RANK_START, "the keeper ended with exit status %d and left no report",
+                   ended->status);
+}
+
+static bool supervisor_all_well(const struct supervisor *supervisor,
+                                const struct exit_report *report)
+{
+    for (uint32_t i = 0; i < supervisor->plan.world; i++)
+        if (!supervisor->ranks[i].done || report->ranks[i].exit_status != 0)
+            return false;
+    return report->world == supervisor->plan.world;
+}
+
+int supervisor_outcome(const struct supervisor *supervisor, struct err *err)
+{
+    must(supervisor->over);
+    if (supervisor->failure.code != ERR_NONE) {
+        *err = supervisor->failure;
+        return -(int)err->code;
+    }
+    int cause = supervisor_first_failed(supervisor, false);
+    if (cause >= 0)
+        return supervisor_tell_failed(supervisor, cause, err);
+    CLEANUP(mem_free_ptr) char *path = io_join(supervisor->attempt_dir, "exit.json");
+    CLEANUP(mem_free_ptr) struct exit_report *report = mem_new(1, sizeof *report);
+    if (path == NULL || report == NULL)
+        return mem_fail(err, sizeof *report, "an exit report");
+    struct err unread;
+    bool known = exit_report_read(path, report, &unread) == 0;
+    if (known && supervisor_all_well(supervisor, report))
+        return 0;
+    int first = known ? report->first_failed : -1;
+    int consequence = supervisor_first_failed(supervisor, true);
+    if (first >= 0 && !(supervisor->ranks[first].failed && consequence >= 0))
+        return supervisor_tell_exit(supervisor, report, first, err);
+    if (consequence >= 0)
+        return supervisor_tell_failed(supervisor, consequence, err);
+    if (!known)
+        return supervisor_tell_keeper(supervisor, err);
+    return err_set(err, ERR_RANK_DIED, "the ranks ended without having finished the job");
+}
