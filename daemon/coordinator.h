@@ -47,7 +47,7 @@ struct loop;
 
 /* Makes the job socket <data_dir>/job.sock and takes up the jobs in the store: queued ones wait
  * again, ones that a dead daemon left running are stopped and fail as coordinator_lost. The store,
- * bus, host, loop and config's strings outlive it. loop may be NULL in tests (no socket then). */
+ * bus, host, loop and config's strings outlive it. */
 int coordinator_new(const struct coordinator_config *config, struct host *host, struct store *store,
                     struct bus *bus, struct loop *loop, struct coordinator **ret_coordinator,
                     struct err *err);

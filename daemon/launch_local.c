@@ -3,10 +3,12 @@
 #include "daemon/launch_local.h"
 
 #include "common/io.h"
+#include "common/launch_plan.h"
 #include "common/mem.h"
 
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { LAUNCH_ENVIRONMENT_MAX = 64 }; /* variables passed on; more are left out */
@@ -60,4 +62,10 @@ int launch_local_start(struct host *host, const struct launch_local *launch,
     return launch_local_worker(host, launch->worker_program, "--keep", launch->attempt_dir,
                                log_path, launch->on_exit, launch->context, ret_keeper, ret_identity,
                                err);
+}
+
+void launch_local_clean(const struct launch_plan *plan)
+{
+    if (plan->shm_name[0] != '\0')
+        (void)shm_unlink(plan->shm_name); /* mostly gone already */
 }

@@ -25,3 +25,7 @@ int launch_local_worker(struct host *host, const char *worker_program, const cha
                         const char *argument, const char *output_path, host_exit_fn *on_exit,
                         void *context, struct host_process **ret_process,
                         struct host_identity *ret_identity, struct err *err);
+
+/* Removes what ranks that were killed while they joined leave behind: the shared memory's name. */
+struct launch_plan;
+void launch_local_clean(const struct launch_plan *plan);

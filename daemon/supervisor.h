@@ -11,9 +11,10 @@
  * (uninterruptible) is waited for without end, but nothing blocks: supervisor_is_over() stays
  * false, so its slots are not given away.
  *
- * The reason of a failure is, in this order: what this daemon saw (hung); a FAILED frame whose code
- * is a cause, the first one; the keeper's exit.json (the rank that failed first, its signal or exit
- * status, its last words); a FAILED frame that is a consequence (collective aborted). */
+ * The reason of a failure is, in this order: what ended it from outside (time limit, lost
+ * coordinator); the first FAILED frame whose code is a cause; the keeper's exit.json (the rank that
+ * failed first, its signal or exit status, its last words); what this daemon saw (hung, not
+ * started); a FAILED frame that is a consequence (collective aborted); the keeper's own end. */
 #pragma once
 #include "common/buf.h"
 #include "common/err.h"

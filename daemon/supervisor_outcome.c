@@ -77,37 +77,55 @@ static int supervisor_tell_keeper(const struct supervisor *supervisor, struct er
                    ended->status);
 }
 
+static bool supervisor_read_report(const struct supervisor *supervisor,
+                                   struct exit_report *ret_report)
+{
+    struct err unread; /* killed keepers leave none: that is what is told then */
+    CLEANUP(mem_free_ptr)
+    char *path =
+        supervisor->attempt_dir != NULL ? io_join(supervisor->attempt_dir, "exit.json") : NULL;
+    return path != NULL && exit_report_read(path, ret_report, &unread) == 0 &&
+           ret_report->world == supervisor->plan.world;
+}
+
 static bool supervisor_all_well(const struct supervisor *supervisor,
                                 const struct exit_report *report)
 {
     for (uint32_t i = 0; i < supervisor->plan.world; i++)
         if (!supervisor->ranks[i].done || report->ranks[i].exit_status != 0)
             return false;
-    return report->world == supervisor->plan.world;
+    return true;
+}
+
+/* What this daemon saw, unless a rank or the keeper may know better: a rank that died is silent
+ * too, and may have been found silent before its keeper had told. */
+static bool supervisor_is_final(enum err_code code)
+{
+    return code != ERR_NONE && code != ERR_RANK_HUNG && code != ERR_RANK_START;
 }
 
 int supervisor_outcome(const struct supervisor *supervisor, struct err *err)
 {
     must(supervisor->over);
-    if (supervisor->failure.code != ERR_NONE) {
-        *err = supervisor->failure;
-        return -(int)err->code;
-    }
+    const struct err *seen = &supervisor->failure;
     int cause = supervisor_first_failed(supervisor, false);
-    if (cause >= 0)
+    if (cause >= 0 && !supervisor_is_final(seen->code))
         return supervisor_tell_failed(supervisor, cause, err);
-    CLEANUP(mem_free_ptr) char *path = io_join(supervisor->attempt_dir, "exit.json");
     CLEANUP(mem_free_ptr) struct exit_report *report = mem_new(1, sizeof *report);
-    if (path == NULL || report == NULL)
+    if (report == NULL)
         return mem_fail(err, sizeof *report, "an exit report");
-    struct err unread;
-    bool known = exit_report_read(path, report, &unread) == 0;
-    if (known && supervisor_all_well(supervisor, report))
+    bool known = supervisor_read_report(supervisor, report);
+    if (known && seen->code == ERR_NONE && supervisor_all_well(supervisor, report))
         return 0;
     int first = known ? report->first_failed : -1;
     int consequence = supervisor_first_failed(supervisor, true);
-    if (first >= 0 && !(supervisor->ranks[first].failed && consequence >= 0))
+    bool unexplained = first >= 0 && !supervisor->ranks[first].failed;
+    if (unexplained && !supervisor_is_final(seen->code))
         return supervisor_tell_exit(supervisor, report, first, err);
+    if (seen->code != ERR_NONE) {
+        *err = *seen;
+        return -(int)err->code;
+    }
     if (consequence >= 0)
         return supervisor_tell_failed(supervisor, consequence, err);
     if (!known)

@@ -1,0 +1,307 @@
+/* coordinator: the list of unfinished jobs and the tick. A request changes rows and flags; what
+ * follows from them (children, signals, ends) happens in the tick, a step a job, so that there is
+ * one place where each thing is decided. */
+#include "daemon/coordinator.h"
+
+#include "common/json.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/must.h"
+#include "daemon/coordinator_private.h"
+#include "daemon/sched.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void coordinator_config_defaults(struct coordinator_config *ret_config)
+{
+    *ret_config = (struct coordinator_config){
+        .heartbeat_limit_ms = 15000,
+        .start_limit_ms = 600000,
+        .connect_limit_ms = 60000,
+        .stall_limit_ms = 600000,
+        .coll_timeout_ms = 300000,
+        .orphan_limit_ms = 600000,
+        .stop_grace_ms = 10000,
+    };
+}
+
+int64_t coordinator_now(const struct coordinator *coordinator)
+{
+    return coordinator->host->ops->monotonic_ms(coordinator->host);
+}
+
+struct coordinator_job *coordinator_find(const struct coordinator *coordinator, const char *job_id)
+{
+    struct coordinator_job *job = coordinator->jobs;
+    while (job != NULL && strcmp(job->id, job_id) != 0)
+        job = job->next;
+    return job;
+}
+
+static int coordinator_fill(struct coordinator_job *job, const struct store_job *row,
+                            struct err *err)
+{
+    must(strlen(row->id) < sizeof job->id);
+    (void)snprintf(job->id, sizeof job->id, "%s", row->id);
+    job->state = row->state;
+    job->created_ms = row->created_ms;
+    job->attempt = row->attempt;
+    job->steps_done = row->steps_done;
+    job->steps_total = row->steps_total;
+    job->model_dir = mem_strdup(row->model_dir);
+    job->job_dir = mem_printf("%s/jobs/%s", job->coordinator->config.data_dir, row->id);
+    if (job->model_dir == NULL || job->job_dir == NULL)
+        return mem_fail(err, sizeof *job, "a job");
+    CLEANUP(json_unref) json_t *spec = NULL;
+    TRY(json_parse(row->spec_json, strlen(row->spec_json), row->id, &spec, err));
+    return job_spec_parse(spec, &job->spec, err);
+}
+
+int coordinator_load(struct coordinator *coordinator, const struct store_job *row, struct err *err)
+{
+    struct coordinator_job *job = mem_new(1, sizeof *job);
+    if (job == NULL)
+        return mem_fail(err, sizeof *job, "a job");
+    job->coordinator = coordinator;
+    int rc = coordinator_fill(job, row, err);
+    if (rc != 0) {
+        coordinator_job_free(job);
+        return err_wrap(err, rc, "job %s", row->id);
+    }
+    struct coordinator_job **end = &coordinator->jobs;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = job;
+    coordinator->job_count++;
+    return 0;
+}
+
+static int coordinator_init(struct coordinator *coordinator, struct loop *loop, struct err *err)
+{
+    inventory_cpu_init(&coordinator->inventory, coordinator->config.cpu_slots);
+    TRY(telemetry_init(&coordinator->telemetry, coordinator->store, coordinator->bus, err));
+    TRY(coordinator_ranks_listen(coordinator, loop, err));
+    return coordinator_recover(coordinator, err);
+}
+
+int coordinator_new(const struct coordinator_config *config, struct host *host, struct store *store,
+                    struct bus *bus, struct loop *loop, struct coordinator **ret_coordinator,
+                    struct err *err)
+{
+    must(config->data_dir != NULL && config->worker_program != NULL);
+    struct coordinator *coordinator = mem_new(1, sizeof *coordinator);
+    if (coordinator == NULL)
+        return mem_fail(err, sizeof *coordinator, "the coordinator");
+    coordinator->config = *config;
+    coordinator->host = host;
+    coordinator->store = store;
+    coordinator->bus = bus;
+    int rc = coordinator_init(coordinator, loop, err);
+    if (rc != 0) {
+        coordinator_free(coordinator);
+        return rc;
+    }
+    *ret_coordinator = coordinator;
+    return 0;
+}
+
+void coordinator_free(struct coordinator *coordinator)
+{
+    if (coordinator == NULL)
+        return;
+    ingest_free(coordinator->ingest);
+    while (coordinator->jobs != NULL) {
+        struct coordinator_job *job = coordinator->jobs;
+        coordinator->jobs = job->next;
+        coordinator_job_free(job);
+    }
+    queue_done(&coordinator->queue);
+    telemetry_done(&coordinator->telemetry);
+    mem_free(coordinator);
+}
+
+static int coordinator_load_row(void *context, const struct store_job *row, struct err *err)
+{
+    return coordinator_load(context, row, err);
+}
+
+static int coordinator_insert(struct coordinator *coordinator, const struct job_spec *spec,
+                              const char *spec_text, const char *model_dir, const char *owner,
+                              const char *id, struct err *err)
+{
+    char event_id[LIMIT_ID_BYTES + 1];
+    TRY(host_new_id(coordinator->host, "ftevent-", event_id, sizeof event_id, err));
+    const struct store_job row = {
+        .id = id,
+        .created_ms = coordinator->host->ops->wall_ms(coordinator->host),
+        .owner = owner,
+        .spec_json = spec_text,
+        .model = spec->model,
+        .model_dir = model_dir,
+        .training_file = spec->training_file,
+        .validation_file = spec->validation_file,
+        .priority = spec->priority,
+        .ranks = spec->gpus,
+        .steps_total = spec->max_steps,
+    };
+    int64_t event_row = 0;
+    TRY(store_job_insert(coordinator->store, &row, event_id, &event_row, err));
+    TRY(store_job_get(coordinator->store, id, coordinator_load_row, coordinator, err));
+    bus_publish(coordinator->bus, &(struct bus_note){.job_id = id, .event_row = event_row});
+    return 0;
+}
+
+int coordinator_submit(struct coordinator *coordinator, const struct job_spec *spec,
+                       const char *model_dir, const char *owner, char ret_id[LIMIT_ID_BYTES + 1],
+                       struct err *err)
+{
+    if (coordinator->stopping)
+        return err_set(err, ERR_UNAVAILABLE, "the daemon is stopping");
+    if (coordinator->job_count >= LIMIT_JOBS_UNFINISHED)
+        return err_set(err, ERR_TOO_MANY, "%d jobs are unfinished already", LIMIT_JOBS_UNFINISHED);
+    char id[LIMIT_ID_BYTES + 1];
+    TRY(host_new_id(coordinator->host, "ftjob-", id, sizeof id, err));
+    CLEANUP(json_unref) json_t *json = job_spec_json(spec);
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, LIMIT_JSON_BODY_BYTES);
+    if (json == NULL)
+        return mem_fail(err, 0, "a job's specification");
+    TRY(json_print(json, &text, err));
+    TRY(coordinator_insert(coordinator, spec, buf_str(&text), model_dir, owner, id, err));
+    log_info("coordinator", "%s submitted by %s", id, owner);
+    memcpy(ret_id, id, sizeof id);
+    return 0;
+}
+
+static int coordinator_check_ended(void *context, const struct store_job *row, struct err *err)
+{
+    (void)context;
+    if (row->state == JOB_STATE_CANCELLED)
+        return 0;
+    return err_set(err, ERR_BAD_STATE, "job %s has ended: it is %s", row->id,
+                   job_state_name(row->state));
+}
+
+int coordinator_cancel(struct coordinator *coordinator, const char *job_id, struct err *err)
+{
+    struct coordinator_job *job = coordinator_find(coordinator, job_id);
+    if (job == NULL)
+        return store_job_get(coordinator->store, job_id, coordinator_check_ended, NULL, err);
+    if (job->state == JOB_STATE_CANCELLING)
+        return 0;
+    struct err why;
+    (void)err_set(&why, ERR_CANCELLED, "The job was cancelled.");
+    TRY(coordinator_job_move(job, JOB_STATE_CANCELLING, &why, "Job is being cancelled.", err));
+    size_t waiting = queue_find(&coordinator->queue, job_id);
+    if (waiting < coordinator->queue.count)
+        queue_remove(&coordinator->queue, waiting);
+    job->requeue = false;
+    job->retry_ms = 0;
+    if (job->preparation != NULL)
+        preparation_kill(job->preparation);
+    if (job->supervisor != NULL)
+        supervisor_stop(job->supervisor, NULL);
+    return 0;
+}
+
+void coordinator_flush(struct coordinator *coordinator)
+{
+    struct err err;
+    int rc = telemetry_flush(&coordinator->telemetry, &err);
+    if (rc != 0 && !coordinator->flush_failing)
+        log_error("coordinator", "metrics wait in memory: %s", err.text);
+    coordinator->flush_failing = rc != 0;
+    if (rc == 0)
+        coordinator_ranks_acknowledge(coordinator);
+}
+
+/* Starts as many waiting jobs as have slots. */
+static void coordinator_schedule(struct coordinator *coordinator)
+{
+    while (!coordinator->stopping) {
+        size_t next = sched_next(&coordinator->queue, &coordinator->inventory);
+        if (next == coordinator->queue.count)
+            return;
+        struct coordinator_job *job =
+            coordinator_find(coordinator, coordinator->queue.entries[next].job_id);
+        must(job != NULL && job->state == JOB_STATE_QUEUED);
+        struct err err;
+        if (job->retry_ms > coordinator_now(coordinator))
+            return;
+        if (coordinator_job_start(job, &err) != 0) {
+            log_error("coordinator", "%s cannot be started: %s", job->id, err.text);
+            job->retry_ms = coordinator_now(coordinator) + COORDINATOR_RETRY_MS;
+            return;
+        }
+    }
+}
+
+static void coordinator_remove_ended(struct coordinator *coordinator)
+{
+    for (struct coordinator_job **at = &coordinator->jobs; *at != NULL;) {
+        struct coordinator_job *job = *at;
+        if (!job_state_is_end(job->state)) {
+            at = &job->next;
+            continue;
+        }
+        must(!coordinator_job_has_process(job) && !job->has_slots);
+        *at = job->next;
+        coordinator->job_count--;
+        coordinator_job_free(job);
+    }
+}
+
+void coordinator_tick(struct coordinator *coordinator)
+{
+    coordinator_flush(coordinator);
+    ingest_tick(coordinator->ingest);
+    for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
+        if (job->retry_ms <= coordinator_now(coordinator))
+            coordinator_job_step(job);
+    coordinator_remove_ended(coordinator);
+    coordinator_schedule(coordinator);
+}
+
+void coordinator_stop(struct coordinator *coordinator)
+{
+    coordinator->stopping = true;
+    for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
+        if (job->preparation != NULL)
+            preparation_kill(job->preparation);
+        if (job->supervisor == NULL)
+            continue;
+        job->requeue = job->state != JOB_STATE_CANCELLING;
+        supervisor_stop(job->supervisor, NULL);
+    }
+}
+
+bool coordinator_is_idle(const struct coordinator *coordinator)
+{
+    const struct coordinator_job *job = coordinator->jobs;
+    while (job != NULL && !coordinator_job_has_process(job))
+        job = job->next;
+    return job == NULL;
+}
+
+int64_t coordinator_slots(const struct coordinator *coordinator)
+{
+    return coordinator->inventory.slots;
+}
+
+void coordinator_view(const struct coordinator *coordinator, const char *job_id,
+                      struct coordinator_view *ret_view)
+{
+    *ret_view = (struct coordinator_view){.queue_position = 0};
+    const struct coordinator_job *job = coordinator_find(coordinator, job_id);
+    size_t index = queue_find(&coordinator->queue, job_id);
+    if (index < coordinator->queue.count) {
+        ret_view->queue_position = (int64_t)index + 1;
+        sched_explain(&coordinator->queue, &coordinator->inventory, index, ret_view->pending_reason,
+                      sizeof ret_view->pending_reason);
+    } else if (job != NULL && job->state == JOB_STATE_VALIDATING) {
+        (void)snprintf(ret_view->pending_reason, sizeof ret_view->pending_reason, "%s",
+                       job->preparation != NULL ? "its files are being checked"
+                                                : "waits for the check of other jobs' files");
+    }
+}

@@ -1,0 +1,43 @@
+/* preparation: the prepare child of a job, `ithaca-worker --prepare REQUEST`
+ * (common/prepare_request.h), and the verdict on the job's files that its reports give. Users'
+ * bytes are parsed in that child, never in the daemon. */
+#pragma once
+#include "common/err.h"
+#include "common/job_spec.h"
+#include "common/prepare_request.h"
+#include "daemon/host.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct preparation; /* on the heap: its address is given to the host */
+
+/* Starts the child. data_dir holds files/<id>; tokens and reports go to <job_dir>/tokens. */
+int preparation_start(struct host *host, const char *worker_program, const char *data_dir,
+                      const char *job_dir, const char *model_dir, const struct job_spec *spec,
+                      struct preparation **ret_preparation, struct err *err);
+void preparation_free(struct preparation *preparation); /* NULL is fine; does not end the child */
+bool preparation_is_over(const struct preparation *preparation);
+void preparation_kill(struct preparation *preparation); /* it is over soon after */
+
+struct preparation_file {
+    bool bad;        /* lines that are wrong, or nothing to train on */
+    int64_t lines;   /* of the report */
+    int64_t kept;    /* examples */
+    int64_t dropped; /* harmless lines that hold nothing to train on */
+    int64_t tokens;
+    int64_t trained_tokens;
+    char *details; /* bad lines, one a line of text; owned; NULL unless bad */
+};
+
+struct preparation_verdict {
+    size_t file_count;
+    struct preparation_file files[PREPARE_FILES_MAX]; /* training file, validation file */
+};
+/* Once it is over. 0 when the job can go on. ERR_DATA when a file is bad, with the first of its bad
+ * lines in the sentence; other codes when the child failed. The verdict holds the files whose
+ * reports could be read; _done it in each case. */
+int preparation_verdict(const struct preparation *preparation, struct preparation_verdict *ret,
+                        struct err *err);
+void preparation_verdict_done(struct preparation_verdict *verdict);
