@@ -51,9 +51,12 @@ int json_parse(const char *bytes, size_t length, const char *what_for, json_t **
                        LIMIT_JSON_DEPTH);
     json_error_t where;
     json_t *value = json_loadb(bytes, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
-    if (value == NULL)
+    if (value == NULL) {
+        char text[JSON_ERROR_TEXT_LENGTH]; /* it may quote the input */
+        utf8_line(where.text, text, sizeof text);
         return err_set(err, ERR_BAD_JSON, "%s: not valid JSON, line %d column %d: %s", what_for,
-                       where.line, where.column, where.text);
+                       where.line, where.column, text);
+    }
     *ret_value = value;
     return 0;
 }

@@ -19,8 +19,8 @@ int json_parse(const char *bytes, size_t length, const char *what_for, json_t **
                struct err *err);
 int json_parse_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err);
 
-/* Compact, keys in insertion order, reals with the fewest digits that read back the same.
- * ERR_NOMEM, also for a NULL value (what jansson gives when it runs out). */
+/* Compact, keys in insertion order, reals with 15 digits where they read back the same, else 16
+ * or 17. ERR_NOMEM, also for a NULL value (what jansson gives when it runs out). */
 int json_print(const json_t *value, struct buf *out, struct err *err);
 int json_print_pretty(const json_t *value, struct buf *out,
                       struct err *err); /* indent 2, ends with a newline */

@@ -1,6 +1,6 @@
-/* json_print: our own printer, because jansson's prints 0.1 as 0.10000000000000001. A real is
- * printed with the fewest digits that read back as the same double; all else is as jansson prints
- * it. */
+/* json_print: our own printer, because jansson's prints 0.1 as 0.10000000000000001. A real takes
+ * the first of 15, 16 and 17 digits that reads back as the same double; all else is as jansson
+ * prints it. */
 #include "common/json.h"
 
 #include <math.h>

@@ -22,9 +22,10 @@ static int mem_should_fail(void)
 
 void *mem_new(size_t count, size_t size)
 {
-    if (mem_should_fail())
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(count, size, &bytes) || mem_should_fail())
         return NULL;
-    void *block = calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+    void *block = calloc(1, bytes > 0 ? bytes : 1);
     if (block != NULL)
         atomic_fetch_add_explicit(&mem_blocks, 1, memory_order_relaxed);
     return block;

@@ -1,0 +1,40 @@
+/* clock: known instants, and time that goes forward. */
+#include "common/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+static void test_iso(void **state)
+{
+    (void)state;
+    char text[CLOCK_ISO_BYTES];
+    clock_iso(0, text);
+    assert_string_equal(text, "1970-01-01T00:00:00.000Z");
+    clock_iso(951782400007, text); /* a leap day of a year divisible by 400 */
+    assert_string_equal(text, "2000-02-29T00:00:00.007Z");
+    clock_iso(4102444799999, text);
+    assert_string_equal(text, "2099-12-31T23:59:59.999Z");
+}
+
+static void test_monotonic(void **state)
+{
+    (void)state;
+    int64_t before = clock_monotonic_ns();
+    clock_sleep_ms(2);
+    int64_t after = clock_monotonic_ns();
+    assert_true(after - before >= 2000000);
+    assert_true(clock_monotonic_ms() >= after / 1000000);
+    assert_true(clock_wall_ms() > 1700000000000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_iso),
+        cmocka_unit_test(test_monotonic),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

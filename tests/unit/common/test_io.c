@@ -1,0 +1,231 @@
+/* io: whole files or none, and nothing outside of what was asked for is removed. */
+#include "common/io.h"
+#include "common/mem.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char test_dir[] = "/tmp/test_io-XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(test_dir) != NULL ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    struct err err;
+    return io_remove_tree(test_dir, &err);
+}
+
+/* A path in the test's folder; one at a time. */
+static const char *in(const char *name)
+{
+    static char path[4][256];
+    static int next;
+    char *out = path[next++ % 4];
+    (void)snprintf(out, sizeof path[0], "%s/%s", test_dir, name);
+    return out;
+}
+
+static int entries(const char *path)
+{
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    int count = 0;
+    const struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL)
+        count += entry->d_name[0] != '.';
+    (void)closedir(folder);
+    return count;
+}
+
+static void assert_content(const char *path, const char *wanted)
+{
+    struct err err;
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    if (io_read_file(path, 1 << 20, &text, &err) != 0)
+        fail_msg("%s", err.text);
+    assert_string_equal(buf_str(&text), wanted);
+    buf_done(&text);
+}
+
+static void test_write_replaces_whole(void **state)
+{
+    (void)state;
+    struct err err;
+    struct stat info;
+    assert_int_equal(io_write_file(in("a"), "old", 3, 0600, &err), 0);
+    assert_int_equal(io_write_file(in("a"), "newer", 5, 0600, &err), 0);
+    assert_content(in("a"), "newer");
+    assert_int_equal(stat(in("a"), &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(entries(test_dir), 1); /* no temporary is left */
+    int64_t bytes;
+    assert_int_equal(io_file_size(in("a"), &bytes, &err), 0);
+    assert_int_equal(bytes, 5);
+    assert_true(io_exists(in("a")));
+    assert_int_equal(unlink(in("a")), 0);
+    assert_false(io_exists(in("a")));
+    assert_int_equal(io_file_size(in("a"), &bytes, &err), -ERR_NOT_FOUND);
+}
+
+static void test_not_there_until_commit(void **state)
+{
+    (void)state;
+    struct err err;
+    struct io_file file;
+    assert_int_equal(io_file_create(&file, in("b"), 0644, &err), 0);
+    assert_int_equal(fcntl(file.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    assert_int_equal(io_write_full(file.fd, "x", 1, &err), 0);
+    assert_false(io_exists(in("b")));
+    assert_int_equal(io_file_commit(&file, &err), 0);
+    assert_content(in("b"), "x");
+    io_file_abort(&file); /* after commit: nothing happens */
+    assert_true(io_exists(in("b")));
+    assert_int_equal(unlink(in("b")), 0);
+}
+
+static void test_abort_leaves_nothing(void **state)
+{
+    (void)state;
+    struct err err;
+    struct io_file file;
+    assert_int_equal(io_write_file(in("c"), "old", 3, 0600, &err), 0);
+    assert_int_equal(io_file_create(&file, in("c"), 0600, &err), 0);
+    assert_int_equal(io_write_full(file.fd, "half", 4, &err), 0);
+    io_file_abort(&file);
+    io_file_abort(&file);
+    assert_int_equal(entries(test_dir), 1);
+    assert_content(in("c"), "old");
+    assert_int_equal(unlink(in("c")), 0);
+    assert_int_equal(mem_live(), 0);
+}
+
+static void test_failures_leave_nothing(void **state)
+{
+    (void)state;
+    struct err err;
+    assert_int_equal(io_write_file(in("no/such/folder"), "x", 1, 0600, &err), -ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "no/such/folder"));
+    assert_int_equal(mkdir(in("d"), 0700), 0); /* a folder is in the way of the rename */
+    assert_int_equal(io_write_file(in("d"), "x", 1, 0600, &err), -ERR_IO);
+    assert_int_equal(entries(test_dir), 1);
+    assert_int_equal(rmdir(in("d")), 0);
+    for (int64_t fault = 1; fault <= 2; fault++) {
+        mem_fault_after(fault);
+        assert_int_equal(io_write_file(in("e"), "x", 1, 0600, &err), -ERR_NOMEM);
+        mem_fault_after(0);
+        assert_int_equal(entries(test_dir), 0);
+    }
+    assert_int_equal(mem_live(), 0);
+}
+
+static void test_read_limits(void **state)
+{
+    (void)state;
+    struct err err;
+    struct buf text;
+    assert_int_equal(io_write_file(in("f"), "12345", 5, 0600, &err), 0);
+    buf_init(&text, 100);
+    assert_int_equal(io_read_file(in("f"), 5, &text, &err), 0);
+    buf_clear(&text);
+    assert_int_equal(io_read_file(in("f"), 4, &text, &err), -ERR_TOO_LARGE);
+    assert_int_equal(io_read_file(in("none"), 4, &text, &err), -ERR_NOT_FOUND);
+    assert_int_equal(io_read_file(test_dir, 4, &text, &err), -ERR_IO);
+    buf_done(&text);
+    int fd = open(in("f"), O_RDONLY | O_CLOEXEC);
+    char bytes[8] = {0};
+    assert_int_equal(io_read_full(fd, bytes, 3, &err), 0);
+    assert_string_equal(bytes, "123");
+    assert_int_equal(io_read_full(fd, bytes, 3, &err), -ERR_IO);
+    assert_non_null(strstr(err.text, "1 bytes early"));
+    assert_int_equal(io_pread_full(fd, bytes, 2, 3, &err), 0);
+    assert_memory_equal(bytes, "45", 2);
+    assert_int_equal(io_pread_full(fd, bytes, 2, 4, &err), -ERR_IO);
+    assert_int_equal(io_write_full(fd, "x", 1, &err), -ERR_IO); /* opened for reading */
+    (void)close(fd);
+    assert_int_equal(unlink(in("f")), 0);
+}
+
+static void test_make_dirs(void **state)
+{
+    (void)state;
+    struct err err;
+    assert_int_equal(io_make_dirs(in("g/h/i"), 0700, &err), 0);
+    assert_int_equal(io_make_dirs(in("g/h/i"), 0700, &err), 0);
+    assert_int_equal(io_make_dirs(in("g/h//j/"), 0700, &err), 0);
+    assert_true(io_exists(in("g/h/i")));
+    assert_true(io_exists(in("g/h/j")));
+    assert_int_equal(io_write_file(in("g/file"), "", 0, 0600, &err), 0);
+    assert_int_equal(io_make_dirs(in("g/file"), 0700, &err), -ERR_IO);
+    assert_non_null(strstr(err.text, "not a folder"));
+    assert_int_not_equal(io_make_dirs(in("g/file/x"), 0700, &err), 0);
+    assert_int_equal(io_remove_tree(in("g"), &err), 0);
+}
+
+static void test_remove_tree_does_not_follow_links(void **state)
+{
+    (void)state;
+    struct err err;
+    assert_int_equal(io_make_dirs(in("outside/deep"), 0700, &err), 0);
+    assert_int_equal(io_write_file(in("outside/deep/kept"), "x", 1, 0600, &err), 0);
+    assert_int_equal(io_make_dirs(in("tree/a/b"), 0700, &err), 0);
+    assert_int_equal(io_write_file(in("tree/a/file"), "x", 1, 0600, &err), 0);
+    assert_int_equal(symlink(in("outside"), in("tree/a/b/link")), 0);
+    assert_int_equal(symlink(in("outside/deep/kept"), in("tree/filelink")), 0);
+    assert_int_equal(symlink("..", in("tree/up")), 0);
+    assert_int_equal(symlink("nowhere", in("tree/dangling")), 0);
+    assert_int_equal(io_remove_tree(in("tree"), &err), 0);
+    assert_false(io_exists(in("tree")));
+    assert_content(in("outside/deep/kept"), "x");
+    assert_int_equal(symlink(in("outside"), in("toplink")), 0); /* the tree itself is a link */
+    assert_int_equal(io_remove_tree(in("toplink"), &err), 0);
+    assert_content(in("outside/deep/kept"), "x");
+    assert_int_equal(io_remove_tree(in("outside"), &err), 0);
+    assert_int_equal(io_remove_tree(in("outside"), &err), 0); /* absent is fine */
+    assert_int_equal(entries(test_dir), 0);
+}
+
+static void test_join_and_hash(void **state)
+{
+    (void)state;
+    char *path = io_join("a", "b");
+    assert_string_equal(path, "a/b");
+    mem_free(path);
+    char hex[IO_HASH_BYTES];
+    io_hash("", 0, hex); /* XXH3-128 of nothing, seed 0 */
+    assert_string_equal(hex, "99aa06d3014798d86001c324468d497f");
+    char other[IO_HASH_BYTES];
+    io_hash("a", 1, other);
+    assert_int_equal(strlen(other), 32);
+    assert_string_not_equal(hex, other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_write_replaces_whole),
+        cmocka_unit_test(test_not_there_until_commit),
+        cmocka_unit_test(test_abort_leaves_nothing),
+        cmocka_unit_test(test_failures_leave_nothing),
+        cmocka_unit_test(test_read_limits),
+        cmocka_unit_test(test_make_dirs),
+        cmocka_unit_test(test_remove_tree_does_not_follow_links),
+        cmocka_unit_test(test_join_and_hash),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
