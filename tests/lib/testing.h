@@ -5,7 +5,7 @@
  *
  *     float *x = testing_normal(rows * width), *y = testing_poison(rows * width);
  *     ...
- *     testing_close("y", y, want, rows * width, 1e-6);
+ *     testing_close("y", y, want, NULL, rows * width, 1e-6);
  *
  * Poison is NaN: an element that an operation fails to write, or one that it reads though it should
  * not, shows in the error. */
@@ -21,11 +21,12 @@ int32_t *testing_below(int64_t count, int64_t bound); /* uniform in [0, bound) *
 float *testing_copy(const float *source, int64_t count);
 int testing_free(void **state); /* frees all of the above */
 
-/* ||got - want|| / ||want|| (||got|| when want is all zero); NaN when one of them has a NaN. */
-double testing_error(const float *got, const double *want, int64_t count);
+/* ||got - want|| / ||size||, size being `want`, or `terms` where it is given: for sums that may
+ * cancel, the sum of the magnitudes of what is added. 0 / 0 is 0; NaN when there is a NaN. */
+double testing_error(const float *got, const double *want, const double *terms, int64_t count);
 /* Fails the test, naming `what`, error, bound and seed, unless the error is at most `bound`. */
-void testing_close(const char *what, const float *got, const double *want, int64_t count,
-                   double bound);
+void testing_close(const char *what, const float *got, const double *want, const double *terms,
+                   int64_t count, double bound);
 /* Fails unless all of x is still poison. */
 void testing_untouched(const char *what, const float *x, int64_t count);
 /* Fails unless the bytes are equal. */

@@ -30,8 +30,11 @@ CPU_CLONES static void swiglu_bwd_block(const float *gate, const float *up, cons
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) {
         float g = gate[i], u = up[i], d = dout[i];
-        float sigmoid = 1.0f / (1.0f + cpu_exp(-g));
-        dgate[i] = d * u * sigmoid * (1.0f + g * (1.0f - sigmoid));
+        float e = cpu_exp(g > 0 ? -g : g);
+        float small = e / (1.0f + e); /* sigmoid(-|g|) */
+        float sigmoid = g > 0 ? 1.0f - small : small;
+        float rest = g > 0 ? small : 1.0f - small; /* 1 - sigmoid, not cancelled */
+        dgate[i] = d * u * sigmoid * (1.0f + g * rest);
         dup[i] = d * g * sigmoid;
     }
 }
