@@ -3,11 +3,12 @@
  * Implementations: coll_shm (POSIX shared memory; sums run in rank order, so results are
  * bit-reproducible), coll_nccl (later), rehearse (later). Every call has the communicator's
  * deadline: a peer that does not arrive gives ERR_COLL_TIMEOUT naming the missing ranks, an aborted
- * communicator ERR_COLL_ABORTED. After an error the communicator is of no more use. All ranks make
- * the same calls in the same order; each counts them in `seq`.
+ * communicator ERR_COLL_ABORTED, and so does every call after one that failed. All ranks make the
+ * same calls with the same counts in the same order; each counts them in `seq`. coll_shm compares
+ * them: ranks that differ get ERR_INTERNAL saying how.
  *
  * Buffers are device memory of the rank's device. Counts are elements and may be 0. Sums accumulate
- * in the dtype given (F32, F64) in rank order 0, 1, ... */
+ * in the dtype given (F32, F64, I64; others are ERR_UNSUPPORTED) in rank order 0, 1, ... */
 #pragma once
 #include "common/dtype.h"
 #include "common/err.h"
@@ -52,8 +53,9 @@ struct coll_shm_config {
     const char *name; /* shared memory object, "/ithaca-..."; rank 0 creates it */
     int rank, world;
     int64_t timeout_ms; /* of joining and of each call */
-    int64_t slot_bytes; /* staging space a rank; larger calls go in pieces; 0: 4 MiB */
+    int64_t slot_bytes; /* staging space a rank; larger calls go in pieces; 0: 4 MiB; all alike */
 };
 /* Joins; returns when all ranks have. The object's name is unlinked as soon as all are in: nothing
- * is left behind. */
+ * is left behind. All world * slot_bytes are taken from /dev/shm here: one that is too small is
+ * ERR_NO_SPACE with both sizes, never a SIGBUS later. */
 int coll_shm_open(const struct coll_shm_config *config, struct coll **ret, struct err *err);

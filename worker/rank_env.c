@@ -13,8 +13,20 @@
 enum { RANK_ENV_ADDED = 4 }; /* settings of our own, and the NULL */
 
 static const char *const rank_env_kept[] = {
-    "PATH=", "HOME=", "LANG=",         "TMPDIR=",        "LD_LIBRARY_PATH=",
-    "CUDA_", "NCCL_", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS=",
+    "PATH=",
+    "HOME=",
+    "LANG=",
+    "LC_",
+    "TZ=",
+    "TMPDIR=",
+    "LD_LIBRARY_PATH=",
+    "CUDA_",
+    "NCCL_",
+    "GOMP_",
+    "ITHACA_WORKER_",
+    "ASAN_OPTIONS=",
+    "UBSAN_OPTIONS=",
+    "TSAN_OPTIONS=",
 };
 
 static bool rank_env_keeps(const char *setting)
