@@ -25,41 +25,11 @@ static const struct wire_row wire_rows[] = {
 #undef X
 };
 
-struct metric_row {
-    const char *name; /* as stored and in the API */
-    const char *unit; /* "" for a plain number */
-};
-static const struct metric_row metric_rows[METRIC_COUNT] = {
-#define X(id, text, measure, scope, label, doc) [METRIC_##id] = {.name = text, .unit = measure},
-#include "api/metrics.def"
-#undef X
-};
-
 static const char *const wire_phase_names[WIRE_PHASE_COUNT] = {
 #define X(id, name) [WIRE_PHASE_##id] = name,
     WIRE_PHASE_TABLE(X)
 #undef X
 };
-
-const char *metric_name(enum metric_id id)
-{
-    must((unsigned)id < METRIC_COUNT);
-    return metric_rows[id].name;
-}
-
-const char *metric_unit(enum metric_id id)
-{
-    must((unsigned)id < METRIC_COUNT);
-    return metric_rows[id].unit;
-}
-
-enum metric_id metric_parse(const char *name)
-{
-    for (int id = 0; id < METRIC_COUNT; id++)
-        if (strcmp(metric_rows[id].name, name) == 0)
-            return (enum metric_id)id;
-    return METRIC_COUNT;
-}
 
 const char *wire_phase_name(enum wire_phase phase)
 {

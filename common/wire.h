@@ -23,6 +23,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/limits.h"
+#include "common/metric.h"
 
 #include <stdint.h>
 
@@ -31,16 +32,6 @@ enum wire_type {
 #include "api/frames.def"
 #undef X
 };
-
-enum metric_id {
-#define X(id, name, unit, scope, label, doc) METRIC_##id,
-#include "api/metrics.def"
-#undef X
-    METRIC_COUNT
-};
-const char *metric_name(enum metric_id id); /* "loss" */
-const char *metric_unit(enum metric_id id);
-enum metric_id metric_parse(const char *name); /* METRIC_COUNT when unknown */
 
 /* What a rank is doing; shown in job state, in the flight of a failure ("rank 3 died in step 12,
  * backward"). */

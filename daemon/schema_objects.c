@@ -77,7 +77,8 @@ static const struct schema_object schema_rows[] = {
     {.name = "Event",
      .schema = "{'type':'object','required':['id','object','created_at','level','message','type',"
                "'data'],'properties':{'id':" TEXT ",'object':{'const':'fine_tuning.job.event'},"
-               "'created_at':" TIME ",'level':{'enum':['info','warn','error']},'message':" TEXT ","
+               "'created_at':" TIME ",'job_id':" TEXT
+               ",'level':{'enum':['info','warn','error']},'message':" TEXT ","
                "'type':{'enum':['message','metrics']},'data':{'type':['object','null']}}}"},
     {.name = "EventList", .schema = LIST("Event")},
     {.name = "Metrics",
@@ -97,22 +98,30 @@ static const struct schema_object schema_rows[] = {
                "'description':'Byte after it: the cursor of the next page'}}}"},
     {.name = "ChatMessage",
      .schema = "{'type':'object','required':['role','content'],'properties':{"
-               "'role':{'enum':['system','user','assistant']},'content':" TEXT "}}"},
+               "'role':{'enum':['system','user','assistant']},'content':" TEXT ","
+               "'refusal':{'type':'null'}}}"},
     {.name = "ChatCreate",
-     .schema = "{'type':'object','required':['model','messages'],'properties':{'model':" TEXT ","
-               "'messages':{'type':'array','minItems':1,'items':" REF(
-                   "ChatMessage") "},"
-                                  "'max_tokens':{'type':'integer','minimum':1}}}"},
-    {.name = "Chat",
      .schema =
-         "{'type':'object','required':['id','object','created','model','choices','usage'],"
-         "'properties':{'id':" TEXT ",'object':{'const':'chat.completion'},'created':" TIME
-         ",'model':" TEXT ",'choices':{'type':'array','items':{'type':'object',"
-         "'required':['index','message','finish_reason'],'properties':{'index':" WHOLE ","
-         "'message':" REF(
-             "ChatMessage") ",'finish_reason':{'enum':['stop','length']}}}},"
-                            "'usage':{'type':'object','properties':{'prompt_tokens':" WHOLE ","
-                            "'completion_tokens':" WHOLE ",'total_tokens':" WHOLE "}}}}"},
+         "{'type':'object','required':['model','messages'],'additionalProperties':false,"
+         "'properties':{'model':" TEXT ",'messages':{'type':'array','minItems':1,"
+         "'items':" REF("ChatMessage") "},'max_tokens':{'type':['integer','null'],"
+                                       "'minimum':1},'max_completion_tokens':{'type':['integer','"
+                                       "null'],'minimum':1},"
+                                       "'temperature':{'enum':[0,null],'description':'Greedy'},'"
+                                       "top_p':{'enum':[1,null]},"
+                                       "'n':{'enum':[1,null]},'stream':{'enum':[false,null]}}}"},
+    {.name = "Chat",
+     .schema = "{'type':'object','required':['id','object','created','model','choices','usage'],"
+               "'properties':{'id':" TEXT ",'object':{'const':'chat.completion'},'created':" TIME
+               ",'model':" TEXT ",'choices':{'type':'array','items':{'type':'object',"
+               "'required':['index','message','finish_reason'],'properties':{'index':" WHOLE ","
+               "'message':" REF(
+                   "ChatMessage") ",'logprobs':{'type':'null'},"
+                                  "'finish_reason':{'enum':['stop','length']}}}},"
+                                  "'usage':{'type':'object','required':['prompt_tokens','"
+                                  "completion_tokens',"
+                                  "'total_tokens'],'properties':{'prompt_tokens':" WHOLE ","
+                                  "'completion_tokens':" WHOLE ",'total_tokens':" WHOLE "}}}}"},
 };
 enum { SCHEMA_ROWS = sizeof schema_rows / sizeof schema_rows[0] };
 
