@@ -50,78 +50,81 @@ static void test_good(void **state)
     }
 }
 
+/* Each line breaks one rule. */
+static const struct {
+    const char *line;
+    const char *code;
+    const char *word; /* must stand in the sentence */
+    int64_t column;   /* 0: not compared */
+} rule_cases[] = {
+    {"{\"prompt\": \"a\", completion: b}", "invalid_json", "completion", 0},
+    {"{\"messages\": [{\"role\": \"user\", \"content\": \"say \"hi\" now\"}]}", "invalid_json",
+     "hi", 0},
+    {"{\"messages\": [],}", "invalid_json", "}", 17},
+    {"{\"messages\": [" U, "invalid_json", "whole on one line", 0},
+    {"[" U, "invalid_json", "array", 0},
+    {"{\"messages\":[" A "],\"messages\":[" A "]}", "invalid_json", "duplicate", 0},
+    {LINE(A) " x", "invalid_json", "", 0},
+    {LINE(A) LINE(A), "invalid_json", "", 0},
+    {"{\"messages\":[{\"role\":\"user\",\"content\":\"ab\xff\"}]}", "invalid_utf8", "0xff", 42},
+    {"[" LINE(A) "," LINE(A) "]", "data_type", "array of 2", 1},
+    {"\"{\\\"messages\\\":[]}\"", "data_type", "encoded twice", 1},
+    {"7", "data_type", "object", 1},
+    {"null", "data_type", "object", 1},
+    {"{\"text\":\"a\",\"messages\":[" A "]}", "duplicate_format", "both text and messages", 0},
+    {"{\"text\":\"a\",\"prompt\":\"b\"}", "duplicate_format", "both text and prompt", 0},
+    {"{\"messages\":[" A "],\"completion\":\"x\"}", "duplicate_format", "completion", 0},
+    {"{\"text\":\"a\"}", "unserved_format", "plain text", 0},
+    {"{\"prompt\":\"a\",\"completion\":\"b\"}", "unserved_format", "served: {\"messages\"", 0},
+    {"{\"conversations\":[]}", "unserved_format", "ShareGPT", 0},
+    {"{\"instruction\":\"\",\"input\":\"\",\"output\":\"\"}", "unserved_format", "Alpaca", 0},
+    {"{\"chosen\":\"a\",\"rejected\":\"b\"}", "unserved_format", "preference", 0},
+    {"{\"messages\":[" A "],\"source\":\"x\"}", "unrecognized_key", "source", 0},
+    {"{\"messages\":[" A "],\"tools\":[{}]}", "tools_not_served", "tools", 0},
+    {"{}", "missing_messages_list", "messages", 0},
+    {"{\"messages\":\"x\"}", "missing_messages_list", "array", 0},
+    {"{\"messages\":[]}", "empty_messages", "empty", 0},
+    {"{\"messages\":null}", "empty_messages", "empty", 0},
+    {LINE(U ",7"), "data_type", "messages[1]", 0},
+    {LINE(U "," A ",{\"content\":\"x\"}"), "message_missing_key", "messages[2]", 0},
+    {LINE(U ",{\"role\":\"assistant\",\"content\":\"x\",\"mood\":1}"), "message_unrecognized_key",
+     "mood", 0},
+    {LINE("{\"role\":\"human\",\"content\":\"x\"}"), "unrecognized_role", "human", 0},
+    {LINE("{\"role\":\"user\\u0000\",\"content\":\"x\"}"), "unrecognized_role", "user", 0},
+    {LINE("{\"role\":3,\"content\":\"x\"}"), "unrecognized_role", "string", 0},
+    {LINE(U ",{\"role\":\"assistant\"}"), "missing_content", "messages[1]", 0},
+    {LINE(U ",{\"role\":\"assistant\",\"content\":null}"), "missing_content", "messages[1]", 0},
+    {LINE("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\"}]}," A),
+     "unserved_content", "messages[0]", 0},
+    {LINE(U ",{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\"}]}," A),
+     "tools_not_served", "messages[1]", 0},
+    {LINE("{\"role\":\"tool\",\"content\":\"x\",\"tool_call_id\":\"1\"}"), "tools_not_served",
+     "messages[0]", 0},
+    {LINE("{\"role\":\"tool\",\"content\":\"x\"}"), "tools_not_served", "tool", 0},
+    {LINE("{\"role\":\"assistant\",\"content\":\"x\",\"weight\":0.5}"), "invalid_weight", "0 or 1",
+     0},
+    {LINE("{\"role\":\"assistant\",\"content\":\"x\",\"weight\":true}"), "invalid_weight", "0 or 1",
+     0},
+    {LINE("{\"role\":\"user\",\"content\":\"x\",\"weight\":1}," A), "invalid_weight", "assistant",
+     0},
+    {LINE(U), "example_missing_assistant_message", "assistant", 0},
+};
+
 static void test_rules(void **state)
 {
     (void)state;
-    static const struct {
-        const char *line;
-        const char *code;
-        const char *word;
-        int64_t column; /* 0: not compared */
-    } cases[] = {
-        {"{\"prompt\": \"a\", completion: b}", "invalid_json", "completion", 0},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": \"say \"hi\" now\"}]}", "invalid_json",
-         "hi", 0},
-        {"{\"messages\": [],}", "invalid_json", "}", 17},
-        {"{\"messages\": [" U, "invalid_json", "whole on one line", 0},
-        {"[" U, "invalid_json", "array", 0},
-        {"{\"messages\":[" A "],\"messages\":[" A "]}", "invalid_json", "duplicate", 0},
-        {LINE(A) " x", "invalid_json", "", 0},
-        {LINE(A) LINE(A), "invalid_json", "", 0},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":\"ab\xff\"}]}", "invalid_utf8", "0xff", 42},
-        {"[" LINE(A) "," LINE(A) "]", "data_type", "array of 2", 1},
-        {"\"{\\\"messages\\\":[]}\"", "data_type", "encoded twice", 1},
-        {"7", "data_type", "object", 1},
-        {"null", "data_type", "object", 1},
-        {"{\"text\":\"a\",\"messages\":[" A "]}", "duplicate_format", "both text and messages", 0},
-        {"{\"text\":\"a\",\"prompt\":\"b\"}", "duplicate_format", "both text and prompt", 0},
-        {"{\"messages\":[" A "],\"completion\":\"x\"}", "duplicate_format", "completion", 0},
-        {"{\"text\":\"a\"}", "unserved_format", "plain text", 0},
-        {"{\"prompt\":\"a\",\"completion\":\"b\"}", "unserved_format", "served: {\"messages\"", 0},
-        {"{\"conversations\":[]}", "unserved_format", "ShareGPT", 0},
-        {"{\"instruction\":\"\",\"input\":\"\",\"output\":\"\"}", "unserved_format", "Alpaca", 0},
-        {"{\"chosen\":\"a\",\"rejected\":\"b\"}", "unserved_format", "preference", 0},
-        {"{\"messages\":[" A "],\"source\":\"x\"}", "unrecognized_key", "source", 0},
-        {"{\"messages\":[" A "],\"tools\":[{}]}", "tools_not_served", "tools", 0},
-        {"{}", "missing_messages_list", "messages", 0},
-        {"{\"messages\":\"x\"}", "missing_messages_list", "array", 0},
-        {"{\"messages\":[]}", "empty_messages", "empty", 0},
-        {"{\"messages\":null}", "empty_messages", "empty", 0},
-        {LINE(U ",7"), "data_type", "messages[1]", 0},
-        {LINE(U "," A ",{\"content\":\"x\"}"), "message_missing_key", "messages[2]", 0},
-        {LINE(U ",{\"role\":\"assistant\",\"content\":\"x\",\"mood\":1}"),
-         "message_unrecognized_key", "mood", 0},
-        {LINE("{\"role\":\"human\",\"content\":\"x\"}"), "unrecognized_role", "human", 0},
-        {LINE("{\"role\":\"user\\u0000\",\"content\":\"x\"}"), "unrecognized_role", "user", 0},
-        {LINE("{\"role\":3,\"content\":\"x\"}"), "unrecognized_role", "string", 0},
-        {LINE(U ",{\"role\":\"assistant\"}"), "missing_content", "messages[1]", 0},
-        {LINE(U ",{\"role\":\"assistant\",\"content\":null}"), "missing_content", "messages[1]", 0},
-        {LINE("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\"}]}," A),
-         "unserved_content", "messages[0]", 0},
-        {LINE(U ",{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\"}]}," A),
-         "tools_not_served", "messages[1]", 0},
-        {LINE("{\"role\":\"tool\",\"content\":\"x\",\"tool_call_id\":\"1\"}"), "tools_not_served",
-         "messages[0]", 0},
-        {LINE("{\"role\":\"tool\",\"content\":\"x\"}"), "tools_not_served", "tool", 0},
-        {LINE("{\"role\":\"assistant\",\"content\":\"x\",\"weight\":0.5}"), "invalid_weight",
-         "0 or 1", 0},
-        {LINE("{\"role\":\"assistant\",\"content\":\"x\",\"weight\":true}"), "invalid_weight",
-         "0 or 1", 0},
-        {LINE("{\"role\":\"user\",\"content\":\"x\",\"weight\":1}," A), "invalid_weight",
-         "assistant", 0},
-        {LINE(U), "example_missing_assistant_message", "assistant", 0},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof rule_cases / sizeof rule_cases[0]; i++) {
         struct chat_jsonl_fault fault = {0};
-        const char *line = cases[i].line;
+        const char *line = rule_cases[i].line;
         if (chat_jsonl_check(line, strlen(line), &fault) != NULL)
             fail_msg("accepted: %s", line);
-        if (strcmp(fault.code, cases[i].code) != 0 || strstr(fault.text, cases[i].word) == NULL)
+        if (strcmp(fault.code, rule_cases[i].code) != 0 ||
+            strstr(fault.text, rule_cases[i].word) == NULL)
             fail_msg("%s: got %s: %s", line, fault.code, fault.text);
         assert_true(utf8_valid(fault.text, strlen(fault.text)));
-        if (cases[i].column > 0)
-            assert_int_equal(fault.column, cases[i].column);
-        else if (strcmp(cases[i].code, "invalid_json") == 0)
+        if (rule_cases[i].column > 0)
+            assert_int_equal(fault.column, rule_cases[i].column);
+        else if (strcmp(rule_cases[i].code, "invalid_json") == 0)
             assert_true(fault.column > 0 && fault.column <= (int64_t)strlen(line) + 1);
     }
 }
