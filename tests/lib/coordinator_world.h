@@ -1,0 +1,319 @@
+/* coordinator_world: a whole coordinator on a fake host: real store, loop and job socket in a
+ * temporary folder, processes played by the test. Ranks are sockets that speak frames. */
+#pragma once
+#include "common/exit_report.h"
+#include "common/io.h"
+#include "common/json.h"
+#include "common/launch_plan.h"
+#include "common/mem.h"
+#include "common/prepare_request.h"
+#include "common/wire.h"
+#include "daemon/coordinator.h"
+#include "daemon/job_fsm.h"
+#include "daemon/loop.h"
+#include "tests/lib/fake_host.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+struct world {
+    char dir[64];
+    struct fake_host fake;
+    struct loop *loop;
+    struct store *store;
+    struct bus bus;
+    struct coordinator_config config;
+    struct coordinator *coordinator;
+    struct bus_listener listener;
+    int64_t event_note, point_note; /* newest rows the bus told */
+    struct err err;
+};
+
+#define OK(world, call)                                   \
+    do {                                                  \
+        if ((call) != 0)                                  \
+            fail_msg("%s: %s", #call, (world)->err.text); \
+    } while (0)
+
+static inline void world_note(void *context, const struct bus_note *note)
+{
+    struct world *w = context;
+    if (note->event_row > w->event_note)
+        w->event_note = note->event_row;
+    if (note->point_row > w->point_note)
+        w->point_note = note->point_row;
+}
+
+static inline void world_open(struct world *w)
+{
+    OK(w, loop_new(&w->loop, &w->err));
+    OK(w, store_open(w->dir, &w->store, &w->err));
+    OK(w, coordinator_new(&w->config, &w->fake.host, w->store, &w->bus, w->loop, &w->coordinator,
+                          &w->err));
+}
+
+/* As a daemon that is killed: nothing is told to anyone. */
+static inline void world_close(struct world *w)
+{
+    coordinator_free(w->coordinator);
+    store_close(w->store);
+    loop_free(w->loop);
+    w->coordinator = NULL;
+}
+
+static inline int world_setup(void **state)
+{
+    struct world *w = mem_new(1, sizeof *w);
+    (void)snprintf(w->dir, sizeof w->dir, "/tmp/test_coordinator.XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    fake_host_init(&w->fake);
+    coordinator_config_defaults(&w->config);
+    w->config.data_dir = w->dir;
+    w->config.worker_program = "/nonexistent/ithaca-worker";
+    w->config.cpu_slots = 2;
+    w->listener = (struct bus_listener){.called = world_note, .context = w};
+    bus_listen(&w->bus, &w->listener);
+    world_open(w);
+    *state = w;
+    return 0;
+}
+
+static inline int world_teardown(void **state)
+{
+    struct world *w = *state;
+    world_close(w);
+    OK(w, io_remove_tree(w->dir, &w->err));
+    mem_free(w);
+    assert_int_equal(mem_live(), 0);
+    return 0;
+}
+
+/* A few ticks, with what the sockets bring in between. */
+static inline void world_run(struct world *w)
+{
+    for (int i = 0; i < 4; i++) {
+        for (int turn = 0; turn < 20; turn++)
+            OK(w, loop_turn(w->loop, 0, &w->err));
+        coordinator_tick(w->coordinator);
+    }
+}
+
+static inline void world_pass(struct world *w, int64_t ms)
+{
+    w->fake.now_ms += ms;
+    world_run(w);
+}
+
+struct world_job {
+    char id[LIMIT_ID_BYTES + 1];
+};
+
+/* options: more members of `ithaca`, with a comma in front; "" for none. */
+static inline struct world_job world_submit(struct world *w, int ranks, const char *options)
+{
+    char text[512];
+    (void)snprintf(text, sizeof text,
+                   "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\",\"suffix\":\"sail\","
+                   "\"ithaca\":{\"gpus\":%d,\"seq_len\":64%s}}",
+                   ranks, options);
+    CLEANUP(json_unref) json_t *json = NULL;
+    OK(w, json_parse(text, strlen(text), "test", &json, &w->err));
+    struct job_spec spec;
+    OK(w, job_spec_parse(json, &spec, &w->err));
+    const struct job_facts facts = {
+        .ranks_max = 64, .heads = 8, .kv_heads = 8, .layers = 2, .context_max = 4096};
+    OK(w, job_spec_resolve(&spec, &facts, &w->err));
+    struct world_job job;
+    OK(w, coordinator_submit(w->coordinator, &spec, "/models/tiny", "admin", job.id, &w->err));
+    job_spec_done(&spec);
+    return job;
+}
+
+/* What the store says of a job. */
+struct world_row {
+    enum job_state state;
+    char reason[64], text[ERR_TEXT_MAX], result[LIMIT_NAME_BYTES + 1];
+    int64_t attempt, steps_done, steps_total, trained_tokens, started_ms, finished_ms;
+};
+
+static inline int world_copy_row(void *context, const struct store_job *job, struct err *err)
+{
+    (void)err;
+    struct world_row *row = context;
+    row->state = job->state;
+    (void)snprintf(row->reason, sizeof row->reason, "%s", job->reason);
+    (void)snprintf(row->text, sizeof row->text, "%s", job->reason_text);
+    (void)snprintf(row->result, sizeof row->result, "%s", job->fine_tuned_model);
+    row->attempt = job->attempt;
+    row->steps_done = job->steps_done;
+    row->steps_total = job->steps_total;
+    row->trained_tokens = job->trained_tokens;
+    row->started_ms = job->started_ms;
+    row->finished_ms = job->finished_ms;
+    return 0;
+}
+
+static inline struct world_row world_row(struct world *w, const struct world_job *job)
+{
+    struct world_row row;
+    OK(w, store_job_get(w->store, job->id, world_copy_row, &row, &w->err));
+    return row;
+}
+
+static inline void world_expect(struct world *w, const struct world_job *job, enum job_state state)
+{
+    struct world_row row = world_row(w, job);
+    if (row.state != state)
+        fail_msg("job is %s (%s), not %s", job_state_name(row.state), row.text,
+                 job_state_name(state));
+}
+
+/* The newest prepare child writes this report for the training file and ends well. */
+static inline void world_prepare(struct world *w, const char *report)
+{
+    struct host_process *child = fake_host_find(&w->fake, "--prepare");
+    assert_non_null(child);
+    struct prepare_request request;
+    OK(w, prepare_request_read(child->argument, &request, &w->err));
+    OK(w, io_write_file(request.files[0].report_path, report, strlen(report), 0600, &w->err));
+    prepare_request_done(&request);
+    fake_host_end(child, 0, 0);
+    world_run(w);
+}
+
+#define WORLD_GOOD_REPORT                                                                  \
+    "{\"lines\":12,\"kept\":10,\"dropped\":2,\"bad\":0,\"tokens\":500,"                    \
+    "\"trained_tokens\":300,\"overlength\":0,\"longest\":60,\"codes\":{\"blank_line\":2}," \
+    "\"faults\":[],\"histogram\":[]}"
+
+/* ---- ranks --------------------------------------------------------------------------------- */
+
+struct world_attempt {
+    struct world *w;
+    struct host_process *keeper;
+    struct launch_plan plan;
+    int fds[LIMIT_RANKS];
+    struct buf in[LIMIT_RANKS];
+    uint32_t next_seq[LIMIT_RANKS];
+};
+
+static inline void world_send(struct world_attempt *a, uint32_t rank, struct wire_frame frame)
+{
+    struct buf out;
+    buf_init(&out, LIMIT_FRAME_BYTES * 2);
+    if (frame.type != WIRE_HELLO && frame.type != WIRE_HEARTBEAT)
+        frame.seq = ++a->next_seq[rank];
+    OK(a->w, wire_encode(&frame, &out, &a->w->err));
+    assert_int_equal(write(a->fds[rank], out.data, out.length), out.length);
+    buf_done(&out);
+}
+
+static inline void world_connect(struct world_attempt *a, uint32_t rank)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", a->plan.socket);
+    a->fds[rank] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(a->fds[rank], (struct sockaddr *)&address, sizeof address), 0);
+    struct wire_frame hello = {.type = WIRE_HELLO, .hello = {.attempt = a->plan.attempt}};
+    memcpy(hello.hello.job_id, a->plan.job_id, sizeof hello.hello.job_id);
+    memcpy(hello.hello.secret, a->plan.secret, sizeof hello.hello.secret);
+    hello.hello.rank = rank;
+    world_send(a, rank, hello);
+}
+
+/* Whether a frame of a type came to a rank, looking at all that came so far. */
+static inline bool world_receive(struct world_attempt *a, uint32_t rank, enum wire_type type,
+                                 uint32_t *ret_number)
+{
+    char bytes[65536];
+    ssize_t got = 0;
+    while ((got = recv(a->fds[rank], bytes, sizeof bytes, MSG_DONTWAIT)) > 0)
+        buf_append(&a->in[rank], bytes, (size_t)got);
+    bool found = false;
+    struct wire_frame frame;
+    size_t taken = 0;
+    while (wire_decode(&a->in[rank], &frame, &taken, &a->w->err) == 0 && taken > 0) {
+        if (frame.type == type) {
+            found = true;
+            *ret_number = frame.number;
+        }
+        buf_drop_front(&a->in[rank], taken);
+    }
+    return found;
+}
+
+/* The newest keeper starts its ranks, which all say HELLO. */
+static inline void world_attempt_open(struct world *w, struct world_attempt *a)
+{
+    *a = (struct world_attempt){.w = w, .keeper = fake_host_find(&w->fake, "--keep")};
+    assert_non_null(a->keeper);
+    CLEANUP(mem_free_ptr) char *path = io_join(a->keeper->argument, "plan.json");
+    CLEANUP(json_unref) json_t *json = NULL;
+    OK(w, json_parse_file(path, LIMIT_FRAME_BYTES, &json, &w->err));
+    OK(w, launch_plan_parse(json, &a->plan, &w->err));
+    for (uint32_t i = 0; i < a->plan.world; i++) {
+        buf_init(&a->in[i], (size_t)1 << 20);
+        world_connect(a, i);
+    }
+    world_run(w);
+}
+
+static inline void world_all(struct world_attempt *a, struct wire_frame frame)
+{
+    for (uint32_t i = 0; i < a->plan.world; i++)
+        world_send(a, i, frame);
+    world_run(a->w);
+}
+
+static inline void world_ready(struct world_attempt *a)
+{
+    world_all(a, (struct wire_frame){.type = WIRE_READY, .ready = {.steps_total = 5}});
+}
+
+/* The ranks' sockets close, as when they have died. */
+static inline void world_hang_up(struct world_attempt *a)
+{
+    for (uint32_t i = 0; i < a->plan.world; i++) {
+        if (a->fds[i] > 0)
+            (void)close(a->fds[i]);
+        a->fds[i] = 0;
+    }
+}
+
+static inline void world_exit_report(struct world_attempt *a, const struct exit_report *report)
+{
+    CLEANUP(mem_free_ptr) char *path = io_join(a->keeper->argument, "exit.json");
+    OK(a->w, exit_report_write(path, report, &a->w->err));
+}
+
+static inline struct exit_report world_clean_exit(const struct world_attempt *a)
+{
+    struct exit_report report = {.world = a->plan.world, .first_failed = -1};
+    for (uint32_t i = 0; i < a->plan.world; i++)
+        report.ranks[i].pid = (int32_t)(2000 + i);
+    return report;
+}
+
+static inline void world_attempt_close(struct world_attempt *a)
+{
+    world_hang_up(a);
+    for (uint32_t i = 0; i < a->plan.world; i++)
+        buf_done(&a->in[i]);
+    launch_plan_done(&a->plan);
+}
+
+/* A job of two ranks that has got to RUNNING. */
+static inline struct world_job world_running(struct world *w, struct world_attempt *a,
+                                             const char *options)
+{
+    struct world_job job = world_submit(w, 2, options);
+    world_run(w);
+    world_prepare(w, WORLD_GOOD_REPORT);
+    world_attempt_open(w, a);
+    world_ready(a);
+    world_expect(w, &job, JOB_STATE_RUNNING);
+    return job;
+}
