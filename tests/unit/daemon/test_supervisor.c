@@ -1,0 +1,413 @@
+/* supervisor: every way in which an attempt ends badly, seen through the job it belongs to; the
+ * stop ladder; cancelling in each state. */
+#include "tests/lib/coordinator_world.h"
+
+static void expect_failed(struct world *w, const struct world_job *job, const char *reason,
+                          const char *text)
+{
+    struct world_row row = world_row(w, job);
+    assert_int_equal(row.state, JOB_STATE_FAILED);
+    assert_string_equal(row.reason, reason);
+    if (strstr(row.text, text) == NULL)
+        fail_msg("\"%s\" is not in: %s", text, row.text);
+    assert_true(row.finished_ms > 0);
+    assert_true(coordinator_is_idle(w->coordinator));
+}
+
+static void end_keeper(struct world_attempt *a, const struct exit_report *report, int signal_number)
+{
+    if (report != NULL)
+        world_exit_report(a, report);
+    fake_host_end(a->keeper, 0, signal_number);
+    world_hang_up(a);
+    world_run(a->w);
+}
+
+static void beat(struct world_attempt *a, uint32_t rank, uint64_t step, uint64_t coll_seq)
+{
+    world_send(
+        a, rank,
+        (struct wire_frame){
+            .type = WIRE_HEARTBEAT,
+            .heartbeat = {.step = step, .phase = WIRE_PHASE_BACKWARD, .coll_seq = coll_seq}});
+}
+
+static void say_failed(struct world_attempt *a, uint32_t rank, enum err_code code, const char *text)
+{
+    struct wire_frame frame = {.type = WIRE_FAILED,
+                               .failed = {.code = code, .step = 12, .phase = WIRE_PHASE_FORWARD}};
+    (void)snprintf(frame.failed.text, sizeof frame.failed.text, "%s", text);
+    world_send(a, rank, frame);
+    world_run(a->w);
+}
+
+static void test_rank_says_why(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    say_failed(&a, 0, ERR_COLL_ABORTED, "the communicator was aborted");
+    say_failed(&a, 1, ERR_NONFINITE, "the loss is nan");
+    struct exit_report report = world_clean_exit(&a);
+    report.first_failed = 0;
+    report.ranks[0].exit_status = report.ranks[1].exit_status = 70;
+    end_keeper(&a, &report, 0);
+    expect_failed(w, &job, "nonfinite", "rank 1 in step 12, forward: the loss is nan");
+    world_attempt_close(&a);
+}
+
+static void test_rank_is_killed(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    beat(&a, 1, 7, 40);
+    world_run(w);
+    say_failed(&a, 0, ERR_COLL_TIMEOUT, "rank 1 did not come");
+    struct exit_report report = world_clean_exit(&a);
+    report.first_failed = 1;
+    report.ranks[0].exit_status = 70;
+    report.ranks[1].exit_status = -1;
+    report.ranks[1].signal = SIGKILL;
+    end_keeper(&a, &report, 0);
+    expect_failed(w, &job, "rank_died",
+                  "rank 1 was ended by signal 9 (SIGKILL) in step 7, backward");
+    world_attempt_close(&a);
+}
+
+static void test_last_words(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    struct exit_report report = world_clean_exit(&a);
+    report.first_failed = 0;
+    report.ranks[0].exit_status = -1;
+    report.ranks[0].signal = SIGABRT;
+    (void)snprintf(report.ranks[0].last_words, sizeof report.ranks[0].last_words,
+                   "worker/model.c:12: x > 0");
+    end_keeper(&a, &report, 0);
+    expect_failed(w, &job, "rank_died",
+                  "rank 0 was ended by signal 6 (SIGABRT) before the first step, start: "
+                  "worker/model.c:12: x > 0");
+    world_attempt_close(&a);
+}
+
+static void test_only_consequences(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    say_failed(&a, 1, ERR_COLL_TIMEOUT, "rank 0 did not come");
+    struct exit_report report = world_clean_exit(&a);
+    report.first_failed = 1;
+    report.ranks[1].exit_status = 70;
+    end_keeper(&a, &report, 0);
+    expect_failed(w, &job, "collective_timeout", "rank 1 in step 12, forward: rank 0 did not come");
+    world_attempt_close(&a);
+}
+
+static void test_keeper_is_killed(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    w->fake.session_left = 2; /* its ranks are about to die */
+    fake_host_end(a.keeper, 0, SIGKILL);
+    world_pass(w, 100);
+    world_expect(w, &job, JOB_STATE_RUNNING);
+    w->fake.session_left = 0;
+    world_pass(w, 100);
+    world_expect(w, &job, JOB_STATE_RUNNING); /* connections are still open: frames may be there */
+    world_hang_up(&a);
+    world_run(w);
+    expect_failed(w, &job, "rank_died", "the keeper was ended by signal 9");
+    world_attempt_close(&a);
+}
+
+static void test_ranks_end_without_being_done(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    const struct exit_report report = world_clean_exit(&a);
+    end_keeper(&a, &report, 0);
+    expect_failed(w, &job, "rank_died", "ended without having finished");
+    world_attempt_close(&a);
+}
+
+static void test_no_model_left(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    world_all(&a, (struct wire_frame){.type = WIRE_DONE});
+    const struct exit_report report = world_clean_exit(&a);
+    end_keeper(&a, &report, 0);
+    expect_failed(w, &job, "internal", "left no model");
+    world_attempt_close(&a);
+}
+
+static void test_rank_does_not_connect(void **state)
+{
+    struct world *w = *state;
+    struct world_job job = world_submit(w, 2, "");
+    world_run(w);
+    world_prepare(w, WORLD_GOOD_REPORT);
+    world_expect(w, &job, JOB_STATE_STARTING);
+    struct host_process *keeper = fake_host_find(&w->fake, "--keep");
+    world_pass(w, w->config.connect_limit_ms);
+    assert_int_equal(keeper->last_signal, 0);
+    world_pass(w, 1);
+    assert_int_equal(keeper->last_signal, SIGTERM);
+    world_pass(w, w->config.stop_grace_ms);
+    assert_int_equal(keeper->last_signal, SIGKILL);
+    fake_host_end(keeper, 0, SIGKILL);
+    world_run(w);
+    expect_failed(w, &job, "rank_start_failed", "rank 0 did not connect within 60 s");
+}
+
+static void test_rank_is_silent(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    beat(&a, 1, 9, 33);
+    for (int i = 0; i < 17; i++) { /* the first second passes before it is heard */
+        beat(&a, 0, (uint64_t)(10 + i), 50);
+        world_pass(w, 1000);
+    }
+    assert_int_equal(a.keeper->last_signal, SIGTERM);
+    uint32_t number = 0;
+    assert_false(world_receive(&a, 0, WIRE_CANCEL, &number)); /* a hung rank would not hear it */
+    end_keeper(&a, NULL, SIGTERM);
+    expect_failed(w, &job, "rank_hung", "rank 1 gave no sign of life for 1");
+    expect_failed(w, &job, "rank_hung", "step 9, backward");
+    world_attempt_close(&a);
+}
+
+static void test_ranks_do_not_move(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    beat(&a, 0, 5, 101);
+    beat(&a, 1, 5, 100);
+    world_run(w);
+    for (int64_t ms = 0; ms <= w->config.stall_limit_ms; ms += 10000) {
+        assert_int_equal(a.keeper->last_signal, 0);
+        beat(&a, 0, 5, 101);
+        beat(&a, 1, 5, 100);
+        world_pass(w, 10000);
+    }
+    assert_int_equal(a.keeper->last_signal, SIGTERM);
+    end_keeper(&a, NULL, SIGTERM);
+    expect_failed(w, &job, "rank_hung",
+                  "rank 1 is behind: step 5, backward, collective 100 (the others: up to 101)");
+    world_attempt_close(&a);
+}
+
+static void test_dead_rank_found_silent_first(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    world_pass(w, w->config.heartbeat_limit_ms + 1);
+    assert_int_equal(a.keeper->last_signal, SIGTERM);
+    struct exit_report report = world_clean_exit(&a);
+    report.first_failed = 1;
+    report.ranks[1].signal = SIGSEGV;
+    end_keeper(&a, &report, 0);
+    expect_failed(w, &job, "rank_died", "rank 1 was ended by signal 11");
+    world_attempt_close(&a);
+}
+
+static void test_time_limit(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, ",\"time_limit_s\":5");
+    world_pass(w, 5000);
+    assert_int_equal(a.keeper->last_signal, 0);
+    world_pass(w, 1);
+    assert_int_equal(a.keeper->last_signal, SIGTERM);
+    end_keeper(&a, NULL, SIGTERM);
+    expect_failed(w, &job, "time_limit", "time_limit_s of 5");
+    world_attempt_close(&a);
+}
+
+static void test_keeper_outlasts_its_ranks(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    world_all(&a, (struct wire_frame){.type = WIRE_DONE});
+    world_pass(w, w->config.heartbeat_limit_ms);
+    assert_int_equal(a.keeper->last_signal, 0);
+    world_pass(w, 1);
+    assert_int_equal(a.keeper->last_signal, SIGTERM);
+    CLEANUP(mem_free_ptr) char *model = io_join(a.plan.job_dir, "model");
+    OK(w, io_make_dirs(model, 0700, &w->err));
+    const struct exit_report report = world_clean_exit(&a);
+    end_keeper(&a, &report, 0);
+    world_expect(w, &job, JOB_STATE_SUCCEEDED); /* the work was done */
+    world_attempt_close(&a);
+}
+
+/* ---- cancelling ---------------------------------------------------------------------------- */
+
+static void test_cancel_while_validating(void **state)
+{
+    struct world *w = *state;
+    struct world_job with_child = world_submit(w, 1, ""), second = world_submit(w, 1, ""),
+                     without = world_submit(w, 1, "");
+    world_run(w);
+    OK(w, coordinator_cancel(w->coordinator, without.id, &w->err));
+    world_run(w);
+    world_expect(w, &without, JOB_STATE_CANCELLED);
+    OK(w, coordinator_cancel(w->coordinator, without.id, &w->err)); /* cancelled is cancelled */
+    struct host_process *child = &w->fake.processes[0];
+    OK(w, coordinator_cancel(w->coordinator, with_child.id, &w->err));
+    OK(w, coordinator_cancel(w->coordinator, with_child.id, &w->err));
+    assert_int_equal(child->last_signal, SIGKILL);
+    world_run(w);
+    world_expect(w, &with_child, JOB_STATE_CANCELLING); /* its child still lives */
+    fake_host_end(child, 0, SIGKILL);
+    world_run(w);
+    world_expect(w, &with_child, JOB_STATE_CANCELLED);
+    world_expect(w, &second, JOB_STATE_VALIDATING);
+    assert_int_equal(coordinator_cancel(w->coordinator, "ftjob-none", &w->err), -ERR_NOT_FOUND);
+}
+
+static void test_cancel_while_starting(void **state)
+{
+    struct world *w = *state;
+    struct world_job job = world_submit(w, 2, "");
+    world_run(w);
+    world_prepare(w, WORLD_GOOD_REPORT);
+    struct host_process *keeper = fake_host_find(&w->fake, "--keep");
+    OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
+    assert_int_equal(keeper->last_signal, SIGTERM); /* nobody is there to hear CANCEL */
+    fake_host_end(keeper, 0, SIGTERM);
+    world_run(w);
+    world_expect(w, &job, JOB_STATE_CANCELLED);
+    assert_string_equal(world_row(w, &job).reason, "cancelled");
+}
+
+static void test_cancel_ladder(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
+    world_expect(w, &job, JOB_STATE_CANCELLING);
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < 2; i++)
+        assert_true(world_receive(&a, i, WIRE_CANCEL, &number));
+    assert_int_equal(a.keeper->last_signal, 0);
+    world_pass(w, w->config.stop_grace_ms);
+    assert_int_equal(a.keeper->last_signal, SIGTERM);
+    world_pass(w, w->config.stop_grace_ms);
+    assert_int_equal(a.keeper->last_signal, SIGKILL);
+    assert_int_equal(w->fake.session, a.keeper->pid);
+    w->fake.session_left = 1; /* stuck in the kernel */
+    fake_host_end(a.keeper, 0, SIGKILL);
+    world_hang_up(&a);
+    world_pass(w, 3600000);
+    world_expect(w, &job, JOB_STATE_CANCELLING);
+    struct world_job waiting = world_submit(w, 1, "");
+    world_run(w);
+    world_prepare(w, WORLD_GOOD_REPORT);
+    world_expect(w, &waiting, JOB_STATE_QUEUED); /* the slots are not free */
+    w->fake.session_left = 0;
+    world_run(w);
+    world_expect(w, &job, JOB_STATE_CANCELLED);
+    world_expect(w, &waiting, JOB_STATE_STARTING);
+    world_attempt_close(&a);
+}
+
+/* ---- HELLO --------------------------------------------------------------------------------- */
+
+static void test_hello_must_prove_itself(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    struct world_attempt liar = {.w = w, .plan = a.plan};
+    uint32_t number = 0;
+    for (int lie = 0; lie < 4; lie++) {
+        liar.plan = a.plan;
+        if (lie == 0)
+            liar.plan.secret[31] ^= 1;
+        else if (lie == 1)
+            liar.plan.attempt = 2;
+        else if (lie == 2)
+            liar.plan.job_id[7] ^= 1;
+        buf_init(&liar.in[0], 1 << 20);
+        buf_init(&liar.in[2], 1 << 20);
+        world_connect(&liar, lie == 3 ? 2 : 0); /* there is no rank 2 */
+        world_run(w);
+        uint32_t rank = lie == 3 ? 2 : 0;
+        assert_false(world_receive(&liar, rank, WIRE_PLAN, &number));
+        char byte;
+        assert_int_equal(recv(liar.fds[rank], &byte, 1, MSG_DONTWAIT), 0); /* it was closed */
+        (void)close(liar.fds[rank]);
+        buf_done(&liar.in[0]);
+        buf_done(&liar.in[2]);
+    }
+    world_expect(w, &job, JOB_STATE_RUNNING);
+    world_attempt_close(&a);
+}
+
+static void test_reconnect_sends_again(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    struct wire_frame metrics = {.type = WIRE_METRICS, .metrics = {.step = 1, .count = 1}};
+    world_send(&a, 1, metrics);
+    world_run(w);
+    (void)close(a.fds[1]);
+    world_connect(&a, 1);
+    a.next_seq[1] = 0; /* all of it again: READY, METRICS, and a new one */
+    world_send(&a, 1, (struct wire_frame){.type = WIRE_READY});
+    world_send(&a, 1, metrics);
+    metrics.metrics.step = 2;
+    world_send(&a, 1, metrics);
+    world_run(w);
+    uint32_t seen = 0;
+    assert_true(world_receive(&a, 1, WIRE_SEEN, &seen));
+    assert_int_equal(seen, 3);
+    int64_t newest = 0;
+    OK(w, store_points_newest(w->store, &newest, &w->err));
+    assert_int_equal(newest, 2);
+    world_expect(w, &job, JOB_STATE_RUNNING);
+    world_attempt_close(&a);
+}
+
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(test_rank_says_why),
+        WORLD_TEST(test_rank_is_killed),
+        WORLD_TEST(test_last_words),
+        WORLD_TEST(test_only_consequences),
+        WORLD_TEST(test_keeper_is_killed),
+        WORLD_TEST(test_ranks_end_without_being_done),
+        WORLD_TEST(test_no_model_left),
+        WORLD_TEST(test_rank_does_not_connect),
+        WORLD_TEST(test_rank_is_silent),
+        WORLD_TEST(test_ranks_do_not_move),
+        WORLD_TEST(test_dead_rank_found_silent_first),
+        WORLD_TEST(test_time_limit),
+        WORLD_TEST(test_keeper_outlasts_its_ranks),
+        WORLD_TEST(test_cancel_while_validating),
+        WORLD_TEST(test_cancel_while_starting),
+        WORLD_TEST(test_cancel_ladder),
+        WORLD_TEST(test_hello_must_prove_itself),
+        WORLD_TEST(test_reconnect_sends_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
