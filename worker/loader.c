@@ -24,6 +24,10 @@ static int loader_build(struct loader *loader, const struct loader_options *opti
         return mem_fail(err, (size_t)data->examples * 16, "example lengths");
     for (int64_t e = 0; e < data->examples; e++) {
         lengths[e] = data->offsets[e + 1] - data->offsets[e];
+        if (lengths[e] > options->seq_len)
+            return err_set(err, ERR_CORRUPT, "%s: example %lld has %lld tokens, seq_len is %lld",
+                           options->path, (long long)e, (long long)lengths[e],
+                           (long long)options->seq_len);
         for (int64_t t = data->offsets[e] + 1; t < data->offsets[e + 1]; t++)
             loader->targets[e] += data->trained[t] != 0;
     }

@@ -11,7 +11,10 @@
 
 #include <string.h>
 
-enum { RANK_EPOCHS_DEFAULT = 3 };
+enum {
+    RANK_EPOCHS_DEFAULT = 3,
+    RANK_FAILED_FLUSH_MS = 2000 /* the keeper ends a failing job's ranks soon */
+};
 
 void rank_phase(struct rank *rank, int64_t step, enum wire_phase phase)
 {
@@ -154,14 +157,18 @@ int rank_run(struct rank *rank, struct err *err)
     TRY(export_model(rank, err));
     rank_phase(rank, rank->steps_total, WIRE_PHASE_DONE);
     report_done(rank->report, &done);
-    report_flush(rank->report);
+    report_flush(rank->report, rank->plan->orphan_limit_ms);
     return 0;
 }
 
-void rank_abort(struct rank *rank)
+void rank_fail(struct rank *rank, const struct err *reason)
 {
     if (rank->coll != NULL)
         rank->coll->ops->abort(rank->coll);
+    if (rank->report == NULL)
+        return;
+    report_failed(rank->report, reason);
+    report_flush(rank->report, RANK_FAILED_FLUSH_MS);
 }
 
 void rank_close(struct rank *rank)

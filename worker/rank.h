@@ -5,8 +5,8 @@
  *     rank_close(&rank);
  *
  * rank_open declares all device memory, takes it once and loads the weights; nothing in the steps
- * allocates. step.c is the training loop. On an error the caller aborts the communicator
- * (rank_abort), so that peers do not wait for their deadline. */
+ * allocates. step.c is the training loop. On an error the caller tells it with rank_fail(), so that
+ * peers do not wait for their deadline, and closes. */
 #pragma once
 #include "common/err.h"
 #include "common/launch_plan.h"
@@ -47,7 +47,8 @@ struct rank {
 
 int rank_open(struct rank *rank, const struct launch_plan *plan, int number, struct err *err);
 int rank_run(struct rank *rank, struct err *err);
-void rank_abort(struct rank *rank); /* peers' collectives fail at once; fine when half open */
+/* Tells peers (their collectives fail at once) and the daemon; fine when half open. */
+void rank_fail(struct rank *rank, const struct err *reason);
 void rank_close(struct rank *rank);
 
 /* What this rank is doing from now, for heartbeats, last words and the account of time. */

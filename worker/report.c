@@ -75,7 +75,7 @@ void report_close(struct report *report)
     mem_free(report);
 }
 
-void report_flush(struct report *report)
+void report_flush(struct report *report, int64_t limit_ms)
 {
     if (!report->threaded)
         return;
@@ -86,8 +86,7 @@ void report_flush(struct report *report)
         (void)pthread_mutex_unlock(&report->lock);
         int64_t waited = clock_monotonic_ms() - start;
         bool connected = atomic_load(&report->connected);
-        if (empty || waited > report->plan->orphan_limit_ms ||
-            (connected && waited > REPORT_FLUSH_MS))
+        if (empty || waited > limit_ms || (connected && waited > REPORT_FLUSH_MS))
             return;
         clock_sleep_ms(REPORT_FLUSH_POLL_MS);
     }

@@ -31,9 +31,8 @@ int report_open(const struct launch_plan *plan, uint32_t rank, struct report **r
                 struct err *err);
 /* Ends the thread. NULL is fine. Frames not delivered are lost: report_flush() first. */
 void report_close(struct report *report);
-/* Waits until the daemon has seen all frames: at most 10 s while it is connected, else
- * orphan_limit_ms. */
-void report_flush(struct report *report);
+/* Waits until the daemon has seen all frames, at most limit_ms (and 10 s while it is connected). */
+void report_flush(struct report *report, int64_t limit_ms);
 
 /* The communicator whose progress heartbeats tell and which CANCEL aborts; NULL takes it back. */
 void report_watch(struct report *report, struct coll *coll);

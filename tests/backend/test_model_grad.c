@@ -1,0 +1,364 @@
+/* model: the hand-written backward pass against finite differences, tensor by tensor, and the ways
+ * of computing one gradient (recompute, tiles) against each other.
+ *
+ * fp32 resolves a directional derivative to about 1e-4: the loss is summed in fp64, weights are
+ * large (not an initialisation's), the step is a hundredth of the weights' size, and the central
+ * difference is extrapolated (Richardson). Directions: the gradient itself (its whole length must
+ * come back) and two random ones. tests/golden holds every element against fp64. */
+#include "common/mem.h"
+#include "common/rng.h"
+#include "tests/lib/testing.h"
+#include "worker/model.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { TOKENS = 40, SCALE_TOKENS = 16 };
+
+#define CHECK(call)                               \
+    do {                                          \
+        struct err check_err_ = {0};              \
+        struct err *err = &check_err_;            \
+        if ((call) != 0)                          \
+            fail_msg("%s: %s", #call, err->text); \
+    } while (0)
+
+struct scene {
+    struct device *device;
+    struct coll *coll;
+    struct model_shape shape;
+    struct arena arena;
+    struct fsdp fsdp;
+    struct model model;
+    struct batch batch;
+};
+
+static const struct model_config llama = {.family = MODEL_FAMILY_LLAMA,
+                                          .vocab_size = 37,
+                                          .hidden_size = 24,
+                                          .intermediate_size = 40,
+                                          .layers = 2,
+                                          .heads = 4,
+                                          .kv_heads = 2,
+                                          .head_dim = 6,
+                                          .context_max = 64,
+                                          .rms_norm_eps = 1e-5,
+                                          .rope_theta = 10000,
+                                          .initializer_range = 0.02,
+                                          .tie_embeddings = true};
+
+static struct model_config config_of(const char *name)
+{
+    struct model_config config = llama;
+    if (strcmp(name, "untied") == 0)
+        config.tie_embeddings = false;
+    if (strcmp(name, "qwen2") == 0) {
+        config.family = MODEL_FAMILY_QWEN2;
+        config.qkv_bias = true;
+        config.kv_heads = 4;
+    }
+    if (strcmp(name, "qwen3") == 0) {
+        config.family = MODEL_FAMILY_QWEN3;
+        config.qk_norm = true;
+        config.head_dim = 10; /* not hidden / heads */
+    }
+    return config;
+}
+
+/* Three documents, one of a single token; half the tokens are trained. */
+static void fill_batch(struct batch *batch)
+{
+    static const int64_t lengths[] = {17, 1, 22};
+    int32_t *ids = testing_below(TOKENS, llama.vocab_size);
+    int32_t *flags = testing_below(TOKENS, 2);
+    uint8_t trained[TOKENS];
+    for (int t = 0; t < TOKENS; t++)
+        trained[t] = (uint8_t)(flags[t] != 0 || t == 5);
+    batch_clear(batch);
+    int64_t at = 0;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; at += lengths[i], i++)
+        batch_append(batch, ids + at, trained + at, lengths[i]);
+    assert_int_equal(at, TOKENS);
+}
+
+static void open_scene(struct scene *scene, const struct model_config *config,
+                       const struct model_options *options)
+{
+    memset(scene, 0, sizeof *scene);
+    struct coll_shm_config shm = {.name = "", .rank = 0, .world = 1, .timeout_ms = 1000};
+    CHECK(device_cpu_open(1, &scene->device, err));
+    CHECK(coll_shm_open(&shm, &scene->coll, err));
+    CHECK(model_shape_build(config, &scene->shape, err));
+    arena_init(&scene->arena, scene->device);
+    CHECK(fsdp_init(&scene->fsdp, &scene->shape, scene->device, scene->coll, true, err));
+    CHECK(fsdp_reserve(&scene->fsdp, &scene->arena, err));
+    CHECK(model_init(&scene->model, options, &scene->fsdp, &scene->arena, err));
+    CHECK(batch_init(&scene->batch, TOKENS, &scene->arena, err));
+    CHECK(arena_commit(&scene->arena, err));
+    CHECK(fsdp_clear(&scene->fsdp, NULL, err));
+    CHECK(model_load_constants(&scene->model, NULL, err));
+}
+
+static void close_scene(struct scene *scene)
+{
+    batch_done(&scene->batch);
+    model_done(&scene->model);
+    fsdp_done(&scene->fsdp);
+    arena_done(&scene->arena);
+    model_shape_done(&scene->shape);
+    scene->coll->ops->close(scene->coll);
+    scene->device->dev->close(scene->device);
+}
+
+static float *weights_of(struct scene *scene, const struct model_shape_row *row)
+{
+    return scene->fsdp.units[row->unit].master + row->offset;
+}
+
+static float *grad_of(struct scene *scene, const struct model_shape_row *row)
+{
+    return scene->fsdp.units[row->unit].grad + row->offset;
+}
+
+static void random_weights(struct scene *scene)
+{
+    for (int64_t i = 0; i < scene->shape.row_count; i++) {
+        const struct model_shape_row *row = &scene->shape.rows[i];
+        float *w = weights_of(scene, row);
+        for (int64_t j = 0; j < row->elements; j++) {
+            float normal =
+                rng_normal(testing_seed(), RNG_STREAM_TEST + 1000 + row->index, (uint64_t)j);
+            float size = row->dims == 2 ? 1.0f / sqrtf((float)row->cols) : 0.3f;
+            bool is_norm = row->dims == 1 && strstr(row->name, "norm") != NULL;
+            w[j] = (is_norm ? 1.0f : 0.0f) + size * normal;
+        }
+    }
+}
+
+static double loss_of(struct scene *scene)
+{
+    double sum = 0;
+    int64_t correct = 0;
+    CHECK(batch_upload(&scene->batch, scene->device, NULL, err));
+    CHECK(model_totals_zero(&scene->model, NULL, err));
+    CHECK(model_forward(&scene->model, &scene->batch, NULL, err));
+    CHECK(model_head_evaluate(&scene->model, &scene->batch, NULL, err));
+    CHECK(model_totals(&scene->model, NULL, &sum, &correct, err));
+    return sum / SCALE_TOKENS;
+}
+
+static double gradient_of(struct scene *scene)
+{
+    double sum = 0;
+    int64_t correct = 0;
+    CHECK(batch_upload(&scene->batch, scene->device, NULL, err));
+    CHECK(model_totals_zero(&scene->model, NULL, err));
+    CHECK(fsdp_grad_zero(&scene->fsdp, NULL, err));
+    CHECK(model_forward(&scene->model, &scene->batch, NULL, err));
+    CHECK(model_head_train(&scene->model, &scene->batch, 1.0f / SCALE_TOKENS, NULL, err));
+    CHECK(model_backward(&scene->model, &scene->batch, NULL, err));
+    CHECK(model_totals(&scene->model, NULL, &sum, &correct, err));
+    return sum / SCALE_TOKENS;
+}
+
+static double loss_at(struct scene *scene, const struct model_shape_row *row, const float *kept,
+                      const double *direction, double step)
+{
+    float *w = weights_of(scene, row);
+    for (int64_t j = 0; j < row->elements; j++)
+        w[j] = (float)((double)kept[j] + step * direction[j]);
+    double loss = loss_of(scene);
+    memcpy(w, kept, (size_t)row->elements * sizeof *w);
+    return loss;
+}
+
+/* Derivative along a unit direction: central differences at h and h/2, extrapolated. */
+static double derivative(struct scene *scene, const struct model_shape_row *row, const float *kept,
+                         const double *direction, double h)
+{
+    double wide =
+        (loss_at(scene, row, kept, direction, h) - loss_at(scene, row, kept, direction, -h)) /
+        (2 * h);
+    double narrow = (loss_at(scene, row, kept, direction, h / 2) -
+                     loss_at(scene, row, kept, direction, -h / 2)) /
+                    h;
+    return (4 * narrow - wide) / 3;
+}
+
+static void normalize(double *direction, int64_t count)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < count; j++)
+        sum += direction[j] * direction[j];
+    for (int64_t j = 0; j < count && sum > 0; j++)
+        direction[j] /= sqrt(sum);
+}
+
+static void check_tensor(struct scene *scene, const struct model_shape_row *row, const float *grad)
+{
+    float *kept = testing_copy(weights_of(scene, row), row->elements);
+    double *direction = testing_zeros(row->elements);
+    double size = 0, weight_size = 0;
+    for (int64_t j = 0; j < row->elements; j++) {
+        size += (double)grad[j] * (double)grad[j];
+        weight_size += (double)kept[j] * (double)kept[j];
+    }
+    size = sqrt(size);
+    double h = 0.02 * sqrt(weight_size);
+    assert_true(size > 0);
+    for (int trial = 0; trial < 3; trial++) {
+        float *random = testing_normal(row->elements);
+        for (int64_t j = 0; j < row->elements; j++)
+            direction[j] = trial == 0 ? (double)grad[j] : (double)random[j];
+        normalize(direction, row->elements);
+        double want = 0;
+        for (int64_t j = 0; j < row->elements; j++)
+            want += direction[j] * (double)grad[j];
+        double got = derivative(scene, row, kept, direction, h);
+        if (!(fabs(got - want) <= 2e-3 * size))
+            fail_msg("%s, direction %d: derivative %.7g, gradient says %.7g (length %.7g); "
+                     "ITHACA_TEST_SEED=%" PRIu64,
+                     row->name, trial, got, want, size, testing_seed());
+    }
+}
+
+static void check_model(const char *name)
+{
+    struct model_config config = config_of(name);
+    struct model_options options = {.tokens_max = TOKENS};
+    struct scene scene;
+    open_scene(&scene, &config, &options);
+    random_weights(&scene);
+    fill_batch(&scene.batch);
+    double loss = gradient_of(&scene);
+    assert_true(fabs(loss - loss_of(&scene)) < 1e-6); /* training and evaluation agree */
+    for (int64_t i = 0; i < scene.shape.row_count; i++) {
+        const struct model_shape_row *row = &scene.shape.rows[i];
+        check_tensor(&scene, row, testing_copy(grad_of(&scene, row), row->elements));
+    }
+    close_scene(&scene);
+}
+
+static void test_llama(void **state)
+{
+    (void)state;
+    check_model("llama");
+}
+
+static void test_untied(void **state)
+{
+    (void)state;
+    check_model("untied");
+}
+
+static void test_qwen2(void **state)
+{
+    (void)state;
+    check_model("qwen2");
+}
+
+static void test_qwen3(void **state)
+{
+    (void)state;
+    check_model("qwen3");
+}
+
+/* Every way of computing gives one gradient; micro-steps add up; an empty batch adds nothing. */
+static void test_layouts(void **state)
+{
+    (void)state;
+    static const struct model_options layouts[] = {
+        {.tokens_max = TOKENS},
+        {.tokens_max = TOKENS, .tile_mlp = 1, .tile_loss = 1},
+        {.tokens_max = TOKENS, .tile_mlp = 13, .tile_loss = 7},
+        {.tokens_max = TOKENS, .recompute_input = true},
+        {.tokens_max = TOKENS + 9, .recompute_input = true, .tile_mlp = 17, .tile_loss = 64},
+    };
+    struct model_config config = config_of("qwen3");
+    struct scene first = {0};
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct scene scene;
+        open_scene(&scene, &config, &layouts[i]);
+        random_weights(&scene);
+        if (i == 0)
+            fill_batch(&scene.batch);
+        else
+            for (int64_t d = 0; d < first.batch.documents; d++) {
+                int64_t from = first.batch.doc_rows[d], to = first.batch.doc_rows[d + 1];
+                uint8_t trained[TOKENS] = {0};
+                for (int64_t t = from; t + 1 < to; t++)
+                    trained[t + 1 - from] = first.batch.host_targets[t] >= 0;
+                if (d == 0)
+                    batch_clear(&scene.batch);
+                batch_append(&scene.batch, first.batch.host_ids + from, trained, to - from);
+            }
+        (void)gradient_of(&scene);
+        for (int64_t r = 0; i > 0 && r < scene.shape.row_count; r++) {
+            const struct model_shape_row *row = &scene.shape.rows[r];
+            double *want = testing_zeros(row->elements);
+            for (int64_t j = 0; j < row->elements; j++)
+                want[j] = (double)grad_of(&first, row)[j];
+            testing_close(row->name, grad_of(&scene, row), want, row->elements, 1e-5);
+        }
+        if (i == 0)
+            first = scene;
+        else
+            close_scene(&scene);
+    }
+    const struct model_shape_row *row = &first.shape.rows[0];
+    float *before = testing_copy(grad_of(&first, row), row->elements);
+    batch_clear(&first.batch);
+    CHECK(batch_upload(&first.batch, first.device, NULL, err));
+    CHECK(model_forward(&first.model, &first.batch, NULL, err));
+    CHECK(model_head_train(&first.model, &first.batch, 1.0f, NULL, err));
+    CHECK(model_backward(&first.model, &first.batch, NULL, err));
+    testing_same_bits("an empty batch", before, grad_of(&first, row), row->elements * 4);
+    close_scene(&first);
+}
+
+/* Field case R33: replacing one document leaves its neighbours' losses as they are. */
+static void test_documents_apart(void **state)
+{
+    (void)state;
+    struct model_config config = config_of("llama");
+    struct model_options options = {.tokens_max = TOKENS};
+    struct scene scene;
+    open_scene(&scene, &config, &options);
+    random_weights(&scene);
+    uint8_t none[TOKENS] = {0}, all[TOKENS];
+    memset(all, 1, sizeof all);
+    int32_t *a = testing_below(15, config.vocab_size), *b = testing_below(15, config.vocab_size);
+    int32_t *c = testing_below(20, config.vocab_size);
+    double loss[3];
+    for (int i = 0; i < 3; i++) {
+        batch_clear(&scene.batch);
+        if (i < 2)
+            batch_append(&scene.batch, i == 0 ? a : b, none, 15);
+        batch_append(&scene.batch, c, all, 20);
+        loss[i] = loss_of(&scene);
+    }
+    assert_true(fabs(loss[0] - loss[1]) < 1e-6);
+    assert_true(fabs(loss[0] - loss[2]) < 1e-6); /* positions restart: alone is the same */
+    close_scene(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_llama, testing_free),
+        cmocka_unit_test_teardown(test_untied, testing_free),
+        cmocka_unit_test_teardown(test_qwen2, testing_free),
+        cmocka_unit_test_teardown(test_qwen3, testing_free),
+        cmocka_unit_test_teardown(test_layouts, testing_free),
+        cmocka_unit_test_teardown(test_documents_apart, testing_free),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
