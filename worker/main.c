@@ -2,6 +2,7 @@
  * prints what went wrong; the exit status is the error's row in api/errors.def.
  *
  *   --rank R --attempt-dir DIR      a rank of the plan in DIR; started by the keeper
+ *   --keep DIR                      the keeper of the plan in DIR; started by the daemon
  *   --prepare REQUEST               a data file to token shards; started by the daemon
  *   --init-model NAME DIR [--seed N]  a built-in model with random weights
  *   --sample MODEL_DIR              one greedy answer: request on stdin, answer on stdout
@@ -11,6 +12,7 @@
 #include "common/launch_plan.h"
 #include "common/limits.h"
 #include "common/mem.h"
+#include "worker/keeper.h"
 #include "worker/last_words.h"
 #include "worker/model_init.h"
 #include "worker/prepare.h"
@@ -93,6 +95,8 @@ static int main_run(int count, char **arguments, struct err *err)
     const char *role = count > 0 ? arguments[0] : "";
     if (strcmp(role, "--rank") == 0 && count == 4 && strcmp(arguments[2], "--attempt-dir") == 0)
         return main_rank(arguments[1], arguments[3], err);
+    if (strcmp(role, "--keep") == 0 && count == 2)
+        return keeper_main(arguments[1], err);
     if (strcmp(role, "--prepare") == 0 && count == 2)
         return prepare_main(arguments[1], err);
     if (strcmp(role, "--init-model") == 0)
@@ -103,10 +107,10 @@ static int main_run(int count, char **arguments, struct err *err)
         printf("ithaca-worker %s\n", ITHACA_VERSION);
         return 0;
     }
-    return err_set(
-        err, ERR_USAGE,
-        "usage: ithaca-worker --rank R --attempt-dir DIR | --prepare REQUEST | --init-model "
-        "NAME DIR [--seed N] | --sample MODEL_DIR | --version");
+    return err_set(err, ERR_USAGE,
+                   "usage: ithaca-worker --rank R --attempt-dir DIR | --keep DIR | --prepare "
+                   "REQUEST | --init-model "
+                   "NAME DIR [--seed N] | --sample MODEL_DIR | --version");
 }
 
 int main(int argc, char **argv)

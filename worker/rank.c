@@ -9,7 +9,9 @@
 #include "worker/step.h"
 #include "worker/weights.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     RANK_EPOCHS_DEFAULT = 3,
@@ -94,7 +96,9 @@ static int rank_open_parts(struct rank *rank, struct err *err)
     TRY(model_config_load(plan->model_dir, &config, err));
     TRY(model_shape_build(&config, &rank->shape, err));
     TRY(device_cpu_open((int)plan->threads, &rank->device, err));
-    struct coll_shm_config shm = {.name = plan->shm_name,
+    char alone[LIMIT_ID_BYTES + 1]; /* a plan for one rank need not name its memory */
+    (void)snprintf(alone, sizeof alone, "/ithaca-alone-%d", (int)getpid());
+    struct coll_shm_config shm = {.name = plan->shm_name[0] != '\0' ? plan->shm_name : alone,
                                   .rank = rank->number,
                                   .world = rank->world,
                                   .timeout_ms = plan->coll_timeout_ms};
