@@ -1,8 +1,8 @@
 /* chat_jsonl: one line, top down: bytes, JSON, the object's keys, its messages one by one. The
  * first rule broken is the fault; each rule is one function that returns false when it fills it in.
  *
- * Messages are not allowed to hold what a byte of the renderer would drop in silence: keys that are
- * not of the format, tools, lists of content parts. */
+ * What the renderer would drop in silence is refused: keys that are not of the format, tools, lists
+ * of content parts. */
 #include "common/chat_jsonl.h"
 
 #include "common/mem.h"

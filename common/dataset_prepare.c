@@ -68,7 +68,7 @@ static int prepare_refuse(struct prepare *prepare, const struct line *line,
     return lost == 0 ? 0 : mem_fail(err, sizeof *fault, "a report");
 }
 
-/* A kind of file that no line of can be read. */
+/* No text file at all, told by its first bytes. */
 static bool prepare_foreign(const struct line *line, struct chat_jsonl_fault *fault)
 {
     static const struct {

@@ -122,10 +122,10 @@ static int64_t model_shape_extent(const struct model_config *config, enum model_
     case EXTENT_D:
         return config->head_dim;
     case EXTENT_F:
-        return config->intermediate_size;
+        break;
     }
-    must(!"an extent of the table");
-    return 0;
+    must(extent == EXTENT_F);
+    return config->intermediate_size;
 }
 
 static bool model_shape_needs(const struct model_config *config, enum model_need need)

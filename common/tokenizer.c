@@ -72,7 +72,7 @@ static bool tokenizer_type_is(const json_t *value, const char *type)
     return json_is_string(found) && strcmp(json_string_value(found), type) == 0;
 }
 
-/* A part that is absent or null, or NULL for its "type" (for messages). */
+/* A part's "type", for messages. */
 static const char *tokenizer_type_name(const json_t *value)
 {
     const char *type = json_string_value(json_object_get(value, "type"));
