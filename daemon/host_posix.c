@@ -165,6 +165,8 @@ static int host_spawn_files(posix_spawn_file_actions_t *files, const struct host
         errnum = posix_spawn_file_actions_addopen(files, 2, spawn->error_path, append, 0600);
     else if (errnum == 0)
         errnum = posix_spawn_file_actions_adddup2(files, 1, 2);
+    if (errnum == 0) /* ours are CLOEXEC; what the daemon itself inherited may not be */
+        errnum = posix_spawn_file_actions_addclosefrom_np(files, 3);
     return errnum;
 }
 
