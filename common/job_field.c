@@ -112,13 +112,27 @@ void job_field_set_default(const struct job_field *field, struct job_spec *spec)
     }
 }
 
-json_t *job_enum_json(const struct job_enum *names, int i)
+bool job_enum_is_boolean(const struct job_enum_value *value)
 {
-    must(i >= 0 && i < names->count);
-    const char *name = names->values[i].name;
-    if (strcmp(name, "true") == 0 || strcmp(name, "false") == 0)
-        return json_boolean(name[0] == 't');
-    return json_string(name);
+    return strcmp(value->name, "true") == 0 || strcmp(value->name, "false") == 0;
+}
+
+static json_t *job_enum_json(const struct job_enum_value *value)
+{
+    return job_enum_is_boolean(value) ? json_boolean(value->name[0] == 't')
+                                      : json_string(value->name);
+}
+
+json_t *job_enum_list_json(const struct job_enum *names)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < names->count; i++) {
+        if (json_array_append_new(list, job_enum_json(&names->values[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
 }
 
 json_t *job_field_json(const struct job_field *field, const struct job_spec *spec)
@@ -141,7 +155,8 @@ json_t *job_field_json(const struct job_field *field, const struct job_spec *spe
         return json_boolean(*(const bool *)member);
     case JOB_FIELD_KIND_ENUM:
         memcpy(&choice, member, sizeof choice);
-        return job_enum_json(field->names, choice);
+        must(choice >= 0 && choice < field->names->count);
+        return job_enum_json(&field->names->values[choice]);
     case JOB_FIELD_KIND_NOT_YET:
         return json_literal(field->only);
     }

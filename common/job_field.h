@@ -53,7 +53,9 @@ void job_field_set_default(const struct job_field *field, struct job_spec *spec)
 int job_field_parse(const struct job_field *field, const char *name, const json_t *value,
                     struct job_spec *spec, struct err *err);
 
-/* New references: the member's value, the default, and value i of an enumeration. */
+bool job_enum_is_boolean(const struct job_enum_value *value); /* true or false, not a string */
+
+/* New references: the member's value, the default, and all values of an enumeration. */
 json_t *job_field_json(const struct job_field *field, const struct job_spec *spec);
 json_t *job_field_default_json(const struct job_field *field);
-json_t *job_enum_json(const struct job_enum *names, int i);
+json_t *job_enum_list_json(const struct job_enum *names);

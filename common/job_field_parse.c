@@ -23,15 +23,13 @@ static void job_enum_list(const struct job_enum *names, bool served_only, struct
         const struct job_enum_value *value = &names->values[i];
         if (served_only && !value->served)
             continue;
-        json_t *name = job_enum_json(names, i);
+        const char *quote = job_enum_is_boolean(value) ? "" : "\"";
         shown++;
         buf_printf(out, "%s%s%s%s%s",
                    shown == 1       ? ""
                    : shown == total ? " or "
                                     : ", ",
-                   json_is_string(name) ? "\"" : "", value->name, json_is_string(name) ? "\"" : "",
-                   value->served ? "" : " (not served yet)");
-        json_decref(name);
+                   quote, value->name, quote, value->served ? "" : " (not served yet)");
     }
 }
 
@@ -110,31 +108,40 @@ static int job_field_parse_integer(const struct job_field *field, const char *na
     return 0;
 }
 
+static bool job_enum_matches(const struct job_enum_value *legal, const json_t *value)
+{
+    if (job_enum_is_boolean(legal))
+        return json_is_boolean(value) && json_is_true(value) == (legal->name[0] == 't');
+    return json_is_string(value) && strcmp(json_string_value(value), legal->name) == 0;
+}
+
 static int job_field_parse_enum(const struct job_field *field, const char *name,
                                 const json_t *value, int *ret, struct err *err)
 {
-    for (int i = 0; i < field->names->count; i++) {
-        CLEANUP(json_unref) json_t *legal = job_enum_json(field->names, i);
-        if (!json_equal(legal, value))
-            continue;
-        if (field->names->values[i].served) {
-            *ret = i;
-            return 0;
-        }
-        CLEANUP(buf_done) struct buf served;
-        buf_init(&served, JOB_LEGAL_BYTES);
-        job_enum_list(field->names, true, &served);
-        return err_set_field(err, ERR_UNSUPPORTED, name,
-                             "%s: \"%s\" is not served by this version yet; use %s", name,
-                             field->names->values[i].name, buf_str(&served));
+    const struct job_enum *names = field->names;
+    int choice = 0;
+    while (choice < names->count && !job_enum_matches(&names->values[choice], value))
+        choice++;
+    if (choice == names->count)
+        return job_field_wrong(field, name, value, err);
+    if (names->values[choice].served) {
+        *ret = choice;
+        return 0;
     }
-    return job_field_wrong(field, name, value, err);
+    CLEANUP(buf_done) struct buf served;
+    buf_init(&served, JOB_LEGAL_BYTES);
+    job_enum_list(names, true, &served);
+    return err_set_field(err, ERR_UNSUPPORTED, name,
+                         "%s: \"%s\" is not served by this version yet; use %s", name,
+                         names->values[choice].name, buf_str(&served));
 }
 
 static int job_field_parse_not_yet(const struct job_field *field, const char *name,
                                    const json_t *value, struct err *err)
 {
     CLEANUP(json_unref) json_t *only = json_literal(field->only);
+    if (only == NULL)
+        return err_set(err, ERR_NOMEM, "out of host memory: %s", name);
     if (json_equal(only, value))
         return 0;
     return err_set_field(err, ERR_UNSUPPORTED, name,

@@ -212,14 +212,26 @@ static json_t *job_epochs_json(double epochs)
     return epochs == (double)(int64_t)epochs ? json_integer((int64_t)epochs) : json_real(epochs);
 }
 
+/* Sets `text` unless it is "". */
+static int job_put_text(json_t *object, const char *key, const char *text)
+{
+    return text[0] != '\0' ? json_object_set_new(object, key, json_string(text)) : 0;
+}
+
 json_t *job_spec_json(const struct job_spec *spec)
 {
     must(spec->model[0] != '\0' && spec->training_file[0] != '\0');
-    return json_pack("{s:s, s:s, s:s*, s:s*, s:I, s:o*, s:{s:s, s:{s:{s:o}}}, s:o}", "model",
-                     spec->model, "training_file", spec->training_file, "validation_file",
-                     spec->validation_file[0] != '\0' ? spec->validation_file : NULL, "suffix",
-                     spec->suffix[0] != '\0' ? spec->suffix : NULL, "seed", (json_int_t)spec->seed,
-                     "metadata", json_deep_copy(spec->metadata), "method", "type", "supervised",
-                     "supervised", "hyperparameters", "n_epochs", job_epochs_json(spec->n_epochs),
-                     "ithaca", job_spec_ithaca_json(spec));
+    json_t *body =
+        json_pack("{s:s, s:s, s:I, s:{s:s, s:{s:{s:o}}}, s:o}", "model", spec->model,
+                  "training_file", spec->training_file, "seed", (json_int_t)spec->seed, "method",
+                  "type", "supervised", "supervised", "hyperparameters", "n_epochs",
+                  job_epochs_json(spec->n_epochs), "ithaca", job_spec_ithaca_json(spec));
+    int bad = job_put_text(body, "validation_file", spec->validation_file);
+    bad |= job_put_text(body, "suffix", spec->suffix);
+    if (spec->metadata != NULL)
+        bad |= json_object_set_new(body, "metadata", json_deep_copy(spec->metadata));
+    if (bad == 0)
+        return body;
+    json_decref(body);
+    return NULL;
 }

@@ -17,18 +17,6 @@ static json_t *schema_number(double value)
     return json_number(value);
 }
 
-static json_t *schema_names(const struct job_enum *names)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < names->count; i++) {
-        if (json_array_append_new(list, job_enum_json(names, i)) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    }
-    return list;
-}
-
 /* The keywords that say which values are legal. */
 static json_t *schema_legal(const struct job_field *field)
 {
@@ -49,7 +37,7 @@ static json_t *schema_legal(const struct job_field *field)
     case JOB_FIELD_KIND_BOOL:
         return json_pack("{s:s}", "type", "boolean");
     case JOB_FIELD_KIND_ENUM:
-        return json_pack("{s:o}", "enum", schema_names(field->names));
+        return json_pack("{s:o}", "enum", job_enum_list_json(field->names));
     case JOB_FIELD_KIND_NOT_YET:
         return json_pack("{s:o}", "const", json_literal(field->only));
     }

@@ -30,8 +30,8 @@ int json_write_file(const char *path, const json_t *value, mode_t mode,
 /* New reference: a real, or null when not finite. */
 json_t *json_number(double value);
 
-/* New reference: JSON of our own source, written with ' for ". A fault in it is our bug; NULL only
- * when out of memory. */
+/* New reference: JSON of our own source, written with ' for ". NULL when out of memory (and for a
+ * fault in the text, which jansson cannot tell from it: use it where a test runs). */
 json_t *json_literal(const char *text);
 
 /* The value as compact JSON for a sentence, cut with "..." where it is longer than `size`. */

@@ -168,8 +168,8 @@ static int schema_fill_error(json_t *error)
 #include "api/errors.def"
 #undef X
     json_t *code = schema_enum(codes, COUNT(codes));
-    int bad = json_object_set_new(schema_at(error, "properties.error.properties"), "code", code);
-    return bad | json_object_set_new(code, "description", json_string(buf_str(&docs)));
+    int bad = json_object_set_new(code, "description", json_string(buf_str(&docs)));
+    return bad | json_object_set_new(schema_at(error, "properties.error.properties"), "code", code);
 }
 
 /* States and public statuses of a job. */

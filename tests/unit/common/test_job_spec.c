@@ -410,8 +410,46 @@ static void test_ithaca_json_nests(void **state)
     json_decref(ithaca);
 }
 
+static void *json_allocate(size_t bytes)
+{
+    return mem_new(1, bytes);
+}
+
+/* Every allocation of jansson's and ours fails once: an error, never a spec or body with a part
+ * missing, and nothing stays behind. */
+static void test_failing_allocations(void **state)
+{
+    (void)state;
+    struct err err;
+    struct job_spec spec;
+    accept("'suffix':'s','validation_file':'v','metadata':{'a':'b'},'ithaca':{'lora':null}", &spec);
+    json_t *body = job_spec_json(&spec);
+    int failures = 0;
+    for (int64_t fault = 1; fault < 1000; fault++) {
+        int64_t before = mem_live();
+        struct job_spec parsed;
+        mem_fault_after(fault);
+        int rc = job_spec_parse(body, &parsed, &err);
+        mem_fault_after(fault);
+        json_t *printed = job_spec_json(&spec);
+        mem_fault_after(0);
+        assert_true(rc == 0 || rc == -ERR_NOMEM);
+        assert_true(printed == NULL || json_equal(printed, body));
+        failures += (rc != 0) + (printed == NULL);
+        if (rc == 0)
+            job_spec_done(&parsed);
+        json_decref(printed);
+        assert_int_equal(mem_live(), before);
+    }
+    assert_true(failures > 100);
+    json_decref(body);
+    job_spec_done(&spec);
+    assert_int_equal(mem_live(), 0);
+}
+
 int main(void)
 {
+    json_set_alloc_funcs(json_allocate, mem_free);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_every_kind_of_value),
@@ -426,6 +464,7 @@ int main(void)
         cmocka_unit_test(test_hyperparameters_refused),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_ithaca_json_nests),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

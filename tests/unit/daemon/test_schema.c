@@ -148,8 +148,31 @@ static void test_tables_are_filled_in(void **state)
     assert_int_equal(mem_live(), 0);
 }
 
+static void *json_allocate(size_t bytes)
+{
+    return mem_new(1, bytes);
+}
+
+static void test_failing_allocations(void **state)
+{
+    (void)state;
+    int failures = 0;
+    int64_t before = mem_live();
+    for (int64_t fault = 1; fault < 12000;
+         fault += 41) { /* a prime: not always the same place of a loop */
+        mem_fault_after(fault);
+        json_t *openapi = schema_openapi();
+        mem_fault_after(0);
+        failures += openapi == NULL;
+        json_decref(openapi);
+        assert_int_equal(mem_live(), before);
+    }
+    assert_true(failures > 50);
+}
+
 int main(void)
 {
+    json_set_alloc_funcs(json_allocate, mem_free);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_committed_openapi),
         cmocka_unit_test(test_committed_job_schema),
@@ -157,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_every_route_is_an_operation),
         cmocka_unit_test(test_every_reference_leads_somewhere),
         cmocka_unit_test(test_tables_are_filled_in),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
