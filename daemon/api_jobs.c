@@ -215,7 +215,7 @@ int api_jobs_cancel(struct api *api, struct http_request *request, struct err *e
                                   .request = request,
                                   .listener = {.called = api_cancel_note, .context = cancel},
                                   .listening = true};
-    (void)snprintf(cancel->id, sizeof cancel->id, "%s", id);
+    (void)snprintf(cancel->id, sizeof cancel->id, "%.*s", LIMIT_ID_BYTES, id);
     http_request_on_end(request, api_cancel_end, cancel);
     TRY(loop_timer_new(api->loop, api_cancel_late, cancel, &cancel->timer, err));
     loop_timer_set(cancel->timer, API_CANCEL_MS, 0);

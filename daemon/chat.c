@@ -176,9 +176,11 @@ static int chat_child_error(const struct chat_question *question, const struct h
         text.data[--text.length] = '\0';
     const char *line = strrchr(buf_str(&text), '\n');
     line = line != NULL ? line + 1 : buf_str(&text);
-    enum err_code code = ended->status == err_code_exit(ERR_MODEL) ? ERR_MODEL : ERR_INTERNAL;
-    if (line[0] != '\0')
-        return err_set(err, code, "%s: %.800s", question->model.name, line);
+    const char *said = strchr(line, ' '); /* "ithaca-worker: sentence" */
+    enum err_code code =
+        ended->status == err_code_exit(ERR_INVALID_VALUE) ? ERR_INVALID_VALUE : ERR_INTERNAL;
+    if (said != NULL)
+        return err_set(err, code, "%s: %.800s", question->model.name, said + 1);
     return err_set(err, code, "%s: the sampling process ended with %s %d", question->model.name,
                    ended->signal != 0 ? "signal" : "status",
                    ended->signal != 0 ? ended->signal : ended->status);

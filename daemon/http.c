@@ -216,6 +216,8 @@ static int http_handle(struct http_request *request, struct err *err)
         return -(int)err->code;
     }
     TRY(buf_error(&request->body, err));
+    if (request->http->stopping) /* nothing may be deferred any more */
+        return err_set(err, ERR_UNAVAILABLE, "the daemon is stopping");
     return request->http->app.handle(request->http->app.context, request, err);
 }
 
