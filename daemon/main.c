@@ -1,5 +1,238 @@
-/* main: placeholder until the program is written. */
-int main(void)
+/* main: `ithacad`. Settings, then the data folder and its lock (the store's), the loop, jobs, the
+ * API, and at last the socket: once <data_dir>/url is there, everything works.
+ *
+ * Stop (SIGTERM, SIGINT): no more connections, streams end and waiting requests are answered; then
+ * the coordinator stops its jobs; the loop turns until both are idle or MAIN_STOP_MS have passed.
+ */
+#include "common/buf.h"
+#include "common/clock.h"
+#include "common/io.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "daemon/api.h"
+#include "daemon/auth.h"
+#include "daemon/bus.h"
+#include "daemon/chat.h"
+#include "daemon/coordinator.h"
+#include "daemon/files.h"
+#include "daemon/host.h"
+#include "daemon/http.h"
+#include "daemon/loop.h"
+#include "daemon/models.h"
+#include "daemon/schema.h"
+#include "daemon/settings.h"
+#include "daemon/sse.h"
+#include "daemon/store.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef ITHACA_SYSTEMD
+#include <systemd/sd-daemon.h>
+#endif
+
+enum {
+    MAIN_STOP_MS = 60000,    /* beyond the coordinator's own ladder of signals */
+    MAIN_HTTP_STOP_MS = 2000 /* for answers under way */
+};
+
+struct main_daemon {
+    struct settings settings;
+    struct bus bus;
+    struct api api;
+    struct http *http;
+    struct loop_timer *tick; /* of the coordinator */
+};
+
+static void main_tell_systemd(const char *state)
 {
+#ifdef ITHACA_SYSTEMD
+    (void)sd_notify(0, state); /* nobody may be listening */
+#else
+    (void)state;
+#endif
+}
+
+static void main_on_stop(void *context)
+{
+    struct main_daemon *self = context;
+    loop_stop(self->api.loop);
+}
+
+static void main_on_tick(void *context)
+{
+    struct main_daemon *self = context;
+    coordinator_tick(self->api.coordinator);
+}
+
+static void main_coordinator_config(const struct settings *settings, struct coordinator_config *ret)
+{
+    coordinator_config_defaults(ret);
+    ret->data_dir = settings->data_dir;
+    ret->worker_program = settings->worker;
+    ret->cpu_slots = settings->cpu_slots;
+    ret->heartbeat_limit_ms = settings->heartbeat_limit_s * 1000;
+    ret->start_limit_ms = settings->start_limit_s * 1000;
+    ret->connect_limit_ms = settings->connect_limit_s * 1000;
+    ret->stall_limit_ms = settings->stall_limit_s * 1000;
+    ret->coll_timeout_ms = settings->coll_timeout_s * 1000;
+    ret->orphan_limit_ms = settings->orphan_limit_s * 1000;
+    ret->stop_grace_ms = settings->stop_grace_s * 1000;
+}
+
+/* Everything up to the socket. */
+static int main_open(struct main_daemon *self, struct err *err)
+{
+    const struct settings *settings = &self->settings;
+    struct api *api = &self->api;
+    struct coordinator_config config;
+    struct http_app app;
+    TRY(io_make_dirs(settings->data_dir, 0700, err));
+    TRY(store_open(settings->data_dir, &api->store, err)); /* takes the lock */
+    api->settings = settings;
+    api->bus = &self->bus;
+    TRY(loop_new(&api->loop, err));
+    TRY(host_posix_new(api->loop, &api->host, err));
+    TRY(auth_new(settings->data_dir, api->store, api->host, &api->auth, err));
+    TRY(files_open(settings->data_dir, err));
+    main_coordinator_config(settings, &config);
+    TRY(coordinator_new(&config, api->host, api->store, &self->bus, api->loop, &api->coordinator,
+                        err));
+    TRY(sse_new(api, &api->sse, err));
+    TRY(chat_new(api, &api->chat, err));
+    struct err model_err;
+    if (models_make_builtin(api, &model_err) != 0)
+        log_warn("main", "no built-in model: %s", model_err.text);
+    TRY(loop_timer_new(api->loop, main_on_tick, self, &self->tick, err));
+    loop_timer_set(self->tick, COORDINATOR_TICK_MS, COORDINATOR_TICK_MS);
+    loop_on_signal(api->loop, SIGTERM, main_on_stop, self);
+    loop_on_signal(api->loop, SIGINT, main_on_stop, self);
+    api_app(api, &app);
+    return http_new(api->loop, settings, &app, &self->http, err);
+}
+
+static int main_write_url(struct main_daemon *self, const char *path, struct err *err)
+{
+    char url[128];
+    const char *listen = self->settings.listen;
+    bool v6 = strchr(listen, ':') != NULL;
+    bool any = strcmp(listen, "0.0.0.0") == 0 || strcmp(listen, "::") == 0;
+    int length = snprintf(url, sizeof url, "http://%s%s%s:%d\n", v6 && !any ? "[" : "",
+                          any ? "127.0.0.1" : listen, v6 && !any ? "]" : "", http_port(self->http));
+    TRY(io_write_file(path, url, (size_t)length, 0644, err));
+    log_info("main", "ithacad %s at %.*s, data in %s", ITHACA_VERSION, length - 1, url,
+             self->settings.data_dir);
     return 0;
+}
+
+static int main_stop(struct main_daemon *self, struct err *err)
+{
+    struct api *api = &self->api;
+    log_info("main", "stopping");
+    main_tell_systemd("STOPPING=1");
+    http_stop(self->http);
+    coordinator_stop(api->coordinator);
+    int64_t begun_ms = clock_monotonic_ms();
+    for (;;) {
+        int64_t passed_ms = clock_monotonic_ms() - begun_ms;
+        bool quiet = http_is_idle(self->http) || passed_ms >= MAIN_HTTP_STOP_MS;
+        bool idle = coordinator_is_idle(api->coordinator) && chat_is_idle(api->chat);
+        if ((quiet && idle) || passed_ms >= MAIN_STOP_MS)
+            return 0;
+        TRY(loop_turn(api->loop, COORDINATOR_TICK_MS, err));
+    }
+}
+
+static int main_serve(struct main_daemon *self, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *url_path = io_join(self->settings.data_dir, "url");
+    if (url_path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(main_write_url(self, url_path, err));
+    main_tell_systemd("READY=1");
+    int rc = loop_run(self->api.loop, err);
+    (void)unlink(url_path); /* a stale one names a dead port; the next start writes its own */
+    if (rc == 0)
+        rc = main_stop(self, err);
+    return rc;
+}
+
+static void main_close(struct main_daemon *self)
+{
+    struct api *api = &self->api;
+    http_free(self->http); /* ends what is left of requests, which still use the rest */
+    chat_free(api->chat);
+    sse_free(api->sse);
+    coordinator_free(api->coordinator);
+    auth_free(api->auth);
+    store_close(api->store);
+    loop_timer_free(self->tick);
+    host_posix_free(api->host);
+    loop_free(api->loop);
+    settings_done(&self->settings);
+}
+
+static int main_run(int argc, char **argv, struct err *err)
+{
+    struct main_daemon self = {.http = NULL};
+    TRY(settings_load(argc, argv, environ, &self.settings, err));
+    log_set_level(log_level_parse(self.settings.log_level));
+    const char *unknown = settings_unknown_variable(environ);
+    if (unknown != NULL)
+        log_warn("main", "%.*s is no setting of ithacad; see ithacad --help",
+                 (int)strcspn(unknown, "="), unknown);
+    (void)umask(0077);
+    (void)signal(SIGPIPE, SIG_IGN); /* writes to lost clients and ranks give EPIPE instead */
+    int rc = main_open(&self, err);
+    if (rc == 0)
+        rc = main_serve(&self, err);
+    main_close(&self);
+    return rc;
+}
+
+static void main_help(void)
+{
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, 64 << 10);
+    buf_text(&text, "usage: ithacad [run] [OPTION VALUE]...   serve jobs over HTTP\n"
+                    "       ithacad schema [openapi|job]      print the API's OpenAPI document, or "
+                    "a job's JSON schema\n"
+                    "       ithacad --version | --help\n"
+                    "Every option is also a key of the settings file and a variable ITHACA_...\n");
+    settings_help(&text);
+    (void)fputs(buf_str(&text), stdout);
+}
+
+static int main_schema(int argc, char **argv, struct err *err)
+{
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, LIMIT_ANSWER_BYTES);
+    if (argc > 3)
+        return err_set(err, ERR_USAGE, "usage: ithacad schema [openapi|job]");
+    TRY(schema_print(argc > 2 ? argv[2] : "openapi", &text, err));
+    (void)fputs(buf_str(&text), stdout);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct err err = {0};
+    const char *word = argc > 1 ? argv[1] : "run";
+    if (strcmp(word, "--version") == 0) {
+        (void)printf("ithacad %s\n", ITHACA_VERSION);
+    } else if (strcmp(word, "--help") == 0) {
+        main_help();
+    } else if (strcmp(word, "schema") == 0) {
+        (void)main_schema(argc, argv, &err); /* err says whether it failed */
+    } else {
+        int skip = strcmp(word, "run") == 0 && argc > 1;
+        (void)main_run(argc - skip, argv + skip, &err); /* err says whether it failed */
+    }
+    if (err.code == ERR_NONE)
+        return 0;
+    (void)fprintf(stderr, "ithacad: %s\n", err.text);
+    return err_code_exit(err.code);
 }

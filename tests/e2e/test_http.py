@@ -1,0 +1,473 @@
+#!/usr/bin/python3
+"""The HTTP side of the real daemon: tokens, shapes of errors, framing that two programs could read differently,
+uploads, paging, streams and stopping."""
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from ithaca_e2e import ITHACAD, Daemon, form, raw, until  # noqa: E402
+
+UPLOAD_MAX = 1 << 20
+LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
+CONFIG = {"model_type": "llama", "vocab_size": 264, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
+          "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": True}
+
+
+def status_of(answer):
+    """Status of the first answer in raw bytes; 0 when there is none."""
+    return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
+
+
+def open_stream(daemon, path="/v1/stream"):
+    """A socket with an open stream, and the first bytes of its answer."""
+    connection = socket.create_connection(("127.0.0.1", daemon.port), timeout=10)
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {daemon.token}\r\n\r\n".encode())
+    return connection, connection.recv(65536)
+
+
+def cpu_of(pid, seconds):
+    """Processor seconds a process uses in some seconds."""
+    def used():
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    before = used()
+    time.sleep(seconds)
+    return used() - before
+
+
+class Http(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.data_dir = tempfile.mkdtemp(prefix="ithaca-e2e-")
+        os.makedirs(os.path.join(cls.data_dir, "models", "shape-only"))
+        with open(os.path.join(cls.data_dir, "models", "shape-only", "config.json"), "w", encoding="utf-8") as file:
+            json.dump(CONFIG, file)
+        with open(os.path.join(cls.data_dir, "settings.json"), "w", encoding="utf-8") as file:
+            json.dump({"upload_bytes_max": UPLOAD_MAX, "streams_max": 4, "model_aliases": {"alias": "shape-only"}}, file)
+        cls.daemon = Daemon(data_dir=cls.data_dir)
+        cls.client = cls.daemon.client()
+
+    @classmethod
+    def tearDownClass(cls):
+        status = cls.daemon.stop()
+        log = cls.daemon.log()
+        shutil.rmtree(cls.data_dir, ignore_errors=True)
+        assert status == 0, f"exit status {status}\n{log}"
+
+    # ---- tokens
+
+    def test_tokens(self):
+        self.assertEqual(self.client.get("/healthz", token="").status, 200)
+        for headers in ({"Authorization": ""}, {"Authorization": "Basic YTpi"}, {"Authorization": "Bearer wrong"},
+                        {"Authorization": "Bearer ithaca-" + "A" * 43}):
+            answer = self.client.get("/v1/files", headers=headers)
+            self.assertEqual(answer.status, 401, headers)
+            self.assertEqual(answer.error()["code"], "invalid_api_key")
+            self.assertEqual(answer.headers["WWW-Authenticate"], "Bearer")
+        self.assertEqual(self.client.get("/v1/files").status, 200)
+        token_file = os.path.join(self.data_dir, "admin.token")
+        self.assertEqual(os.stat(token_file).st_mode & 0o777, 0o600)
+        self.assertRegex(self.daemon.token, r"^ithaca-[A-Za-z0-9_-]{43}$")
+        with open(os.path.join(self.data_dir, "jobs.db"), "rb") as file:
+            self.assertNotIn(self.daemon.token.encode(), file.read())
+
+    # ---- answers
+
+    def test_every_answer_has_its_headers(self):
+        seen = set()
+        for path in ("/healthz", "/v1/files", "/nothing"):
+            answer = self.client.get(path)
+            self.assertRegex(answer.headers["X-Request-Id"], r"^req_[0-9a-f]{24}$")
+            seen.add(answer.headers["X-Request-Id"])
+            self.assertEqual(answer.headers["Cache-Control"], "no-store")
+            self.assertEqual(answer.headers["X-Content-Type-Options"], "nosniff")
+            self.assertNotIn("Access-Control-Allow-Origin", answer.headers)
+        self.assertEqual(len(seen), 3)
+
+    def test_not_found_and_methods(self):
+        self.assertEqual(self.client.get("/nothing").error()["code"], "not_found")
+        self.assertEqual(self.client.get("/v1/files/file-none").status, 404)
+        self.assertEqual(self.client.get("/v1/fine_tuning/jobs/ftjob-none").status, 404)
+        self.assertEqual(self.client.get("/v1/models/none").error()["param"], "model")
+        answer = self.client.request("PUT", "/v1/files")
+        self.assertEqual(answer.status, 405)
+        self.assertEqual(sorted(answer.headers["Allow"].split(", ")), ["GET", "HEAD", "POST"])
+        answer.error()
+        self.assertEqual(self.client.request("OPTIONS", "/v1/files").status, 405)
+
+    def test_head_is_get_without_body(self):
+        answer = self.client.request("HEAD", "/v1/models")
+        self.assertEqual((answer.status, answer.body), (200, b""))
+        self.assertGreater(int(answer.headers["Content-Length"]), 10)
+
+    def test_connection_is_kept(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.daemon.port, timeout=10)
+        for _ in range(3):
+            connection.request("GET", "/healthz")
+            self.assertEqual(connection.getresponse().read()[:1], b"{")
+        connection.close()
+
+    # ---- framing
+
+    def refused(self, head, status=400, body=b""):
+        auth = f"Authorization: Bearer {self.daemon.token}\r\n".encode()
+        # A second request follows: were the first one's body misread, it would be answered too.
+        answer = raw(self.daemon.port, head.replace(b"AUTH\r\n", auth) + b"\r\n" + body
+                     + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        self.assertEqual(status_of(answer), status, (head, answer))
+        self.assertEqual(answer.count(b"HTTP/1.1 "), 1, (head, answer))
+        self.assertEqual(sorted(json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]),
+                         ["code", "message", "param", "type"])
+
+    def test_smuggling(self):
+        post = b"POST /v1/fine_tuning/jobs HTTP/1.1\r\nAUTH\r\n"
+        self.refused(post + b"Host: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n", body=b"0\r\n\r\n")
+        self.refused(post + b"Host: localhost\r\nContent-Length: 3\r\nContent-Length: 3\r\n", body=b"{}\n")
+        self.refused(post + b"Host: localhost\r\nContent-Length: 3\r\nContent-Length: 4\r\n", body=b"{}\n")
+        self.refused(post + b"Host: localhost\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+                     body=b"0\r\n\r\n")
+        self.refused(post + b"Host: localhost\r\nTransfer-Encoding: gzip, chunked\r\n", body=b"0\r\n\r\n")
+        self.refused(b"GET /v1/files HTTP/1.1\r\nAUTH\r\nHost: localhost\r\nHost: localhost\r\n")
+        self.refused(b"GET http://localhost/v1/files HTTP/1.1\r\nAUTH\r\nHost: localhost\r\n")
+
+    def test_host_allow_list(self):
+        get = b"GET /v1/files HTTP/1.1\r\nAUTH\r\nHost: "
+        for host in (b"evil.example", b"localhost.evil.example", b"localhost:1x", b"[::1", b"127.0.0.1.nip.example"):
+            self.refused(get + host + b"\r\n", 403)
+        for host in (b"localhost", b"LOCALHOST:1", b"127.0.0.1:80", b"[::1]:80"):
+            answer = raw(self.daemon.port, b"GET /healthz HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+            self.assertEqual(status_of(answer), 200, (host, answer))
+        answer = raw(self.daemon.port, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+        self.assertEqual(status_of(answer), 400, answer)
+
+    def test_paths_are_matched_as_sent(self):
+        for path in ("/v1/files/%2e%2e", "/v1/files/a%2f..%2fb", "/v1/files/..%2f..%2fadmin.token", "/v1/files/a%00b",
+                     "/v1/files/..", "/v1/files/../files", "/v1//files", "/v1/files/", "/%2fv1/files", "/v1/files/a/b"):
+            self.assertEqual(self.client.get(path).status, 404, path)
+        answer = raw(self.daemon.port, b"GET /v1/fi\x80les HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assertEqual(status_of(answer), 400, answer)
+
+    def test_long_targets_and_headers(self):
+        self.assertEqual(self.client.get("/v1/files?" + "a" * 9000).status, 400)
+        answer = raw(self.daemon.port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100000 + b"\r\n\r\n")
+        self.assertIn(status_of(answer), (0, 413, 431))
+        self.assertEqual(self.client.get("/healthz").status, 200)
+
+    # ---- JSON bodies
+
+    def test_bad_json_names_line_and_column(self):
+        answer = self.client.post("/v1/fine_tuning/jobs", b'{"model": "m",\n  "training_file": }')
+        self.assertEqual((answer.status, answer.error()["code"]), (400, "invalid_json"))
+        self.assertRegex(answer.error()["message"], r"line 2 column \d+")
+        for body in (b"", b"[]", b'{"a":1,"a":2}', b"[" * 1000, b'"\xff"'):
+            self.assertEqual(self.client.post("/v1/fine_tuning/jobs", body).error()["code"], "invalid_json", body)
+
+    def test_unknown_fields_by_name(self):
+        file = self.client.upload(LINE)
+        for fields, param in (({"ithaca": {"gpuz": 2}}, "ithaca.gpuz"), ({"colour": 1}, "colour"),
+                              ({"ithaca": {"optimizer": {"momentum": 1}}}, "ithaca.optimizer.momentum")):
+            answer = self.client.post("/v1/fine_tuning/jobs",
+                                      {"model": "shape-only", "training_file": file["id"], **fields})
+            self.assertEqual((answer.status, answer.error()["code"], answer.error()["param"]),
+                             (400, "unknown_parameter", param))
+
+    def test_job_refusals_name_the_field(self):
+        file = self.client.upload(LINE)
+        for fields, param in (({"model": "none"}, "model"), ({"training_file": "file-none"}, "training_file"),
+                              ({"validation_file": "file-none"}, "validation_file"), ({"model": None}, "model")):
+            body = {"model": "shape-only", "training_file": file["id"], **fields}
+            answer = self.client.post("/v1/fine_tuning/jobs", body)
+            self.assertEqual(answer.error()["param"], param, answer.text)
+            self.assertIn(answer.status, (400, 404))
+
+    def test_body_over_the_limit(self):
+        answer = raw(self.daemon.port, f"POST /v1/fine_tuning/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+                     f"{self.daemon.token}\r\nContent-Length: 2000000\r\n\r\n".encode())
+        self.assertEqual(status_of(answer), 413, answer)  # before a byte of the body was sent
+        answer = self.client.post("/v1/fine_tuning/jobs", iter([b" " * 100000] * 20))  # chunked: no length
+        self.assertEqual((answer.status, answer.error()["code"]), (413, "too_large"))
+
+    # ---- jobs
+
+    def test_job_object(self):
+        file = self.client.upload(LINE * 3)
+        job = self.client.submit(file["id"], model="alias", suffix="try", seed=7, metadata={"team": "a b", "n": "1"},
+                                 ithaca={"seq_len": 128})
+        for key in ("id", "object", "created_at", "error", "fine_tuned_model", "finished_at", "hyperparameters", "model",
+                    "organization_id", "result_files", "status", "trained_tokens", "training_file", "validation_file",
+                    "seed"):
+            self.assertIn(key, job)
+        self.assertRegex(job["id"], r"^ftjob-[A-Za-z0-9]{24}$")
+        self.assertEqual((job["object"], job["seed"], job["error"]), ("fine_tuning.job", 7, None))
+        self.assertEqual(job["ithaca"]["spec"]["seq_len"], 128)
+        self.assertNotIn("auto", json.dumps(job["ithaca"]["spec"]["context_parallel"]))
+        self.assertEqual(self.client.job(job["id"])["id"], job["id"])
+
+        def found(query):
+            return [one["id"] for one in self.client.get("/v1/fine_tuning/jobs?" + query).json()["data"]]
+        self.assertEqual(found("metadata%5Bteam%5D=a%20b"), [job["id"]])
+        self.assertEqual(found("metadata%5Bteam%5D=a%20b&metadata%5Bn%5D=2"), [])
+        self.assertIn(job["id"], found("metadata=null"))
+        events = self.client.get(f"/v1/fine_tuning/jobs/{job['id']}/events").json()
+        self.assertRegex(events["data"][-1]["id"], r"^ftevent-")
+        self.assertEqual(self.client.get(f"/v1/fine_tuning/jobs/{job['id']}/metrics?keys=nothing").error()["param"], "keys")
+        self.assertEqual(self.client.get(f"/v1/fine_tuning/jobs/{job['id']}/logs?rank=1").error()["param"], "rank")
+
+    def test_stream_replays_and_ends(self):
+        file = self.client.upload(LINE)
+        job = self.client.submit(file["id"], model="shape-only")["id"]
+        self.client.post(f"/v1/fine_tuning/jobs/{job}/cancel")  # or it has failed: the folder has no tokenizer
+        messages = list(self.client.stream(f"/v1/fine_tuning/jobs/{job}/stream"))
+        self.assertEqual(messages[-1][0], "end")
+        self.assertEqual(messages[-1][2]["id"], job)
+        states = [data["state"] for event, _, data in messages if event == "state"]
+        self.assertEqual(states[0], "validating")
+        self.assertEqual(states[-1], self.client.job(job)["ithaca"]["state"])
+        events = [(event_id, data["id"]) for event, event_id, data in messages if event == "event"]
+        again = [data["id"] for event, _, data in
+                 self.client.stream(f"/v1/fine_tuning/jobs/{job}/stream", last_event_id=events[0][0]) if event == "event"]
+        self.assertEqual(again, [event for _, event in events[1:]])
+        answer = self.client.get(f"/v1/fine_tuning/jobs/{job}/stream", headers={"Last-Event-ID": "x"})
+        self.assertEqual(answer.status, 400)
+
+    def test_stream_limit_and_lost_clients(self):
+        def stream():
+            return open_stream(self.daemon)
+        self.assertEqual(self.client.request("HEAD", "/v1/stream").status, 200)
+        streams = [stream() for _ in range(4)]
+        for _, head in streams:
+            self.assertEqual(status_of(head), 200)
+            self.assertIn(b"text/event-stream", head)
+        self.assertEqual(self.client.get("/v1/stream").status, 429)
+        self.assertLess(cpu_of(self.daemon.process.pid, 2), 0.2)  # a quiet stream costs nothing
+        for connection, _ in streams:
+            connection.close()
+        # A lost client is noticed without waiting for a heartbeat.
+
+        def place():
+            connection, head = stream()
+            connection.close()
+            return status_of(head) == 200
+        until("streams are free again", 5, place)
+
+    # ---- files
+
+    def post_form(self, parts, chunked=False):
+        body, kind = form(parts)
+        if chunked:
+            body = iter([body[i:i + 1000] for i in range(0, len(body), 1000)])
+        return self.client.post("/v1/files", body, headers={"Content-Type": kind})
+
+    def leftovers(self):
+        return [name for name in os.listdir(os.path.join(self.data_dir, "files")) if ".tmp-" in name]
+
+    def test_upload_any_order_and_framing(self):
+        data = LINE * 500
+        for chunked in (False, True):
+            for order in (("file", "purpose"), ("purpose", "file")):
+                parts = {"file": ("file", "train.jsonl", data), "purpose": ("purpose", None, b"fine-tune")}
+                answer = self.post_form([parts[name] for name in order], chunked)
+                self.assertEqual(answer.status, 200, answer.text)
+                file = answer.json()
+                self.assertEqual((file["object"], file["bytes"], file["filename"], file["purpose"], file["status"]),
+                                 ("file", len(data), "train.jsonl", "fine-tune", "processed"))
+                self.assertEqual(self.client.get(f"/v1/files/{file['id']}/content").body, data)
+                self.assertEqual(self.client.get(f"/v1/files/{file['id']}").json(), file)
+                self.assertEqual(self.client.delete(f"/v1/files/{file['id']}").json(),
+                                 {"id": file["id"], "object": "file", "deleted": True})
+                self.assertEqual(self.client.get(f"/v1/files/{file['id']}").status, 404)
+                self.assertEqual(self.client.get(f"/v1/files/{file['id']}/content").status, 404)
+                self.assertFalse(os.path.exists(os.path.join(self.data_dir, "files", file["id"])))
+
+    def test_upload_refusals(self):
+        good, purpose = ("file", "t.jsonl", LINE), ("purpose", None, b"fine-tune")
+        for parts, code, param in (
+                ([purpose], "missing_required_parameter", "file"),
+                ([good], "missing_required_parameter", "purpose"),
+                ([good, ("purpose", None, b"assistants")], "invalid_value", "purpose"),
+                ([good, ("purpose", None, b"x" * 100000)], "invalid_value", "purpose"),
+                ([("file", "t.jsonl", b""), purpose], "invalid_value", "file"),
+                ([good, purpose, good], "invalid_value", "file"),
+                ([good, purpose, ("expires_after[anchor]", None, b"created_at")], "unsupported_value",
+                 "expires_after[anchor]"),
+                ([good, purpose, ("colour", None, b"red")], "unknown_parameter", "colour")):
+            answer = self.post_form(parts)
+            self.assertEqual((answer.status, answer.error()["code"], answer.error()["param"]), (400, code, param))
+        body, kind = form([good, purpose])
+        self.assertEqual(self.client.post("/v1/files", body[:-20], headers={"Content-Type": kind}).status, 400)
+        self.assertEqual(self.client.post("/v1/files", body, headers={"Content-Type": "text/plain"}).status, 400)
+        self.assertEqual(self.client.post("/v1/files", body, headers={"Content-Type": "multipart/form-data"}).status, 400)
+        until("spool files are gone", 5, lambda: not self.leftovers())
+
+    def test_upload_over_the_limit(self):
+        exact, over = b"x" * UPLOAD_MAX, b"x" * (UPLOAD_MAX + 1)
+        purpose = ("purpose", None, b"fine-tune")
+        file = self.post_form([("file", "exact", exact), purpose])
+        self.assertEqual(file.status, 200, file.text)
+        for chunked in (False, True):
+            answer = self.post_form([("file", "over", over), purpose], chunked)
+            self.assertEqual((answer.status, answer.error()["param"]), (413, "file"), answer.text)
+        answer = raw(self.daemon.port, f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+                     f"{self.daemon.token}\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+                     f"Content-Length: {10 * UPLOAD_MAX}\r\n\r\n".encode())
+        self.assertEqual(status_of(answer), 413, answer)  # before a byte of the body was sent
+        self.client.delete(f"/v1/files/{file.json()['id']}")
+        until("spool files are gone", 5, lambda: not self.leftovers())
+
+    def test_upload_client_gone(self):
+        before = self.client.get("/v1/files").json()
+        body, kind = form([("purpose", None, b"fine-tune"), ("file", "t.jsonl", LINE * 5000)])
+        with socket.create_connection(("127.0.0.1", self.daemon.port), timeout=10) as connection:
+            connection.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.daemon.token}"
+                               f"\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+            connection.sendall(body[:200000])
+            until("the spool file is there", 5, self.leftovers)
+        until("the spool file is gone", 5, lambda: not self.leftovers())
+        self.assertEqual(self.client.get("/v1/files").json(), before)
+
+    def test_filename_is_for_display_only(self):
+        for sent, shown in (("../../x.jsonl", "x.jsonl"), ("C:\\data\\y.jsonl", "y.jsonl"), ("a\x01b", "a?b"),
+                            ("n" * 400, "n" * 255), ("dir/", "upload.jsonl")):
+            answer = self.post_form([("file", sent, LINE), ("purpose", None, b"fine-tune")])
+            self.assertEqual((answer.status, answer.json()["filename"]), (200, shown), answer.text)
+            self.client.delete(f"/v1/files/{answer.json()['id']}")
+
+    def test_paging(self):
+        made = [self.client.upload(LINE * (i + 1))["id"] for i in range(5)]
+        seen, after = [], ""
+        for _ in range(100):
+            page = self.client.get(f"/v1/files?limit=2{after}").json()
+            self.assertEqual(page["object"], "list")
+            ids = [one["id"] for one in page["data"]]
+            self.assertLessEqual(len(ids), 2)
+            if ids:
+                self.assertEqual((page["first_id"], page["last_id"]), (ids[0], ids[-1]))
+            seen += ids
+            if not page["has_more"]:
+                break
+            after = f"&after={ids[-1]}"
+        self.assertEqual([one for one in seen if one in made], made[::-1])
+        self.assertEqual(len(seen), len(set(seen)))
+        oldest = self.client.get("/v1/files?order=asc").json()
+        self.assertEqual([one["id"] for one in oldest["data"]], seen[::-1])
+        empty = self.client.get("/v1/files?purpose=none").json()
+        self.assertEqual(empty, {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False})
+        for query, param in (("limit=0", "limit"), ("limit=x", "limit"), ("limit=1&limit=2", "limit"),
+                             ("order=up", "order"), ("after=file-none", "after"), ("after=" + "a" * 200, "after")):
+            answer = self.client.get("/v1/files?" + query)
+            self.assertEqual((answer.status, answer.error()["param"]), (400, param), query)
+
+    # ---- models, chat
+
+    def test_models(self):
+        models = {one["id"]: one for one in self.client.get("/v1/models").json()["data"]}
+        self.assertEqual(models["shape-only"]["object"], "model")
+        self.assertEqual(self.client.get("/v1/models/alias").json(), models["shape-only"])
+
+    def test_chat_refusals(self):
+        good = {"model": "shape-only", "messages": [{"role": "user", "content": "a"}]}
+        for fields, param in (({"temperature": 1}, "temperature"), ({"stream": True}, "stream"), ({"n": 2}, "n"),
+                              ({"tools": []}, "tools"), ({"messages": []}, "messages"), ({"model": None}, "model"),
+                              ({"messages": ["a"]}, "messages.0"), ({"max_tokens": 0}, "max_tokens"),
+                              ({"model": "none"}, "model")):
+            answer = self.client.post("/v1/chat/completions", {**good, **fields})
+            self.assertEqual(answer.error()["param"], param, answer.text)
+
+
+class Life(unittest.TestCase):
+    """Starting and stopping."""
+
+    def test_stop_with_open_requests(self):
+        with Daemon() as daemon:
+            stream, got = open_stream(daemon)
+            upload = socket.create_connection(("127.0.0.1", daemon.port), timeout=10)
+            upload.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {daemon.token}\r\n"
+                           "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 1000\r\n\r\n--b".encode())
+            idle = socket.create_connection(("127.0.0.1", daemon.port), timeout=10)
+            begun = time.monotonic()
+            self.assertEqual(daemon.stop(), 0, daemon.log())
+            self.assertLess(time.monotonic() - begun, 5)
+            while piece := stream.recv(65536):
+                got += piece
+            self.assertTrue(got.endswith(b"0\r\n\r\n"), got)  # the last chunk: a clean end
+            for connection in (stream, upload, idle):
+                connection.close()
+            self.assertFalse(daemon.exists("url"))
+            self.assertEqual(os.listdir(os.path.join(daemon.data_dir, "files")), [])
+
+    def test_disk_full(self):
+        data_dir = tempfile.mkdtemp(prefix="ithaca-e2e-")
+        files = os.path.join(data_dir, "files")
+        os.mkdir(files)
+        try:
+            if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", files], capture_output=True,
+                              check=False).returncode != 0:
+                self.skipTest("no right to mount a small disk")
+            with Daemon(data_dir=data_dir) as daemon:
+                client = daemon.client()
+                body, kind = form([("file", "big.jsonl", b"x" * 4000000), ("purpose", None, b"fine-tune")])
+                answer = client.post("/v1/files", body, headers={"Content-Type": kind})
+                self.assertEqual((answer.status, answer.error()["code"]), (507, "no_space"))
+                self.assertEqual(client.get("/v1/files").json()["data"], [])
+                self.assertEqual(os.listdir(files), [])
+                self.assertEqual(client.upload(LINE)["bytes"], len(LINE))
+        finally:
+            subprocess.run(["umount", files], capture_output=True, check=False)
+            shutil.rmtree(data_dir, ignore_errors=True)
+
+    def test_token_survives_and_rotates(self):
+        with Daemon() as daemon:
+            token = daemon.token
+            daemon.stop()
+            daemon.start()
+            self.assertEqual(daemon.token, token)
+            self.assertEqual(daemon.client().get("/v1/files").status, 200)
+            daemon.stop()
+            os.remove(os.path.join(daemon.data_dir, "admin.token"))
+            daemon.start()
+            self.assertNotEqual(daemon.token, token)
+            self.assertEqual(daemon.client().get("/v1/files").status, 200)
+            self.assertEqual(daemon.client().get("/v1/files", token=token).status, 401)
+
+    def fails(self, *args):
+        done = subprocess.run([ITHACAD, *args], capture_output=True, text=True, timeout=30, check=False)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ithacad: ")]
+        self.assertEqual(len(lines), 1, done.stderr)
+        return done.returncode, lines[0]
+
+    def test_second_daemon_and_port_in_use(self):
+        with Daemon() as daemon, tempfile.TemporaryDirectory() as other:
+            status, line = self.fails("--data-dir", daemon.data_dir, "--port", "0")
+            self.assertEqual(status, 75, line)
+            status, line = self.fails("--data-dir", other, "--port", str(daemon.port))
+            self.assertEqual(status, 75, line)
+            self.assertIn(f"port {daemon.port}", line)
+            self.assertFalse(os.path.exists(os.path.join(other, "url")))
+            self.assertEqual(daemon.client().get("/healthz").status, 200)
+
+    def test_command_line(self):
+        self.assertEqual(self.fails("--colour", "red")[0], 64)
+        self.assertEqual(self.fails("--port")[0], 64)
+        status, line = self.fails("--port", "70000")
+        self.assertEqual(status, 78)
+        self.assertIn("port", line)
+        version = subprocess.run([ITHACAD, "--version"], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(version, r"^ithacad \d+\.\d+\.\d+\n$")
+        shown = subprocess.run([ITHACAD, "--help"], capture_output=True, text=True, check=True).stdout
+        self.assertIn("--data-dir", shown)
+        schema = subprocess.run([ITHACAD, "schema"], capture_output=True, text=True, check=True).stdout
+        self.assertIn("/v1/fine_tuning/jobs", json.loads(schema)["paths"])
+
+
+if __name__ == "__main__":
+    unittest.main()
