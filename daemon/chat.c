@@ -379,6 +379,12 @@ void chat_free(struct chat *chat)
 {
     if (chat == NULL)
         return;
-    must(chat->first == NULL);
+    while (chat->first != NULL) { /* its child was killed and cannot end */
+        struct chat_question *question = chat->first;
+        must(question->request == NULL);
+        chat->api->host->ops->forget(chat->api->host, question->process);
+        question->process = NULL;
+        chat_release(question);
+    }
     mem_free(chat);
 }

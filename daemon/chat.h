@@ -13,6 +13,6 @@ enum { CHAT_RUNNING = 2, CHAT_WAITING = 8, CHAT_LIMIT_MS = 60000 };
 /* Makes <data_dir>/chat empty: requests and answers pass through files there. */
 int chat_new(struct api *api, struct chat **ret_chat, struct err *err);
 bool chat_is_idle(const struct chat *chat); /* no child is left */
-void chat_free(struct chat *chat);          /* NULL is fine; idle, and no request is under way */
+void chat_free(struct chat *chat);          /* NULL is fine; no request is under way */
 
 api_handler chat_create;

@@ -180,6 +180,7 @@ int http_request_take_form(struct http_request *request, int64_t bytes_max, http
     request->part = part;
     request->part_context = context;
     request->body_max = bytes_max;
+    http_answer_watch(request);
     return 0;
 }
 

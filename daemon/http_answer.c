@@ -6,7 +6,7 @@
  *
  * A stream's reader suspends its connection when there is nothing to send; whoever has something
  * wakes it. The library forgets suspended connections altogether, so the loop watches the socket
- * for the client's leaving. */
+ * for the client's leaving; uploads are watched too. */
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static void http_answer_resume(struct http_request *request)
@@ -124,10 +125,25 @@ void http_answer_file(struct http_request *request, int fd, int64_t bytes)
 
 /* ---- later ---- */
 
+/* The library looks for edges only and takes a short read for the end of what there is: a client
+ * that left right after its last bytes stays unseen. A shut socket is an edge again. */
+static void http_answer_left_in_body(const struct http_request *request)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    char byte;
+    if (info != NULL && recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+        (void)shutdown(info->connect_fd, SHUT_RDWR); /* fails only when that is done already */
+}
+
 static void http_answer_left(void *context, uint32_t events)
 {
     (void)events;
     struct http_request *request = context;
+    if (!request->handled) {
+        http_answer_left_in_body(request);
+        return;
+    }
     loop_unwatch(request->watch);
     request->watch = NULL;
     request->close = true;
@@ -142,7 +158,7 @@ static void http_answer_left(void *context, uint32_t events)
 }
 
 /* Best effort: without the watch a lost client is noticed at the next write. */
-static void http_answer_watch(struct http_request *request)
+void http_answer_watch(struct http_request *request)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);

@@ -74,3 +74,6 @@ struct http_request {
 enum MHD_Result http_answer_flush(struct http_request *request);
 /* Ends a stream or refuses a deferred request, because the daemon stops. */
 void http_answer_stop(struct http_request *request);
+
+/* From now on the client's leaving is noticed. */
+void http_answer_watch(struct http_request *request);

@@ -1,5 +1,5 @@
 /* main: `ithacad`. Settings, then the data folder and its lock (the store's), the loop, jobs, the
- * API, and at last the socket: once <data_dir>/url is there, everything works.
+ * API and the socket: once <data_dir>/url is there, everything works.
  *
  * Stop (SIGTERM, SIGINT): no more connections, streams end and waiting requests are answered; then
  * the coordinator stops its jobs; the loop turns until both are idle or MAIN_STOP_MS have passed.
@@ -45,6 +45,7 @@ struct main_daemon {
     struct api api;
     struct http *http;
     struct loop_timer *tick; /* of the coordinator */
+    char *url_path;          /* <data_dir>/url: there while this daemon serves */
 };
 
 static void main_tell_systemd(const char *state)
@@ -83,7 +84,8 @@ static void main_coordinator_config(const struct settings *settings, struct coor
     ret->stop_grace_ms = settings->stop_grace_s * 1000;
 }
 
-/* Everything up to the socket. */
+/* Everything, in the order of use. The loop turns for the built-in model only, so no request is
+ * seen before all is there. */
 static int main_open(struct main_daemon *self, struct err *err)
 {
     const struct settings *settings = &self->settings;
@@ -92,29 +94,34 @@ static int main_open(struct main_daemon *self, struct err *err)
     struct http_app app;
     TRY(io_make_dirs(settings->data_dir, 0700, err));
     TRY(store_open(settings->data_dir, &api->store, err)); /* takes the lock */
+    self->url_path = io_join(settings->data_dir, "url");
+    if (self->url_path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    (void)unlink(self->url_path); /* of a daemon that was killed: it names a dead port */
     api->settings = settings;
     api->bus = &self->bus;
     TRY(loop_new(&api->loop, err));
     TRY(host_posix_new(api->loop, &api->host, err));
+    loop_on_signal(api->loop, SIGTERM, main_on_stop, self);
+    loop_on_signal(api->loop, SIGINT, main_on_stop, self);
     TRY(auth_new(settings->data_dir, api->store, api->host, &api->auth, err));
     TRY(files_open(settings->data_dir, err));
-    main_coordinator_config(settings, &config);
-    TRY(coordinator_new(&config, api->host, api->store, &self->bus, api->loop, &api->coordinator,
-                        err));
     TRY(sse_new(api, &api->sse, err));
     TRY(chat_new(api, &api->chat, err));
     struct err model_err;
     if (models_make_builtin(api, &model_err) != 0)
         log_warn("main", "no built-in model: %s", model_err.text);
+    api_app(api, &app);
+    TRY(http_new(api->loop, settings, &app, &self->http, err)); /* before any job is touched */
+    main_coordinator_config(settings, &config);
+    TRY(coordinator_new(&config, api->host, api->store, &self->bus, api->loop, &api->coordinator,
+                        err));
     TRY(loop_timer_new(api->loop, main_on_tick, self, &self->tick, err));
     loop_timer_set(self->tick, COORDINATOR_TICK_MS, COORDINATOR_TICK_MS);
-    loop_on_signal(api->loop, SIGTERM, main_on_stop, self);
-    loop_on_signal(api->loop, SIGINT, main_on_stop, self);
-    api_app(api, &app);
-    return http_new(api->loop, settings, &app, &self->http, err);
+    return 0;
 }
 
-static int main_write_url(struct main_daemon *self, const char *path, struct err *err)
+static int main_write_url(struct main_daemon *self, struct err *err)
 {
     char url[128];
     const char *listen = self->settings.listen;
@@ -122,7 +129,7 @@ static int main_write_url(struct main_daemon *self, const char *path, struct err
     bool any = strcmp(listen, "0.0.0.0") == 0 || strcmp(listen, "::") == 0;
     int length = snprintf(url, sizeof url, "http://%s%s%s:%d\n", v6 && !any ? "[" : "",
                           any ? "127.0.0.1" : listen, v6 && !any ? "]" : "", http_port(self->http));
-    TRY(io_write_file(path, url, (size_t)length, 0644, err));
+    TRY(io_write_file(self->url_path, url, (size_t)length, 0644, err));
     log_info("main", "ithacad %s at %.*s, data in %s", ITHACA_VERSION, length - 1, url,
              self->settings.data_dir);
     return 0;
@@ -148,13 +155,10 @@ static int main_stop(struct main_daemon *self, struct err *err)
 
 static int main_serve(struct main_daemon *self, struct err *err)
 {
-    CLEANUP(mem_free_ptr) char *url_path = io_join(self->settings.data_dir, "url");
-    if (url_path == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    TRY(main_write_url(self, url_path, err));
+    TRY(main_write_url(self, err));
     main_tell_systemd("READY=1");
     int rc = loop_run(self->api.loop, err);
-    (void)unlink(url_path); /* a stale one names a dead port; the next start writes its own */
+    (void)unlink(self->url_path);
     if (rc == 0)
         rc = main_stop(self, err);
     return rc;
@@ -172,6 +176,7 @@ static void main_close(struct main_daemon *self)
     loop_timer_free(self->tick);
     host_posix_free(api->host);
     loop_free(api->loop);
+    mem_free(self->url_path);
     settings_done(&self->settings);
 }
 

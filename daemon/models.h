@@ -20,7 +20,7 @@ void models_entry_done(struct models_entry *entry);
 int models_find(struct api *api, const char *name, struct models_entry *ret_entry, struct err *err);
 
 /* Makes the built-in tiny-llama in the first model root when it is not there, by running the worker
- * program; returns when it is done. The loop turns meanwhile. */
+ * program; returns when it is done. The loop turns meanwhile: no request may be served yet. */
 int models_make_builtin(struct api *api, struct err *err);
 
 api_handler models_list, models_get;

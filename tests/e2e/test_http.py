@@ -327,13 +327,27 @@ class Http(unittest.TestCase):
     def test_upload_client_gone(self):
         before = self.client.get("/v1/files").json()
         body, kind = form([("purpose", None, b"fine-tune"), ("file", "t.jsonl", LINE * 5000)])
+        head = (f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.daemon.token}\r\n"
+                f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n").encode()
         with socket.create_connection(("127.0.0.1", self.daemon.port), timeout=10) as connection:
-            connection.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.daemon.token}"
-                               f"\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
-            connection.sendall(body[:200000])
+            connection.sendall(head + body[:200000])
             until("the spool file is there", 5, self.leftovers)
         until("the spool file is gone", 5, lambda: not self.leftovers())
+        for sent in range(1, 200000, 10000):  # data and end may arrive together
+            with socket.create_connection(("127.0.0.1", self.daemon.port), timeout=10) as connection:
+                connection.sendall(head + body[:sent])
+        self.client.get("/healthz")
+        until("the spool files are gone", 5, lambda: not self.leftovers())
         self.assertEqual(self.client.get("/v1/files").json(), before)
+
+    def test_upload_from_a_half_closed_client(self):
+        body, kind = form([("purpose", None, b"fine-tune"), ("file", "t.jsonl", LINE * 2000)])
+        with socket.create_connection(("127.0.0.1", self.daemon.port), timeout=10) as connection:
+            connection.sendall((f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+                                f"{self.daemon.token}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+                                "\r\n").encode() + body)
+            connection.shutdown(socket.SHUT_WR)
+            self.assertEqual(status_of(connection.recv(65536)), 200)
 
     def test_filename_is_for_display_only(self):
         for sent, shown in (("../../x.jsonl", "x.jsonl"), ("C:\\data\\y.jsonl", "y.jsonl"), ("a\x01b", "a?b"),
