@@ -22,11 +22,18 @@ static const struct err_row err_rows[ERR_COUNT] = {
 #undef X
 };
 
+/* A sentence may quote any bytes and be cut anywhere; what is kept is UTF-8. */
+static void err_clean(char *text)
+{
+    utf8_cut(text); /* a longer sentence is cut, never lost */
+    utf8_scrub(text);
+}
+
 static int err_vset(struct err *err, enum err_code code, const char *format, va_list args)
 {
     err->code = code;
     (void)vsnprintf(err->text, sizeof err->text, format, args);
-    utf8_cut(err->text); /* a longer sentence is cut, never lost */
+    err_clean(err->text);
     return -(int)code;
 }
 
@@ -45,7 +52,7 @@ int err_set_field(struct err *err, enum err_code code, const char *field, const 
     va_list args;
     va_start(args, format);
     (void)snprintf(err->field, sizeof err->field, "%s", field);
-    utf8_cut(err->field);
+    err_clean(err->field);
     int rc = err_vset(err, code, format, args);
     va_end(args);
     return rc;
@@ -88,7 +95,7 @@ int err_wrap(struct err *err, int rc, const char *format, ...)
     va_end(args);
     size_t len = strlen(err->text);
     (void)snprintf(err->text + len, sizeof err->text - len, "%s", inner);
-    utf8_cut(err->text);
+    err_clean(err->text);
     return rc;
 }
 
