@@ -27,6 +27,7 @@ enum {
     LIMIT_PAGE_ROWS = 10000,                    /* OpenAI's largest page */
     LIMIT_ANSWER_BYTES =
         64 << 20,          /* one JSON answer: a page of 10,000 jobs with metadata is under 40 MB */
+    LIMIT_HEADS = 1024,    /* query heads, as in api/job_fields.def; the largest models have 128 */
     LIMIT_LAYERS = 1024,   /* four times the deepest published model */
     LIMIT_VOCAB = 1 << 24, /* sixty times the largest published vocabulary */
     LIMIT_MODEL_WIDTH = 1 << 22,    /* hidden, MLP, heads * head_dim: element counts */

@@ -12,6 +12,7 @@
 #include "common/mem.h"
 #include "common/must.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -99,9 +100,9 @@ static int model_config_real(const json_t *json, const char *key, double absent,
     double value = absent;
     if (model_config_has(json, key))
         TRY(json_get_f64(json, key, ERR_MODEL, &value, err));
-    if (!isfinite(value) || value < 0 || (value == 0 && !zero_allowed))
-        return err_set_field(err, ERR_MODEL, key, "\"%s\" is %g; it must be %s zero", key, value,
-                             zero_allowed ? "at least" : "above");
+    if (!(value >= FLT_MIN && value <= FLT_MAX) && !(value == 0 && zero_allowed))
+        return err_set_field(err, ERR_MODEL, key, "\"%s\" is %g; it must be %s zero, and a float32",
+                             key, value, zero_allowed ? "at least" : "above");
     *ret = value;
     return 0;
 }
@@ -157,7 +158,7 @@ static int model_config_sizes(const json_t *json, struct model_config *config, s
     TRY(model_config_size(json, "hidden_size", 0, width, &config->hidden_size, err));
     TRY(model_config_size(json, "intermediate_size", 0, width, &config->intermediate_size, err));
     TRY(model_config_size(json, "num_hidden_layers", 0, LIMIT_LAYERS, &config->layers, err));
-    TRY(model_config_size(json, "num_attention_heads", 0, width, &config->heads, err));
+    TRY(model_config_size(json, "num_attention_heads", 0, LIMIT_HEADS, &config->heads, err));
     TRY(model_config_size(json, "num_key_value_heads", config->heads, width, &config->kv_heads,
                           err));
     TRY(model_config_size(json, "max_position_embeddings", 0, INT32_MAX, &config->context_max,
