@@ -86,6 +86,9 @@ static int dataset_check_contents(const struct dataset *dataset, const char *pat
     if (trained != dataset->trained_tokens)
         return err_set(err, ERR_CORRUPT, "%s: %lld trained tokens where the header says %lld", path,
                        (long long)trained, (long long)dataset->trained_tokens);
+    if (dataset->vocab < 1) /* of a shard without tokens */
+        return err_set(err, ERR_CORRUPT, "%s: a vocabulary of %lld", path,
+                       (long long)dataset->vocab);
     return 0;
 }
 

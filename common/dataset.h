@@ -14,7 +14,7 @@
  *     8     8   examples E
  *    16     8   tokens N
  *    24     8   trained tokens
- *    32     8   vocabulary size the ids are below
+ *    32     8   vocabulary size the ids are below, above 0
  *    40    24   zero
  *    64  8*(E+1) offsets: example e is tokens offsets[e] .. offsets[e+1]-1; offsets[0] = 0,
  * offsets[E] = N
