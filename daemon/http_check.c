@@ -75,8 +75,9 @@ int http_check(const struct http_facts *facts, const char *listen,
                        "this server does not serve the Host \"%.200s\"; the setting allowed_hosts "
                        "adds names",
                        facts->host);
-    *ret_length = -1;
+    int64_t length = -1;
     if (facts->content_length != NULL)
-        TRY(http_check_length(facts->content_length, ret_length, err));
+        TRY(http_check_length(facts->content_length, &length, err));
+    *ret_length = length;
     return 0;
 }
