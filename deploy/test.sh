@@ -1,8 +1,8 @@
 #!/bin/sh
 # test.sh: installs what building and testing need, builds, runs the tests, exits with their result.
-#   sh deploy/test.sh          unit, backend, rank and end-to-end tests of a build with warnings as errors
-#   sh deploy/test.sh --all    that, and the unit and rank tests again under AddressSanitizer and UBSan (what CI runs)
-#   sh deploy/test.sh --long   that, and the long forms (ThreadSanitizer); outcome in tests/bench/results
+#   sh deploy/test.sh          unit, backend, rank, fuzz corpus and end-to-end tests of a build with warnings as errors
+#   sh deploy/test.sh --all    that, and the unit, rank and corpus tests again under AddressSanitizer and UBSan (what CI runs)
+#   sh deploy/test.sh --long   that, and the long forms (ThreadSanitizer, fuzzing: hours); outcome in tests/bench/results
 # Runs as often as wanted. Only loopback is used; what a test starts it also ends.
 set -eu
 cd "$(dirname "$0")/.."
@@ -19,6 +19,7 @@ esac
 
 packages_install $PACKAGES_BUILD $PACKAGES_TEST
 [ -z "$mode" ] || packages_install $PACKAGES_ALL
+[ "$mode" != --long ] || packages_install $PACKAGES_LONG
 
 jobs=$(nproc)
 run() { # preset, then ctest arguments
@@ -35,7 +36,7 @@ echo "== release build, all tests"
 run ci
 if [ -n "$mode" ]; then
     echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
-    run debug -L 'unit|dist'
+    run debug -L 'unit|dist|fuzz'
 fi
 if [ "$mode" = --long ]; then
     echo "== ThreadSanitizer"
@@ -43,4 +44,9 @@ if [ "$mode" = --long ]; then
     OMP_NUM_THREADS=1 run tsan -L 'unit|dist' 2>&1 | tee tests/bench/results/tsan.txt
     tail -n 1 tests/bench/results/tsan.txt >/dev/null
     grep -q '100% tests passed' tests/bench/results/tsan.txt
+    echo "== fuzzing, 10 CPU-minutes a target"
+    fuzzed=0
+    sh tests/fuzz/run.sh 600 || fuzzed=$?
+    cp build/fuzz/summary.txt tests/bench/results/fuzz.txt
+    exit "$fuzzed"
 fi

@@ -1,0 +1,88 @@
+/* fuzz_chat_jsonl: one line of a training file. What the check takes the built-in template renders:
+ * as many tokens as the messages have bytes and marks, none of them trained where the role or the
+ * weight says so, and the answer to train on among them. */
+#include "common/chat_jsonl.h"
+#include "common/chat_template.h"
+#include "common/mem.h"
+#include "common/must.h"
+#include "common/utf8.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <string.h>
+
+static struct tokenizer *tokenizer;
+static struct chat_template *chat;
+
+static void jsonl_prepare(void)
+{
+    struct err err;
+    must(tokenizer_write_builtin(fuzz_folder(), &err) == 0);
+    must(tokenizer_load(fuzz_folder(), &tokenizer, &err) == 0);
+    must(chat_template_load(fuzz_folder(), tokenizer, &chat, &err) == 0);
+}
+
+/* Tokens that each message takes, and how many of them have a loss when assistants are trained. */
+static void jsonl_expect(const json_t *messages, int64_t *ret_tokens, int64_t *ret_trained)
+{
+    size_t i;
+    const json_t *message;
+    *ret_tokens = 1;
+    *ret_trained = 0;
+    json_array_foreach((json_t *)messages, i, message)
+    {
+        int64_t bytes = (int64_t)json_string_length(json_object_get(message, "content"));
+        const char *role = json_string_value(json_object_get(message, "role"));
+        const json_t *weight = json_object_get(message, "weight");
+        must(role != NULL);
+        *ret_tokens += 2 + bytes;
+        if (strcmp(role, "assistant") == 0 &&
+            !(json_is_number(weight) && json_number_value(weight) == 0))
+            *ret_trained += 1 + bytes;
+    }
+}
+
+static void jsonl_render(const json_t *messages)
+{
+    struct chat_tokens tokens = {0};
+    int64_t expected, trained_expected;
+    jsonl_expect(messages, &expected, &trained_expected);
+    for (int train_on = 0; train_on < JOB_train_on_COUNT; train_on++) {
+        struct err err;
+        int64_t trained = 0;
+        must(chat_template_render(chat, messages, (enum job_train_on)train_on, &tokens, &err) == 0);
+        must(tokens.count == expected && tokens.trained[0] == 0);
+        for (int64_t t = 0; t < tokens.count; t++) {
+            must(tokens.ids[t] >= 0 && tokens.ids[t] < tokenizer_vocab(tokenizer));
+            must(tokens.trained[t] <= 1);
+            trained += tokens.trained[t];
+        }
+        if (train_on == JOB_train_on_ASSISTANT)
+            must(trained == trained_expected);
+        if (train_on == JOB_train_on_LAST)
+            must(trained <= trained_expected);
+        must(chat_template_prompt(chat, messages, &tokens, &err) == 0);
+        must(tokens.count == expected + 1);
+    }
+    chat_tokens_done(&tokens);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (chat == NULL)
+        jsonl_prepare();
+    int64_t live = mem_live();
+    struct chat_jsonl_fault fault = {.column = -1};
+    CLEANUP(mem_free_ptr) char *line = mem_strndup((const char *)data, size);
+    must(line != NULL);
+    json_t *messages = chat_jsonl_check(line, size, &fault);
+    if (messages != NULL) {
+        jsonl_render(messages);
+        json_decref(messages);
+    } else {
+        must(fault.code[0] != '\0' && fault.text[0] != '\0' && fault.column >= 0);
+        must(fault.column <= (int64_t)size + 1);
+        must(utf8_valid(fault.text, strlen(fault.text)));
+    }
+    must(mem_live() == live + 1); /* the line */
+    return 0;
+}
