@@ -41,6 +41,8 @@ void last_words_say(const char *sentence)
     if (fd < 0)
         return;
     size_t length = strnlen(sentence, LIMIT_LAST_WORDS_BYTES - 1);
+    while (length > 0 && sentence[length - 1] == '\n')
+        length--;
     (void)!write(fd, sentence, length); /* a dying process: nothing is left to do about it */
     (void)!write(fd, "\n", 1);
     if (fd != STDERR_FILENO)
