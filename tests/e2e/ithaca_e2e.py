@@ -233,3 +233,17 @@ class Daemon:
             print(f"--- log of ithacad\n{self.log()}---", file=sys.stderr)
         if self.own_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+def processes_of(text, ignore=()):
+    """(pid, command line) of every process whose command line contains a text, such as a data folder."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                command = file.read().replace(b"\0", b" ").decode("utf-8", "replace")
+        except OSError:
+            continue
+        if text in command and int(pid) != os.getpid() and int(pid) not in ignore:
+            found.append((int(pid), command))
+    return found

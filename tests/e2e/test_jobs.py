@@ -1,0 +1,188 @@
+"""Jobs that do not go well: bad requests and files, cancelled jobs, ranks that die or hang. Whatever happens, the answer
+says why, no process is left, and the next job runs."""
+import json
+import os
+import signal
+import unittest
+
+import ithaca_e2e as e2e
+
+LINE = '{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
+LONG = {"gpus": 2, "seq_len": 256, "max_steps": 100000, "batch": {"sequences": 2}}
+SHORT = {"gpus": 2, "seq_len": 64, "max_steps": 3, "batch": {"sequences": 4}}
+SETTINGS = {"ITHACA_HEARTBEAT_LIMIT_S": "4"}
+
+
+class Jobs(unittest.TestCase):
+    """Every test has the daemon to itself and leaves it able to run a job."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = e2e.Daemon(env=SETTINGS)
+        cls.client = cls.daemon.client()
+        cls.file = cls.client.upload((LINE * 40).encode())["id"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.__exit__(None, None, None)
+
+    def tearDown(self):
+        self.assertEqual(self.left(), [], "processes of a job are left")
+        job = self.client.wait(self.client.submit(self.file, ithaca=SHORT)["id"])
+        self.assertEqual(job["status"], "succeeded", job["error"])
+        self.assertEqual(self.left(), [])
+
+    def left(self):
+        return e2e.processes_of(self.daemon.data_dir, ignore={self.daemon.process.pid})
+
+    def ranks(self, job_id):
+        """Pids of the job's ranks by number."""
+        found = {}
+        for pid, command in e2e.processes_of(job_id):
+            words = command.split()
+            if "--rank" in words:
+                found[int(words[words.index("--rank") + 1])] = pid
+        return found
+
+    def running(self, ithaca=None):
+        job = self.client.submit(self.file, ithaca=ithaca or LONG)
+        self.client.wait(job["id"], ("running",))
+        e2e.until("a step is done", 30, lambda: self.client.job(job["id"])["ithaca"]["steps_done"] > 0)
+        return job["id"]
+
+    def events(self, job_id):
+        return self.client.get(f"/v1/fine_tuning/jobs/{job_id}/events").json()["data"]
+
+    # ---- refused at the door
+
+    def refused(self, body, status=400):
+        answer = self.client.post("/v1/fine_tuning/jobs", body)
+        self.assertEqual(answer.status, status, answer.text)
+        return answer.error()
+
+    def test_bad_json_names_line_and_column(self):
+        answer = self.client.request("POST", "/v1/fine_tuning/jobs", body=b'{"model": "tiny-llama",\n "seed": }',
+                                     headers={"Content-Type": "application/json"})
+        self.assertEqual(answer.status, 400)
+        error = answer.error()
+        self.assertEqual(error["code"], "invalid_json")
+        self.assertIn("line 2", error["message"])
+
+    def test_fields_are_named(self):
+        base = {"model": "tiny-llama", "training_file": self.file}
+        for extra, param, word in (
+                ({"ithaca": {"seq_length": 4}}, "ithaca.seq_length", "seq_len"),
+                ({"ithaca": {"seq_len": 1}}, "ithaca.seq_len", "2"),
+                ({"ithaca": {"gpus": 64}}, "ithaca.gpus", "64"),
+                ({"ithaca": {"recompute": "all"}}, "ithaca.recompute", "none"),
+                ({"ithaca": {"launcher": "slurm"}}, "ithaca.launcher", "slurm"),
+                ({"ithaca": {"optimizer": {"learning_rate": "high"}}}, "ithaca.optimizer.learning_rate", "number"),
+                ({"model": "no-such-model"}, "model", "no-such-model"),
+                ({"training_file": "file-nosuch"}, "training_file", "file-nosuch"),
+                ({"integrations": [{"type": "wandb"}]}, "integrations", "integrations")):
+            error = self.refused({**base, **extra}, 404 if "nosuch" in str(extra) and False else 400)
+            self.assertEqual(error["param"], param, error)
+            self.assertIn(word, error["message"])
+        self.assertEqual(self.refused({"model": "tiny-llama"})["param"], "training_file")
+
+    # ---- refused by the file
+
+    def test_bad_lines_are_listed_and_no_rank_starts(self):
+        lines = [LINE] * 100
+        lines[56] = '{"messages": [{"role": "user", content: "b"}]}\n'
+        lines[79] = '{"messages":[{"role":"user","content":"a "quoted" word"}]}\n'
+        lines[89] = LINE.rstrip()[:-1] + ",}\n"
+        file_id = self.client.upload("".join(lines).encode())["id"]
+        job = self.client.wait(self.client.submit(file_id, ithaca=SHORT)["id"])
+        self.assertEqual(job["status"], "failed")
+        self.assertEqual(job["error"]["code"], "invalid_data")
+        self.assertEqual(job["ithaca"]["attempt"], 0)
+        for number in (57, 80, 90):
+            self.assertIn(f"line {number}", job["error"]["message"])
+        self.assertFalse(os.path.exists(os.path.join(self.daemon.data_dir, "jobs", job["id"], "attempt-1")))
+
+    def test_each_rule_has_its_reason(self):
+        cases = {
+            '{"messages":[]}': "messages",
+            '{"prompt":"a","completion":"b"}': "messages",
+            '{"messages":[{"role":"robot","content":"a"},{"role":"assistant","content":"b"}]}': "robot",
+            '{"messages":[{"role":"user","content":"a"}]}': "assistant",
+            '[{"messages":[]}]': "line 2",
+        }
+        for bad, word in cases.items():
+            file_id = self.client.upload((LINE + bad + "\n").encode())["id"]
+            job = self.client.wait(self.client.submit(file_id, ithaca=SHORT)["id"])
+            self.assertEqual(job["status"], "failed", bad)
+            self.assertIn("line 2", job["error"]["message"], bad)
+            self.assertIn(word, job["error"]["message"], bad)
+
+    # ---- cancelled
+
+    def test_cancel_while_running(self):
+        job_id = self.running()
+        answer = self.client.post(f"/v1/fine_tuning/jobs/{job_id}/cancel")
+        self.assertEqual(answer.status, 200, answer.text)
+        self.assertEqual(answer.json()["status"], "cancelled")
+        self.assertEqual(self.left(), [])
+        again = self.client.post(f"/v1/fine_tuning/jobs/{job_id}/cancel")
+        self.assertEqual(again.status, 200 if again.json().get("status") == "cancelled" else 400, again.text)
+
+    def test_cancel_while_queued_and_order(self):
+        first = self.running()
+        second = self.client.submit(self.file, ithaca=SHORT)["id"]
+        third = self.client.submit(self.file, ithaca=SHORT)["id"]
+        queued = self.client.wait(third, ("queued",))
+        self.assertTrue(queued["ithaca"]["pending_reason"])
+        cancelled = self.client.post(f"/v1/fine_tuning/jobs/{second}/cancel").json()
+        self.assertEqual(cancelled["ithaca"]["state"], "cancelled")
+        self.client.post(f"/v1/fine_tuning/jobs/{first}/cancel")
+        self.assertEqual(self.client.wait(third)["status"], "succeeded")
+
+    def test_cancel_of_a_finished_job_is_refused(self):
+        job = self.client.wait(self.client.submit(self.file, ithaca=SHORT)["id"])
+        answer = self.client.post(f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+        self.assertEqual(answer.status, 400)
+        self.assertEqual(answer.error()["code"], "invalid_state")
+
+    # ---- ranks that fail
+
+    def test_killed_rank_fails_the_job_and_is_named(self):
+        for number in (1, 0):
+            job_id = self.running({**LONG, "max_restarts": 0})
+            os.kill(self.ranks(job_id)[number], signal.SIGKILL)
+            job = self.client.wait(job_id, seconds=30)
+            self.assertEqual(job["status"], "failed")
+            self.assertEqual(job["error"]["code"], "rank_died")
+            self.assertIn(f"rank {number}", job["error"]["message"])
+            self.assertIn("9", job["error"]["message"])
+            self.assertEqual(self.left(), [])
+
+    def test_stopped_rank_is_hung_and_named(self):
+        job_id = self.running({**LONG, "max_restarts": 0})
+        os.kill(self.ranks(job_id)[1], signal.SIGSTOP)
+        job = self.client.wait(job_id, seconds=40)
+        self.assertEqual(job["status"], "failed")
+        self.assertEqual(job["error"]["code"], "rank_hung", job["error"])
+        self.assertIn("rank 1", job["error"]["message"])
+
+    def test_killed_keeper_takes_its_ranks_along(self):
+        job_id = self.running({**LONG, "max_restarts": 0})
+        keepers = [pid for pid, command in e2e.processes_of(job_id) if "--keep" in command.split()]
+        self.assertEqual(len(keepers), 1)
+        os.kill(keepers[0], signal.SIGKILL)
+        job = self.client.wait(job_id, seconds=30)
+        self.assertEqual(job["status"], "failed")
+        self.assertEqual(self.left(), [])
+
+    def test_diverging_job_stops_with_its_reason_in_strict_json(self):
+        job_id = self.client.submit(self.file, ithaca={**SHORT, "max_steps": 200, "optimizer": {
+            "learning_rate": 10, "schedule": "constant", "clip": 0}})["id"]
+        job = self.client.wait(job_id)
+        text = self.client.get(f"/v1/fine_tuning/jobs/{job_id}/metrics").text
+        json.loads(text, parse_constant=lambda word: self.fail(f"{word} in JSON"))
+        if job["status"] == "failed":
+            self.assertEqual(job["error"]["code"], "nonfinite")
+
+
+if __name__ == "__main__":
+    unittest.main()
