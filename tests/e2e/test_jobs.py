@@ -70,7 +70,7 @@ class Jobs(unittest.TestCase):
 
     def test_fields_are_named(self):
         base = {"model": "tiny-llama", "training_file": self.file}
-        for extra, param, word in (
+        for extra, param, word in (  # a name that is not there is 404, all else 400
                 ({"ithaca": {"seq_length": 4}}, "ithaca.seq_length", "seq_len"),
                 ({"ithaca": {"seq_len": 1}}, "ithaca.seq_len", "2"),
                 ({"ithaca": {"gpus": 64}}, "ithaca.gpus", "64"),
@@ -80,7 +80,7 @@ class Jobs(unittest.TestCase):
                 ({"model": "no-such-model"}, "model", "no-such-model"),
                 ({"training_file": "file-nosuch"}, "training_file", "file-nosuch"),
                 ({"integrations": [{"type": "wandb"}]}, "integrations", "integrations")):
-            error = self.refused({**base, **extra}, 404 if "nosuch" in str(extra) and False else 400)
+            error = self.refused({**base, **extra}, 404 if param in ("model", "training_file") else 400)
             self.assertEqual(error["param"], param, error)
             self.assertIn(word, error["message"])
         self.assertEqual(self.refused({"model": "tiny-llama"})["param"], "training_file")
@@ -103,7 +103,6 @@ class Jobs(unittest.TestCase):
 
     def test_each_rule_has_its_reason(self):
         cases = {
-            '{"messages":[]}': "messages",
             '{"prompt":"a","completion":"b"}': "messages",
             '{"messages":[{"role":"robot","content":"a"},{"role":"assistant","content":"b"}]}': "robot",
             '{"messages":[{"role":"user","content":"a"}]}': "assistant",
@@ -115,6 +114,19 @@ class Jobs(unittest.TestCase):
             self.assertEqual(job["status"], "failed", bad)
             self.assertIn("line 2", job["error"]["message"], bad)
             self.assertIn(word, job["error"]["message"], bad)
+
+    def test_dropped_lines_are_counted_and_an_empty_file_fails(self):
+        dropped = '{"messages":[]}\n\n{"messages":null}\n'
+        file_id = self.client.upload(dropped.encode())["id"]
+        job = self.client.wait(self.client.submit(file_id, ithaca=SHORT)["id"])
+        self.assertEqual((job["status"], job["error"]["code"]), ("failed", "invalid_data"))
+        for number in (1, 2, 3):
+            self.assertIn(f"line {number}", job["error"]["message"])
+        file_id = self.client.upload((dropped + LINE).encode())["id"]
+        job = self.client.wait(self.client.submit(file_id, ithaca=SHORT)["id"])
+        self.assertEqual(job["status"], "succeeded", job["error"])
+        self.assertTrue(any("3 dropped" in event["message"] or "dropped 3" in event["message"]
+                            for event in self.events(job["id"])), self.events(job["id"]))
 
     # ---- cancelled
 
@@ -175,13 +187,15 @@ class Jobs(unittest.TestCase):
         self.assertEqual(self.left(), [])
 
     def test_diverging_job_stops_with_its_reason_in_strict_json(self):
-        job_id = self.client.submit(self.file, ithaca={**SHORT, "max_steps": 200, "optimizer": {
-            "learning_rate": 10, "schedule": "constant", "clip": 0}})["id"]
+        """A decay of lr * weight_decay = 100 a step multiplies the weights by -99 until they overflow."""
+        job_id = self.client.submit(self.file, ithaca={**SHORT, "max_steps": 60, "optimizer": {
+            "learning_rate": 10, "weight_decay": 10, "schedule": "constant", "clip": 0}})["id"]
         job = self.client.wait(job_id)
-        text = self.client.get(f"/v1/fine_tuning/jobs/{job_id}/metrics").text
-        json.loads(text, parse_constant=lambda word: self.fail(f"{word} in JSON"))
-        if job["status"] == "failed":
-            self.assertEqual(job["error"]["code"], "nonfinite")
+        self.assertEqual((job["status"], job["error"]["code"]), ("failed", "nonfinite"), job["error"])
+        self.assertRegex(job["error"]["message"], r"step \d+")
+        for path in ("", "/metrics", "/events"):
+            text = self.client.get(f"/v1/fine_tuning/jobs/{job_id}{path}").text
+            json.loads(text, parse_constant=lambda word: self.fail(f"{word} in JSON"))
 
 
 if __name__ == "__main__":
