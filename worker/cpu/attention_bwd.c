@@ -5,7 +5,11 @@
  * A unit of work is one key/value head with its query heads, on a segment: whole documents,
  * together at least 256 rows. Nothing outside the unit touches its dq, dk and dv, which accumulate
  * where they lie, in the order of the tiles: no second copy, no atomics, and the same bits for any
- * thread count. The price: one document uses at most kv_heads threads. */
+ * thread count. The price: one document uses at most kv_heads threads.
+ *
+ * 512 rows, 8 heads of 32 over 4, one document: 2.7 ms, 125 GF/s of the pairs needed; in documents
+ * of 128 rows 1.1 ms (bench_ops, one core of an EPYC of family 26, OpenBLAS 0.3.21 Cooperlake,
+ * 2026-11). Tiles of 32: 3.2 ms, of 128: 2.8. Haswell's kernels, which pack every tile: 9.5 ms. */
 #include "common/must.h"
 #include "worker/cpu/attention_rows.h"
 #include "worker/cpu/device_cpu.h"

@@ -2,7 +2,7 @@
 #pragma once
 #include "worker/ops.h"
 
-/* Rows of queries and of keys a tile. */
+/* Queries of a tile; keys too in backward. */
 enum { ATTENTION_TILE = 64 };
 
 /* The document of `row`: the largest s with doc_rows[s] <= row. Documents may be empty. */

