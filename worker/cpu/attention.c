@@ -42,10 +42,8 @@ CPU_CLONES static void attention_softmax(struct attention_state *state, int64_t 
         attention_visible(state->row + i, state->first_key[i], key, keys, &begin, &end);
         float *scores = state->scores + i * KEYS;
         float *o = state->o + i * state->o_stride;
-        float before = state->largest[i], largest = before;
-#pragma omp simd reduction(max : largest)
-        for (int64_t j = begin; j < end; j++)
-            largest = scores[j] > largest ? scores[j] : largest;
+        float before = state->largest[i];
+        float largest = cpu_max(scores + begin, end - begin, before);
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t j = begin; j < end; j++) {

@@ -16,11 +16,7 @@ enum { BLOCK_ROWS = 16, CHUNK = 1024 };
 
 CPU_CLONES static float cross_entropy_max(const float *logits, int64_t count)
 {
-    float largest = -INFINITY;
-#pragma omp simd reduction(max : largest)
-    for (int64_t i = 0; i < count; i++)
-        largest = logits[i] > largest ? logits[i] : largest;
-    return largest;
+    return cpu_max(logits, count, -INFINITY);
 }
 
 /* Sum of exp(logits - largest); the exponentials go to `out` when it is not NULL. */

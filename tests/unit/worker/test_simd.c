@@ -1,4 +1,4 @@
-/* simd: cpu_exp over its whole domain against fp64, and outside it. */
+/* simd: cpu_exp over its whole domain against fp64, and outside it; cpu_max. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,11 +32,28 @@ static void test_outside(void **state)
     assert_true(isnan(cpu_exp(NAN)) && isnan(cpu_exp(-NAN)));
 }
 
+static void test_max(void **state)
+{
+    (void)state;
+    float x[100];
+    for (int count = 0; count <= 100; count++)
+        for (int at = 0; at < count; at++) {
+            for (int i = 0; i < count; i++)
+                x[i] = i % 3 == 0 ? NAN : (float)-i - 2;
+            x[at] = -1;
+            assert_true(cpu_max(x, count, -INFINITY) == -1);
+            assert_true(cpu_max(x, count, 5) == 5);
+        }
+    assert_true(cpu_max(x, 0, -3) == -3);
+    assert_true(cpu_max(x, -4, -3) == -3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_error),
         cmocka_unit_test(test_outside),
+        cmocka_unit_test(test_max),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
