@@ -166,7 +166,7 @@ json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *
         "id", job->id, "object", "fine_tuning.job", "created_at", api_time(job->created_ms),
         "error", api_error_json(job), "fine_tuned_model", api_text(job->fine_tuned_model),
         "finished_at", api_time(job->finished_ms), "hyperparameters", parameters, "model",
-        job->model, "organization_id", "ithaca", "result_files", "status",
+        job->model, "organization_id", "local", "result_files", "status",
         job_state_public_name(job->state), "trained_tokens",
         succeeded ? json_integer(job->trained_tokens) : json_null(), "training_file",
         job->training_file, "validation_file", api_text(job->validation_file), "seed",
