@@ -55,8 +55,8 @@ struct host_ops {
     void (*signal)(struct host *host, struct host_process *process, int signal_number);
     /* Ends the watch without a callback; valid after on_exit too (frees). NULL is fine. */
     void (*forget)(struct host *host, struct host_process *process);
-    /* Sends SIGKILL to every living process of a session (0 signals only counts) and returns how
-     * many there were. The session is the pid of a process that spawn() started. */
+    /* Sends a signal to every living process of a session (signal 0: to none) and returns how many
+     * there are. The session is the pid of a process that spawn() started. */
     int (*session_signal)(struct host *host, int32_t session, int signal_number);
 };
 

@@ -1,0 +1,200 @@
+/* store_jobs, store_events: what goes in comes out, pages meet without a gap, a move is all or
+ * nothing. */
+#include "tests/lib/store_fixture.h"
+
+static int check_new_job(void *context, const struct store_job *job, struct err *err)
+{
+    (void)err;
+    assert_string_equal(job->id, "ftjob-7");
+    assert_int_equal(job->created_ms, 1007);
+    assert_int_equal(job->started_ms, 0);
+    assert_int_equal(job->state, JOB_STATE_VALIDATING);
+    assert_string_equal(job->reason, "");
+    assert_string_equal(job->fine_tuned_model, "");
+    assert_string_equal(job->model_dir, "/models/tiny");
+    assert_int_equal(job->priority, 7);
+    assert_int_equal(job->ranks, 2);
+    assert_int_equal(job->attempt, 0);
+    *(bool *)context = true;
+    return 0;
+}
+
+static void test_job_round_trip(void **state)
+{
+    struct fixture *f = *state;
+    add_job(f, 7, "null");
+    bool seen = false;
+    OK(f, store_job_get(f->store, "ftjob-7", check_new_job, &seen, &f->err));
+    assert_true(seen);
+    assert_int_equal(store_job_get(f->store, "ftjob-8", check_new_job, &seen, &f->err),
+                     -ERR_NOT_FOUND);
+    int64_t users = 0;
+    OK(f, store_jobs_using_file(f->store, "file-a", &users, &f->err));
+    assert_int_equal(users, 1);
+    OK(f, store_jobs_using_file(f->store, "", &users, &f->err));
+}
+
+static void test_job_pages_and_metadata(void **state)
+{
+    struct fixture *f = *state;
+    for (int n = 1; n <= 5; n++)
+        add_job(f, n, n % 2 ? "{\"team\":\"odd\",\"it's\":\"x\\\"y\"}" : "{\"team\":\"even\"}");
+    struct store_page page = {.limit = 2, .order = STORE_NEWEST_FIRST};
+    const char *afters[] = {"", "ftjob-4", "ftjob-2"};
+    const char *wanted[] = {"5 4 ", "3 2 ", "1 "};
+    for (int i = 0; i < 3; i++) {
+        struct ids ids = {.count = 0};
+        bool more = false;
+        page.after = afters[i];
+        OK(f, store_jobs_list(f->store, NULL, &page, collect_job, &ids, &more, &f->err));
+        assert_string_equal(ids.text, wanted[i]);
+        assert_int_equal(more, i < 2);
+    }
+    struct ids odd = {.count = 0}, none = {.count = 0}, oldest = {.count = 0};
+    bool more = true;
+    page = (struct store_page){.limit = 10, .order = STORE_OLDEST_FIRST};
+    OK(f, store_jobs_list(f->store, "{\"team\":\"odd\",\"it's\":\"x\\\"y\"}", &page, collect_job,
+                          &odd, &more, &f->err));
+    assert_string_equal(odd.text, "1 3 5 ");
+    assert_false(more);
+    OK(f, store_jobs_list(f->store, "{\"team\":\"odd\",\"no\":\"1\"}", &page, collect_job, &none,
+                          &more, &f->err));
+    assert_int_equal(none.count, 0);
+    OK(f, store_jobs_in_state(f->store, JOB_STATE_VALIDATING, collect_job, &oldest, &f->err));
+    assert_string_equal(oldest.text, "1 2 3 4 5 ");
+    page.after = "ftjob-99";
+    assert_int_equal(store_jobs_list(f->store, NULL, &page, collect_job, &none, &more, &f->err),
+                     -ERR_INVALID_VALUE);
+    assert_string_equal(f->err.field, "after");
+}
+
+static int stop_list(void *context, const struct store_job *job, struct err *err)
+{
+    (void)context;
+    return err_set(err, ERR_TOO_LARGE, "enough at %s", job->id);
+}
+
+static void test_callback_ends_list(void **state)
+{
+    struct fixture *f = *state;
+    add_job(f, 1, "null");
+    add_job(f, 2, "null");
+    for (int i = 0; i < 2; i++) /* twice: the statement was given back */
+        assert_int_equal(
+            store_jobs_in_state(f->store, JOB_STATE_VALIDATING, stop_list, NULL, &f->err),
+            -ERR_TOO_LARGE);
+}
+
+static int collect_event(void *context, const struct store_event *event, struct err *err)
+{
+    (void)err;
+    struct ids *ids = context;
+    (void)snprintf(ids->text + strlen(ids->text), sizeof ids->text - strlen(ids->text), "%s|",
+                   event->message);
+    ids->count++;
+    return 0;
+}
+
+static int check_moved(void *context, const struct store_job *job, struct err *err)
+{
+    (void)err;
+    (void)context;
+    assert_int_equal(job->state, JOB_STATE_FAILED);
+    assert_string_equal(job->reason, "rank_died");
+    assert_string_equal(job->reason_text, "rank 1 died");
+    assert_int_equal(job->finished_ms, 5000);
+    assert_int_equal(job->attempt, 3);
+    return 0;
+}
+
+static void test_move_is_compare_and_set(void **state)
+{
+    struct fixture *f = *state;
+    add_job(f, 1, "null");
+    struct store_job_move move = {.id = "ftjob-1",
+                                  .from = JOB_STATE_RUNNING,
+                                  .to = JOB_STATE_FAILED,
+                                  .now_ms = 5000,
+                                  .reason = "rank_died",
+                                  .reason_text = "rank 1 died",
+                                  .event_id = "ftevent-x",
+                                  .event_text = "rank 1 died",
+                                  .event_level = "error",
+                                  .attempt = 3,
+                                  .ended = true};
+    int64_t row = 0;
+    assert_int_equal(store_job_move(f->store, &move, &row, &f->err), -ERR_BAD_STATE);
+    assert_non_null(strstr(f->err.text, "is validating, not running"));
+    move.from = JOB_STATE_VALIDATING;
+    move.event_id = "ftevent-1"; /* taken: the event fails, so the state must stay too */
+    assert_int_not_equal(store_job_move(f->store, &move, &row, &f->err), 0);
+    struct ids ids = {.count = 0};
+    OK(f, store_jobs_in_state(f->store, JOB_STATE_VALIDATING, collect_job, &ids, &f->err));
+    assert_int_equal(ids.count, 1);
+    move.event_id = "ftevent-x";
+    OK(f, store_job_move(f->store, &move, &row, &f->err));
+    OK(f, store_job_get(f->store, "ftjob-1", check_moved, NULL, &f->err));
+    struct ids events = {.count = 0};
+    OK(f, store_events_after(f->store, "ftjob-1", 0, 10, collect_event, &events, &f->err));
+    assert_int_equal(events.count, 2);
+    int64_t newest = 0;
+    OK(f, store_events_newest(f->store, &newest, &f->err));
+    assert_int_equal(newest, row);
+    move.id = "ftjob-2";
+    assert_int_equal(store_job_move(f->store, &move, &row, &f->err), -ERR_NOT_FOUND);
+}
+
+static void test_event_pages(void **state)
+{
+    struct fixture *f = *state;
+    add_job(f, 1, "null");
+    add_job(f, 2, "null");
+    for (int n = 10; n < 14; n++) {
+        char id[32], text[32];
+        (void)snprintf(id, sizeof id, "ftevent-%d", n);
+        (void)snprintf(text, sizeof text, "m%d", n);
+        const struct store_event event = {.id = id,
+                                          .job_id = "ftjob-1",
+                                          .created_ms = n,
+                                          .level = "warn",
+                                          .type = "message",
+                                          .message = text,
+                                          .data_json = ""};
+        int64_t row = 0;
+        OK(f, store_event_insert(f->store, &event, &row, &f->err));
+    }
+    struct ids newest = {.count = 0}, next = {.count = 0};
+    bool more = false;
+    struct store_page page = {.limit = 3, .order = STORE_NEWEST_FIRST};
+    OK(f, store_events_list(f->store, "ftjob-1", &page, collect_event, &newest, &more, &f->err));
+    assert_string_equal(newest.text, "m13|m12|m11|");
+    assert_true(more);
+    page.after = "ftevent-11";
+    OK(f, store_events_list(f->store, "ftjob-1", &page, collect_event, &next, &more, &f->err));
+    assert_non_null(strstr(next.text, "m10|Job created"));
+    assert_false(more);
+    page.after = "ftevent-2"; /* another job's */
+    assert_int_equal(
+        store_events_list(f->store, "ftjob-1", &page, collect_event, &next, &more, &f->err),
+        -ERR_INVALID_VALUE);
+    const struct store_event orphan = {.id = "ftevent-z",
+                                       .job_id = "ftjob-none",
+                                       .level = "info",
+                                       .type = "message",
+                                       .message = "x",
+                                       .data_json = ""};
+    int64_t row = 0;
+    assert_int_not_equal(store_event_insert(f->store, &orphan, &row, &f->err), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_job_round_trip, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_job_pages_and_metadata, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_callback_ends_list, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_move_is_compare_and_set, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_event_pages, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
