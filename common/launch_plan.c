@@ -55,6 +55,15 @@ static int plan_take_path(const json_t *object, const char *key, char **ret, str
     return *ret != NULL ? 0 : mem_fail(err, strlen(text), "a path");
 }
 
+static int plan_take_resume(const json_t *object, struct launch_plan *plan, struct err *err)
+{
+    const char *from;
+    TRY(json_get_string(object, "resume_from", ERR_CORRUPT, &from, err));
+    if (from[0] == '\0')
+        return 0;
+    return plan_take_path(object, "resume_from", &plan->resume_from, err);
+}
+
 static int plan_take_integer(const json_t *object, const char *key, int64_t min, int64_t max,
                              int64_t *ret, struct err *err)
 {
@@ -104,6 +113,8 @@ static int plan_take(const json_t *object, struct launch_plan *plan, struct err 
     TRY(plan_take_integer(object, "coll_timeout_ms", 1, PLAN_MS_MAX, &plan->coll_timeout_ms, err));
     TRY(plan_take_integer(object, "orphan_limit_ms", 0, PLAN_MS_MAX, &plan->orphan_limit_ms, err));
     TRY(plan_take_u32(object, "threads", 4096, &plan->threads, err));
+    TRY(plan_take_resume(object, plan, err));
+    TRY(plan_take_integer(object, "steps_done", 0, INT64_MAX, &plan->steps_done, err));
     int rc = job_spec_parse(json_object_get(object, "spec"), &plan->spec, err);
     return rc == 0 ? 0 : err_wrap(err, rc, "\"spec\": ");
 }
@@ -144,15 +155,16 @@ json_t *launch_plan_json(const struct launch_plan *plan)
 {
     must(plan->world >= 1 && plan->world <= LIMIT_RANKS && plan->attempt >= 1);
     must(plan->job_dir != NULL && plan->model_dir != NULL);
-    return json_pack("{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}",
-                     "job_id", plan->job_id, "attempt", (json_int_t)plan->attempt, "world",
-                     (json_int_t)plan->world, "secret", plan_secret_json(plan->secret), "socket",
-                     plan->socket, "shm_name", plan->shm_name, "job_dir", plan->job_dir,
-                     "model_dir", plan->model_dir, "model_name", plan->model_name,
-                     "heartbeat_limit_ms", (json_int_t)plan->heartbeat_limit_ms, "coll_timeout_ms",
-                     (json_int_t)plan->coll_timeout_ms, "orphan_limit_ms",
-                     (json_int_t)plan->orphan_limit_ms, "threads", (json_int_t)plan->threads,
-                     "spec", job_spec_json(&plan->spec));
+    return json_pack(
+        "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:o}",
+        "job_id", plan->job_id, "attempt", (json_int_t)plan->attempt, "world",
+        (json_int_t)plan->world, "secret", plan_secret_json(plan->secret), "socket", plan->socket,
+        "shm_name", plan->shm_name, "job_dir", plan->job_dir, "model_dir", plan->model_dir,
+        "model_name", plan->model_name, "heartbeat_limit_ms", (json_int_t)plan->heartbeat_limit_ms,
+        "coll_timeout_ms", (json_int_t)plan->coll_timeout_ms, "orphan_limit_ms",
+        (json_int_t)plan->orphan_limit_ms, "threads", (json_int_t)plan->threads, "resume_from",
+        plan->resume_from != NULL ? plan->resume_from : "", "steps_done",
+        (json_int_t)plan->steps_done, "spec", job_spec_json(&plan->spec));
 }
 
 void launch_plan_done(struct launch_plan *plan)
@@ -161,6 +173,8 @@ void launch_plan_done(struct launch_plan *plan)
     mem_free(plan->model_dir);
     plan->job_dir = NULL;
     plan->model_dir = NULL;
+    mem_free(plan->resume_from);
+    plan->resume_from = NULL;
     job_spec_done(&plan->spec);
 }
 

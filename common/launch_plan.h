@@ -8,7 +8,7 @@
  *   <data_dir>/jobs/<job id>/
  *       tokens/train.tok, valid.tok   token shards made by the prepare child (common/dataset.h)
  *       tokens/report.json            its report: kept, dropped, reasons by line
- *       checkpoints/step-N/           (later)
+ *       checkpoints/step-N/           state after N steps (common/checkpoint_manifest.h)
  *       model/                        the tuned model, a Hugging Face folder; appears by rename
  *       attempt-N/plan.json           this plan, mode 0600
  *                 rank-R.log          stdout and stderr of rank R
@@ -40,6 +40,8 @@ struct launch_plan {
     int64_t coll_timeout_ms;    /* deadline of one collective */
     int64_t orphan_limit_ms;    /* without a daemon this long: checkpoint and exit */
     uint32_t threads;           /* OMP threads of each rank */
+    char *resume_from;          /* checkpoint to go on from, absolute; NULL ("" in JSON): none */
+    int64_t steps_done;         /* its step; 0 without one */
     struct job_spec spec;       /* resolved */
 };
 

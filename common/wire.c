@@ -180,6 +180,18 @@ static void wire_done(struct codec *codec, struct wire_done *done)
     codec_f64(codec, &done->final_loss);
 }
 
+static void wire_checkpointed(struct codec *codec, struct wire_checkpointed *checkpointed)
+{
+    codec_u64(codec, &checkpointed->step);
+    codec_u64(codec, &checkpointed->bytes);
+}
+
+static void wire_paused(struct codec *codec, struct wire_paused *paused)
+{
+    codec_u64(codec, &paused->step);
+    codec_u64(codec, &paused->trained_tokens);
+}
+
 static void wire_failed(struct codec *codec, struct wire_failed *failed)
 {
     char code[ERR_FIELD_MAX] = "";
@@ -241,6 +253,12 @@ static void wire_payload(struct codec *codec, struct wire_frame *frame)
         break;
     case WIRE_FAILED:
         wire_failed(codec, &frame->failed);
+        break;
+    case WIRE_CHECKPOINTED:
+        wire_checkpointed(codec, &frame->checkpointed);
+        break;
+    case WIRE_PAUSED:
+        wire_paused(codec, &frame->paused);
         break;
     case WIRE_ACK:
     case WIRE_SEEN:

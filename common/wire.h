@@ -92,6 +92,14 @@ struct wire_done {
     uint64_t trained_tokens; /* all ranks, all steps */
     double final_loss;
 };
+struct wire_checkpointed {
+    uint64_t step;  /* optimizer steps done: of checkpoints/step-N */
+    uint64_t bytes; /* of its files */
+};
+struct wire_paused {
+    uint64_t step; /* of the checkpoint the job goes on from */
+    uint64_t trained_tokens;
+};
 struct wire_failed {
     uint32_t
         code; /* enum err_code, as its name string on the wire (codes may shift between versions) */
@@ -112,6 +120,8 @@ struct wire_frame {
         struct wire_event event;
         struct wire_done done;
         struct wire_failed failed;
+        struct wire_checkpointed checkpointed;
+        struct wire_paused paused;
         struct {
             const char *json; /* PLAN: length bytes */
             size_t length;

@@ -16,7 +16,8 @@ static json_t *literal_plan(void)
         "'000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f','socket':'/run/x.sock',"
         "'shm_name':'/ithaca-ftjob-a_1-2','job_dir':'/data/jobs/ftjob-a_1','model_dir':'/models/m',"
         "'model_name':'m','heartbeat_limit_ms':30000,'coll_timeout_ms':60000,'orphan_limit_ms':0,"
-        "'threads':2,'spec':{'model':'m','training_file':'file-1','metadata':{'a':'b'},"
+        "'threads':2,'resume_from':'/data/jobs/ftjob-a_1/checkpoints/"
+        "step-7','steps_done':7,'spec':{'model':'m','training_file':'file-1','metadata':{'a':'b'},"
         "'ithaca':{'gpus':4,'seq_len':512}}}");
 }
 
@@ -34,6 +35,8 @@ static void test_round_trip(void **state)
     assert_int_equal(plan.secret[31], 31);
     assert_int_equal(plan.spec.seq_len, 512);
     assert_int_equal(plan.orphan_limit_ms, 0);
+    assert_string_equal(plan.resume_from, "/data/jobs/ftjob-a_1/checkpoints/step-7");
+    assert_int_equal(plan.steps_done, 7);
     char *folder = launch_plan_attempt_dir(&plan);
     assert_string_equal(folder, "/data/jobs/ftjob-a_1/attempt-2");
     json_t *printed = launch_plan_json(&plan);
@@ -117,6 +120,8 @@ static void test_values_out_of_range(void **state)
         {"coll_timeout_ms", json_integer(-1)},
         {"orphan_limit_ms", json_integer(INT64_MAX)},
         {"threads", json_integer(0)},
+        {"resume_from", json_string("checkpoints/step-7")},
+        {"steps_done", json_integer(-1)},
         {"spec", json_object()},
         {"spec", json_literal("{'model':'m','training_file':'f','ithaca':{'gpus':65}}")},
     };

@@ -41,7 +41,7 @@ static struct wire_frame metrics(uint32_t count)
 /* One frame of each type; *ret_count of them. */
 static const struct wire_frame *all_frames(size_t *ret_count)
 {
-    static struct wire_frame frames[13];
+    static struct wire_frame frames[15];
     size_t n = 0;
     frames[n++] = hello();
     frames[n++] = (struct wire_frame){.type = WIRE_PLAN,
@@ -69,6 +69,10 @@ static const struct wire_frame *all_frames(size_t *ret_count)
     frames[n++] = (struct wire_frame){.type = WIRE_CHECKPOINT};
     frames[n++] = (struct wire_frame){.type = WIRE_ACK, .seq = 8, .number = WIRE_CANCEL};
     frames[n++] = (struct wire_frame){.type = WIRE_SEEN, .number = 0xdeadbeefu};
+    frames[n++] = (struct wire_frame){
+        .type = WIRE_CHECKPOINTED, .seq = 9, .checkpointed = {.step = 20, .bytes = 1ull << 41}};
+    frames[n++] = (struct wire_frame){
+        .type = WIRE_PAUSED, .seq = 10, .paused = {.step = 20, .trained_tokens = 99}};
     *ret_count = n;
     return frames;
 }
