@@ -228,13 +228,12 @@ static struct shape one_document(int64_t q_heads, int64_t kv_heads, int64_t rows
 static void test_one_document(void **state)
 {
     (void)state;
-    static const int64_t rows[] = {1, 2, 7, 63, 64, 65, 127, 128, 129, 200, 321};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        for (int layout = 0; layout < 2; layout++) {
-            struct shape shape = one_document(4, 2, rows[i], 32);
-            shape.head_major = layout == 1;
-            check_shape(&shape);
-        }
+    static const int64_t rows[] = {1, 2, 7, 63, 64, 65, 127, 129, 200, 257, 321};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct shape shape = one_document(4, 2, rows[i], 32);
+        shape.head_major = i % 2 == 1;
+        check_shape(&shape);
+    }
 }
 
 static void test_head_groupings_and_sizes(void **state)
@@ -265,9 +264,9 @@ static struct shape packed(int64_t rows, int64_t longest, uint64_t stream)
 static void test_packed_documents(void **state)
 {
     (void)state;
-    static const int64_t longest[] = {1, 2, 5, 40, 64, 100, 300, 700};
+    static const int64_t longest[] = {1, 2, 5, 64, 100, 300, 600};
     for (size_t i = 0; i < sizeof longest / sizeof longest[0]; i++) {
-        struct shape shape = packed(longest[i] < 5 ? 150 : 600, longest[i], 1000 + i);
+        struct shape shape = packed(longest[i] < 5 ? 150 : 400, longest[i], 1000 + i);
         shape.head_major = i % 2 == 1;
         check_shape(&shape);
     }

@@ -137,8 +137,8 @@ static void test_forward(void **state)
 static void test_backward(void **state)
 {
     (void)state;
-    static const int64_t rows[] = {0, 1, 7, 64, 65, 200}, widths[] = {1, 7, 32, 65, 256};
-    for (int i = 0; i < 30; i++)
+    static const int64_t rows[] = {0, 1, 7, 64, 65, 200}, widths[] = {1, 7, 65, 256};
+    for (int i = 0; i < 24; i++)
         for (int variant = 0; variant < 16; variant++) {
             check_backward(rows[i % 6], widths[i / 6], variant);
             (void)testing_free(NULL);
