@@ -162,28 +162,33 @@ class Model:
             dn1 = dn1 + self.linear_back(dx.reshape(tokens, -1), n1, f"{a}{kind}.weight", f"{a}{kind}.bias")
         return dmid + self.norm_back(dn1, kept1)
 
-    def document(self, ids, trained, scale):
-        """Forward and backward of one document. Returns (sum of losses, hits)."""
-        embed = "model.embed_tokens.weight"
-        head = embed if self.c["tie_word_embeddings"] else "lm_head.weight"
-        x = self.w[embed][ids]
+    @property
+    def head(self):
+        return "model.embed_tokens.weight" if self.c["tie_word_embeddings"] else "lm_head.weight"
+
+    def forward(self, ids):
+        x = self.w["model.embed_tokens.weight"][ids]
         kept = []
         for layer in range(self.c["num_hidden_layers"]):
             x, k = self.layer(x, layer)
             kept.append(k)
         n, kept_n = self.norm(x, "model.norm.weight")
-        logits = self.linear(n, head)
-        logits -= logits.max(-1, keepdims=True)
+        return self.linear(n, self.head), (n, kept_n, kept)
+
+    def document(self, ids, trained, scale):
+        """Forward and backward of one document. Returns (sum of losses, hits)."""
+        logits, (n, kept_n, kept) = self.forward(ids)
+        logits = logits - logits.max(-1, keepdims=True)
         log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
         rows = np.flatnonzero(trained[1:])
         targets = ids[rows + 1]
         dlogits = np.zeros_like(logits)
         dlogits[rows] = np.exp(log_p[rows])
         dlogits[rows, targets] -= 1.0
-        dx = self.norm_back(self.linear_back(dlogits * scale, n, head), kept_n)
+        dx = self.norm_back(self.linear_back(dlogits * scale, n, self.head), kept_n)
         for layer in reversed(range(self.c["num_hidden_layers"])):
             dx = self.layer_back(dx, layer, kept[layer])
-        np.add.at(self.grad[embed], ids, dx)
+        np.add.at(self.grad["model.embed_tokens.weight"], ids, dx)
         return -log_p[rows, targets].sum(), int((log_p[rows].argmax(-1) == targets).sum())
 
 

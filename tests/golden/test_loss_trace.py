@@ -1,4 +1,5 @@
-"""The worker's loss trace against the float64 reference: same weights, same tokens, 20 steps.
+"""The worker's loss trace against the float64 reference: same weights, same tokens, 20 steps; then a
+greedy answer of the tuned model.
 
 Each case makes a small model folder, prepares a chat file with the worker, trains it with two
 ranks, and replays the same steps here: loss and gradient norm of every step, and the tuned weights.
@@ -158,6 +159,27 @@ class LossTrace(unittest.TestCase):
             tuned = reference.read_safetensors(os.path.join(case.job, "model", "model.safetensors"))
             self.assertEqual(len(trace), STEPS)
             self.compare(name, case, examples, trace, tuned)
+            self.compare_answer(case, tuned)
+
+    def compare_answer(self, case, tuned):
+        """A greedy answer of the tuned model, token by token."""
+        model = reference.Model(case.config, tuned)
+        request = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 12}
+        got = json.loads(subprocess.run([WORKER, "--sample", os.path.join(case.job, "model")], check=True,
+                                        input=json.dumps(request), capture_output=True, text=True).stdout)
+        begin, user, assistant, end = 256, 257, 258, 260
+        ids = [begin, user, *b"hello", end, assistant]
+        prompt = len(ids)
+        while len(ids) < prompt + 12:
+            token = int(model.forward(np.array(ids))[0][-1].argmax())
+            if token == end:
+                break
+            ids.append(token)
+        answer = bytes(t for t in ids[prompt:] if t < 256)
+        self.assertEqual(got["prompt_tokens"], prompt)
+        self.assertEqual(got["completion_tokens"], len(ids) - prompt)
+        self.assertEqual(got["finish_reason"], "length" if len(ids) == prompt + 12 else "stop")
+        self.assertEqual(got["text"], answer.decode("ascii", "replace").replace("\ufffd", "?"))
 
     def compare(self, name, case, examples, trace, tuned):
         model = reference.Model(case.config, case.weights)
