@@ -263,13 +263,11 @@ void loop_timer_free(struct loop_timer *timer)
 
 void loop_on_signal(struct loop *loop, int signal_number, loop_fn *arrived, void *context)
 {
-    for (int i = 0; i < LOOP_SIGNALS; i++) {
-        if (loop_signal_numbers[i] == signal_number) {
-            loop->signals[i] = (struct loop_call){.call = arrived, .context = context};
-            return;
-        }
-    }
-    must(!"a signal that the loop does not watch");
+    int i = 0;
+    while (i < LOOP_SIGNALS && loop_signal_numbers[i] != signal_number)
+        i++;
+    must(i < LOOP_SIGNALS); /* the others are not blocked, so they never come here */
+    loop->signals[i] = (struct loop_call){.call = arrived, .context = context};
 }
 
 void loop_on_prepare(struct loop *loop, loop_prepare_fn *prepare, void *context)
