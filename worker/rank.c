@@ -92,6 +92,8 @@ static int rank_open_parts(struct rank *rank, struct err *err)
     const struct launch_plan *plan = rank->plan;
     struct model_config config;
     TRY(report_open(plan, (uint32_t)rank->number, &rank->report, err));
+    if (plan->resume_from != NULL) /* NEEDSWORK: checkpoints are not written yet either */
+        return err_set(err, ERR_UNSUPPORTED, "this version cannot resume from a checkpoint");
     rank_phase(rank, 0, WIRE_PHASE_START);
     TRY(model_config_load(plan->model_dir, &config, err));
     TRY(model_shape_build(&config, &rank->shape, err));

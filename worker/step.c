@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static int step_micro(struct rank *rank, int64_t step, int64_t micro, float scale, struct err *err)
 {
@@ -56,10 +57,10 @@ int step_update(struct rank *rank, int64_t step, struct step_result *result, str
             return err_set(err, ERR_NONFINITE,
                            "step %lld: loss %g, gradient norm %g; lower "
                            "ithaca.optimizer.learning_rate, or set ithaca.on_nonfinite to skip",
-                           (long long)step, result->loss, result->norm);
+                           (long long)step, result->loss, fabs(result->norm));
         if (rank->number == 0)
             report_event(rank->report, 1, "loss %g, gradient norm %g: the update is skipped",
-                         result->loss, result->norm);
+                         result->loss, fabs(result->norm));
         return 0;
     }
     result->updated = true;
@@ -82,7 +83,7 @@ static double step_host_bytes(void)
         return (double)NAN;
     int got = fscanf(file, "%lld %lld", &pages, &resident);
     (void)fclose(file); /* read only */
-    return got == 2 ? (double)resident * 4096.0 : (double)NAN;
+    return got == 2 ? (double)resident * (double)sysconf(_SC_PAGESIZE) : (double)NAN;
 }
 
 static void step_report(struct rank *rank, int64_t step, const struct step_result *result,

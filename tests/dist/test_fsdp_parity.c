@@ -43,6 +43,8 @@ enum {
 struct outcome {
     double loss[STEPS], norm[STEPS];
     int64_t trained[STEPS], tokens[STEPS];
+    bool updated[STEPS];
+    enum err_code code;            /* that ended rank 0, or ERR_NONE */
     float grads[PARAMETERS_MAX];   /* of step 1, the table's tensors one after the other */
     float weights[PARAMETERS_MAX]; /* after the last step */
 };
@@ -51,6 +53,7 @@ struct scene {
     struct launch_plan plan;
     struct model_config config;
     char folder[64];
+    bool good; /* of the last run: every rank ended well */
 };
 
 static const struct model_config shape = {.family = MODEL_FAMILY_LLAMA,
@@ -186,6 +189,7 @@ static int train(struct rank *rank, struct outcome *outcome, struct err *err)
         outcome->norm[step - 1] = result.norm;
         outcome->trained[step - 1] = result.trained;
         outcome->tokens[step - 1] = result.tokens;
+        outcome->updated[step - 1] = result.updated;
     }
     return gather(rank, false, outcome->weights, err);
 }
@@ -197,6 +201,8 @@ static int rank_main(const struct launch_plan *plan, int number, struct outcome 
     int rc = rank_open(&rank, plan, number, &err);
     if (rc == 0)
         rc = train(&rank, outcome, &err);
+    if (number == 0)
+        outcome->code = err.code;
     if (rc != 0) {
         (void)fprintf(stderr, "rank %d of %u: %s\n", number, plan->world, err.text);
         rank_fail(&rank, &err);
@@ -205,7 +211,8 @@ static int rank_main(const struct launch_plan *plan, int number, struct outcome 
     return rc == 0 ? 0 : 1;
 }
 
-static struct outcome *run(struct scene *scene, uint32_t world)
+/* Runs all steps on `world` ranks; scene->good says whether every rank reached the end. */
+static struct outcome *try_run(struct scene *scene, uint32_t world)
 {
     struct outcome *outcome =
         mmap(NULL, sizeof *outcome, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -222,13 +229,19 @@ static struct outcome *run(struct scene *scene, uint32_t world)
         if (ranks[r] == 0)
             _exit(rank_main(&scene->plan, (int)r, outcome));
     }
-    bool good = true;
+    scene->good = true;
     for (uint32_t r = 0; r < world; r++) {
         int status = 0;
         assert_int_equal(waitpid(ranks[r], &status, 0), ranks[r]);
-        good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        scene->good = scene->good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     }
-    if (!good)
+    return outcome;
+}
+
+static struct outcome *run(struct scene *scene, uint32_t world)
+{
+    struct outcome *outcome = try_run(scene, world);
+    if (!scene->good)
         fail_msg("%u ranks: a rank failed; ITHACA_TEST_SEED=%" PRIu64, world, testing_seed());
     return outcome;
 }
@@ -344,6 +357,28 @@ static void test_rerun(void **state)
     close_scene(&scene);
 }
 
+/* A rate that ruins the weights in step 1: `stop` ends the job by name, `skip` updates no more. */
+static void test_nonfinite(void **state)
+{
+    (void)state;
+    struct scene scene;
+    open_scene(&scene, true, false, 12);
+    scene.plan.spec.learning_rate = 1e36;
+    scene.plan.spec.warmup_steps = 0;
+    struct outcome *stopped = try_run(&scene, 2);
+    assert_false(scene.good);
+    assert_int_equal(stopped->code, ERR_NONFINITE);
+    scene.plan.spec.on_nonfinite = JOB_on_nonfinite_SKIP;
+    struct outcome *skipped = run(&scene, 2);
+    for (int step = 0; step < STEPS; step++)
+        assert_int_equal(skipped->updated[step], step == 0);
+    for (int64_t i = 0; i < PARAMETERS_MAX; i++)
+        assert_true(isfinite(skipped->weights[i]));
+    release(stopped);
+    release(skipped);
+    close_scene(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +386,7 @@ int main(void)
         cmocka_unit_test_teardown(test_does_not_divide, testing_free),
         cmocka_unit_test_teardown(test_layouts, testing_free),
         cmocka_unit_test_teardown(test_rerun, testing_free),
+        cmocka_unit_test_teardown(test_nonfinite, testing_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
