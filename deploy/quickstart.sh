@@ -81,9 +81,9 @@ echo "== 5/5 the same questions to the base and to the tuned model"
 sed -n '1p;7p;13p' deploy/example/valid.jsonl |
     sed -n 's/.*"role": *"user", *"content": *"\([^"]*\)".*/\1/p' |
     while IFS= read -r question; do
-        echo "  Q:     $question"
-        echo "  base:  $(ithaca sample --model tiny-llama --max-tokens 48 --prompt "$question" | LC_ALL=C tr -c '[:print:]\n' '?')"
-        echo "  tuned: $(ithaca sample --job "$job" --max-tokens 96 --prompt "$question")"
+        base=$(ithaca sample --model tiny-llama --max-tokens 48 --prompt "$question" | LC_ALL=C tr -c '[:print:]\n' '?')
+        tuned=$(ithaca sample --job "$job" --max-tokens 96 --prompt "$question")
+        printf '  Q:     %s\n  base:  %s\n  tuned: %s\n' "$question" "${base:-(nothing)}" "${tuned:-(nothing)}"
     done
 
 echo
