@@ -37,7 +37,8 @@ static void test_layout(void **state)
     int64_t sum = 0;
     arena_init(&arena, device);
     for (int i = 0; i < SLOTS; i++) {
-        assert_int_equal(arena_reserve(&arena, i % ARENA_COUNT, &slots[i], i, &err), 0);
+        assert_int_equal(
+            arena_reserve(&arena, (enum arena_kind)(i % ARENA_COUNT), &slots[i], i, &err), 0);
         sum += (i + ARENA_ALIGN_BYTES - 1) / ARENA_ALIGN_BYTES * ARENA_ALIGN_BYTES;
     }
     assert_int_equal(arena_bytes(&arena), sum);
