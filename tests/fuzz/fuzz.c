@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static char fuzz_folder_path[64];
+static char fuzz_folder_path[512];
 
 /* The soft limit of CPU time (ulimit -t) is the end of the run: libFuzzer leaves with its figures
  * and status 0 on SIGUSR1. */
@@ -63,8 +63,12 @@ const char *fuzz_folder(void)
     if (fuzz_folder_path[0] != '\0')
         return fuzz_folder_path;
     /* In memory where that is possible: targets write and sync many small files. */
-    const char *parent = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    (void)snprintf(fuzz_folder_path, sizeof fuzz_folder_path, "%s/ithaca-fuzz-XXXXXX", parent);
+    const char *parent = getenv("TMPDIR");
+    if (parent == NULL)
+        parent = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    int length =
+        snprintf(fuzz_folder_path, sizeof fuzz_folder_path, "%s/ithaca-fuzz-XXXXXX", parent);
+    must(length > 0 && (size_t)length < sizeof fuzz_folder_path);
     must(mkdtemp(fuzz_folder_path) != NULL);
     must(atexit(fuzz_folder_remove) == 0);
     return fuzz_folder_path;

@@ -18,7 +18,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv); /* called by libFuzzer once, 
 
 /* Path of a file in memory with these bytes, until the next call. */
 const char *fuzz_file(const void *bytes, size_t size);
-/* A folder of this process, removed with all in it at exit. */
+/* A folder of this process in TMPDIR, removed with all in it at exit. libFuzzer leaves without
+ * that; run.sh removes the folder then. */
 const char *fuzz_folder(void);
 /* Path of a file in it, until the next call; it is there only if someone wrote it. */
 const char *fuzz_path(const char *name);

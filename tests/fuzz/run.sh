@@ -38,6 +38,11 @@ dictionary() { # one literal without spaces a line; of dotted paths also the par
         sort -u | sed 's/.*/"&"/'
 }
 
+TMPDIR=$(mktemp -d "$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)/ithaca-fuzz-XXXXXX")
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
+trap 'exit 130' INT TERM
+
 summary=build/fuzz/summary.txt
 failures=0
 {
