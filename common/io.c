@@ -17,9 +17,37 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+static atomic_int_least64_t io_fault_in; /* > 0: counts down, failing at 1 */
+
+void io_fault_after(int64_t calls)
+{
+    atomic_store(&io_fault_in, calls);
+}
+
+static bool io_should_fail(void)
+{
+    if (atomic_load_explicit(&io_fault_in, memory_order_relaxed) <= 0 ||
+        atomic_fetch_sub(&io_fault_in, 1) != 1)
+        return false;
+    errno = ENOSPC;
+    return true;
+}
+
+static int io_sync(int fd)
+{
+    return io_should_fail() ? -1 : fsync(fd);
+}
+
+static int io_rename(const char *from, const char *to, unsigned flags)
+{
+    return io_should_fail() ? -1 : renameat2(AT_FDCWD, from, AT_FDCWD, to, flags);
+}
+
 int io_write_full(int fd, const void *bytes, size_t length, struct err *err)
 {
     const char *cursor = bytes;
+    if (io_should_fail())
+        return err_set_errno(err, errno, "write");
     while (length > 0) {
         ssize_t wrote = write(fd, cursor, length);
         if (wrote < 0 && errno == EINTR)
@@ -112,7 +140,7 @@ static int io_sync_parent(const char *path, struct err *err)
 int io_fsync_dir(const char *path, struct err *err)
 {
     CLEANUP(io_close) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0)
+    if (fd < 0 || io_sync(fd) != 0)
         return err_set_errno(err, errno, "%s: sync folder", path);
     return 0;
 }
@@ -143,9 +171,9 @@ int io_file_commit(struct io_file *file, struct err *err)
 {
     must(file->fd >= 0);
     int rc = 0;
-    if (fsync(file->fd) != 0)
+    if (io_sync(file->fd) != 0)
         rc = err_set_errno(err, errno, "%s: sync", file->temp_path);
-    else if (rename(file->temp_path, file->path) != 0)
+    else if (io_rename(file->temp_path, file->path, 0) != 0)
         rc = err_set_errno(err, errno, "%s: rename", file->path);
     else {
         mem_free(file->temp_path); /* renamed: abort has nothing to remove */
@@ -228,6 +256,27 @@ static int io_remove_at(int parent, const char *name, struct err *err)
 int io_remove_tree(const char *path, struct err *err)
 {
     return io_remove_at(AT_FDCWD, path, err);
+}
+
+int io_replace_dir(const char *temp, const char *path, struct err *err)
+{
+    bool exchanged = false;
+    int rc = io_rename(temp, path, 0);
+    if (rc != 0 && (errno == EEXIST || errno == ENOTEMPTY)) {
+        rc = io_rename(temp, path, RENAME_EXCHANGE);
+        exchanged = rc == 0;
+        if (rc != 0 && errno == EINVAL) { /* NFS and some others cannot exchange */
+            TRY(io_remove_tree(path, err));
+            rc = io_rename(temp, path, 0);
+        }
+    }
+    if (rc != 0)
+        return err_set_errno(err, errno, "%s: rename", path);
+    TRY(io_sync_parent(path, err));
+    struct err ignored; /* an old folder that stays behind is only in the way */
+    if (exchanged)
+        (void)io_remove_tree(temp, &ignored);
+    return 0;
 }
 
 bool io_exists(const char *path)

@@ -39,6 +39,15 @@ int io_remove_tree(const char *path,
 bool io_exists(const char *path);
 int io_file_size(const char *path, int64_t *ret_bytes, struct err *err);
 
+/* A finished folder `temp` appears at `path`, on the same disk; a folder already there is exchanged
+ * for it and removed. At every moment one of the two is at `path`, whole (on filesystems
+ * that can exchange; elsewhere the old one is removed first). */
+int io_replace_dir(const char *temp, const char *path, struct err *err);
+
+/* Fault injection for tests, as mem_fault_after(): the n-th write, sync or rename from now (1 = the
+ * next) fails as on a full disk, once; 0 switches it off. */
+void io_fault_after(int64_t calls);
+
 /* "<a>/<b>", or ERR_NOMEM as NULL. */
 char *io_join(const char *folder, const char *name);
 
