@@ -33,7 +33,8 @@ static int head_tile(const struct head *head, int64_t row, int64_t rows, struct 
                                      .scale = head->scale,
                                      .dlogits = train ? model->tile_dlogits : NULL,
                                      .loss_sum = model->loss_sum,
-                                     .correct = model->correct};
+                                     .correct = model->correct,
+                                     .row_loss = train ? NULL : model->row_loss + row};
     TRY(device->ops->cross_entropy(device, head->stream, &loss, err));
     if (!train)
         return 0;

@@ -122,6 +122,8 @@ static int model_reserve_tiles(struct model *model, struct arena *arena, struct 
         TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_dlogits, loss * c->vocab_size,
                               err));
     TRY(arena_reserve(arena, ARENA_WORKSPACE, &model->inv_freq, c->head_dim / 2 * f32, err));
+    TRY(arena_reserve(arena, ARENA_WORKSPACE, &model->row_loss,
+                      model->options.tokens_max * (int64_t)sizeof(float), err));
     TRY(arena_reserve(arena, ARENA_WORKSPACE, &model->loss_sum, (int64_t)sizeof(double), err));
     return arena_reserve(arena, ARENA_WORKSPACE, &model->correct, (int64_t)sizeof(int64_t), err);
 }

@@ -157,6 +157,7 @@ struct ops_cross_entropy {
     void *dlogits; /* = [act] (rows, V), or NULL (evaluation); may alias logits when act is fp32 */
     double *loss_sum; /* += device memory (1) */
     int64_t *correct; /* += device memory (1) */
+    float *row_loss;  /* = (rows) each row's loss, 0 without a target; or NULL */
 };
 
 /* AdamW (arXiv 1711.05101) on an fp32 shard; gradients are multiplied by grad_scale (clipping)

@@ -161,8 +161,8 @@ static void bench_rows(const struct model *model)
     double loss = 0;
     int64_t correct = 0, tile = rows < 256 ? rows : 256;
     float *logits = floats(tile * model->vocab), *dlogits = floats(tile * model->vocab);
-    struct ops_cross_entropy entropy = {tile, model->vocab, logits, ids,
-                                        1,    dlogits,      &loss,  &correct};
+    struct ops_cross_entropy entropy = {tile,    model->vocab, logits,   ids, 1,
+                                        dlogits, &loss,        &correct, NULL};
     print("cross_entropy of 256 rows", BEST_NS(cross_entropy, &entropy),
           8.0 * (double)(tile * model->vocab), "GB/s");
 }

@@ -96,6 +96,8 @@ int cpu_cross_entropy(struct device *device, struct stream *stream,
             else if (args->dlogits != NULL)
                 memset((float *)args->dlogits + (first + i) * args->vocab, 0,
                        (size_t)args->vocab * sizeof(float));
+            if (args->row_loss != NULL)
+                args->row_loss[first + i] = (float)losses[i];
         }
 #pragma omp ordered
         {
