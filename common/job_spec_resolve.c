@@ -4,6 +4,8 @@
 #include "common/job_spec.h"
 #include "common/must.h"
 
+#include <stdio.h>
+
 /* Tokens in a loss tile by default: logits of 1024 tokens and 128 Ki vocabulary are 512 MiB. */
 enum { JOB_TILE_LOSS_TOKENS = 1024, JOB_EPOCHS_DEFAULT = 3 };
 
@@ -72,6 +74,39 @@ static int job_resolve_memory(struct job_spec *spec, struct err *err)
                       "unless recompute is attention", err);
 }
 
+/* A schedule that cannot be what its sender thinks. With steps by epochs the same is known only
+ * when the data is; the worker then cuts as worker/optim.h says. */
+static int job_resolve_schedule(const struct job_spec *spec, struct err *err)
+{
+    bool decays = spec->schedule == JOB_schedule_WSD;
+    if (spec->decay_steps > 0 && !decays)
+        return err_set_field(err, ERR_INVALID_VALUE, "ithaca.optimizer.decay_steps",
+                             "ithaca.optimizer.decay_steps is for schedule warmup_stable_decay; "
+                             "the schedule is %s",
+                             job_schedule_name(spec->schedule));
+    if (spec->max_steps == 0 || spec->warmup_steps + spec->decay_steps <= spec->max_steps)
+        return 0;
+    char decay[64] = "";
+    if (decays && spec->decay_steps > 0)
+        (void)snprintf(decay, sizeof decay, " and decay_steps %lld", (long long)spec->decay_steps);
+    return err_set_field(
+        err, ERR_INVALID_VALUE, "ithaca.optimizer.warmup_steps",
+        "ithaca.optimizer.warmup_steps %lld%s are more than ithaca.max_steps %lld; "
+        "ask for fewer",
+        (long long)spec->warmup_steps, decay, (long long)spec->max_steps);
+}
+
+static int job_resolve_evaluation(const struct job_spec *spec, struct err *err)
+{
+    const char *field = spec->eval_early_stop_patience > 0 ? "ithaca.eval.early_stop_patience"
+                        : spec->eval_export_best           ? "ithaca.eval.export_best"
+                                                           : NULL;
+    if (field == NULL || spec->validation_file[0] != '\0')
+        return 0;
+    return err_set_field(err, ERR_INVALID_VALUE, field,
+                         "%s needs a validation_file; give one or leave it out", field);
+}
+
 int job_spec_resolve(struct job_spec *spec, const struct job_facts *facts, struct err *err)
 {
     must(facts->ranks_max >= 1 && facts->heads >= 1);
@@ -79,6 +114,8 @@ int job_spec_resolve(struct job_spec *spec, const struct job_facts *facts, struc
     TRY(job_resolve_ranks(&resolved, facts, err));
     TRY(job_resolve_context(&resolved, facts, err));
     TRY(job_resolve_memory(&resolved, err));
+    TRY(job_resolve_schedule(&resolved, err));
+    TRY(job_resolve_evaluation(&resolved, err));
     int64_t data_ranks = resolved.gpus / (resolved.ulysses * resolved.ring);
     TRY(job_settle(&resolved.grad_accum, (resolved.sequences + data_ranks - 1) / data_ranks,
                    "ithaca.batch.grad_accum", "(batch.sequences / gpus, rounded up) or \"auto\"",

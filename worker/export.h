@@ -1,10 +1,13 @@
 /* export: the tuned model as a Hugging Face folder: model.safetensors in the base's element type,
- * config.json and the tokenizer's files copied from the base. Built beside its place and renamed to
- * <job folder>/model, so it is whole or absent. */
+ * config.json and the tokenizer's files copied from the base. Built beside its place and renamed,
+ * so it is whole or absent. */
 #pragma once
 #include "common/err.h"
 
 struct rank;
 
-/* All ranks call it: units are gathered one by one, rank 0 writes. */
+/* To <job folder>/model. All ranks call it: units are gathered one by one, rank 0 writes. */
 int export_model(struct rank *rank, struct err *err);
+/* A checkpoint of any number of ranks, by one process; out_dir must not be there yet. Host memory:
+ * a few MiB. */
+int export_checkpoint(const char *dir, const char *model_dir, const char *out_dir, struct err *err);

@@ -5,6 +5,7 @@
 #include "common/must.h"
 
 #include <math.h>
+#include <string.h>
 
 int64_t loader_slots(int64_t batch, int64_t grad_accum, int world)
 {
@@ -77,6 +78,15 @@ int64_t loader_set_epochs(struct loader *loader, double epochs)
     int64_t sequences = (int64_t)ceil(epochs * (double)loader->pack.sequences);
     loader->sequences_end = sequences > 0 ? sequences : 1;
     return (loader->sequences_end + loader->batch - 1) / loader->batch;
+}
+
+void loader_digest(const struct loader *loader, const struct job_spec *spec,
+                   char ret_hex[IO_HASH_BYTES])
+{
+    int64_t words[5] = {0, spec->seq_len, spec->packing, spec->seed, spec->sequences};
+    memcpy(words, (const char *)loader->data.map + loader->data.map_bytes - sizeof words[0],
+           sizeof words[0]); /* the shard ends with its hash */
+    io_hash(words, sizeof words, ret_hex);
 }
 
 /* The sequence in a place of this rank, or -1 when the place is empty. */

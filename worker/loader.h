@@ -12,6 +12,8 @@
 #pragma once
 #include "common/dataset.h"
 #include "common/err.h"
+#include "common/io.h"
+#include "common/job_spec.h"
 #include "common/pack.h"
 #include "worker/batch.h"
 
@@ -51,6 +53,10 @@ int64_t loader_set_epochs(struct loader *loader, double epochs);
 /* Sequences a rank takes in one micro-step, so that grad_accum micro-steps (0: as many as it takes)
  * hold the batch; a batch's capacity is slots * seq_len tokens. */
 int64_t loader_slots(int64_t batch, int64_t grad_accum, int world);
+
+/* Of the tokens and of what orders them: with the same digest, sequence i of a run is the same. */
+void loader_digest(const struct loader *loader, const struct job_spec *spec,
+                   char ret_hex[IO_HASH_BYTES]);
 
 void loader_count(struct loader *loader, int64_t step, int64_t *ret_tokens, int64_t *ret_trained);
 void loader_fill(struct loader *loader, int64_t step, int64_t micro, struct batch *batch);

@@ -5,6 +5,7 @@
  *   --keep DIR                      the keeper of the plan in DIR; started by the daemon
  *   --prepare REQUEST               a data file to token shards; started by the daemon
  *   --init-model NAME DIR [--seed N]  a built-in model with random weights
+ *   --export CHECKPOINT_DIR MODEL_DIR OUT_DIR  a checkpoint of MODEL_DIR's tuning as a model folder
  *   --sample MODEL_DIR              one greedy answer: request on stdin, answer on stdout
  *   --version */
 #include "common/io.h"
@@ -12,6 +13,7 @@
 #include "common/launch_plan.h"
 #include "common/limits.h"
 #include "common/mem.h"
+#include "worker/export.h"
 #include "worker/keeper.h"
 #include "worker/last_words.h"
 #include "worker/model_init.h"
@@ -44,7 +46,7 @@ static int main_train(const struct launch_plan *plan, int number, struct err *er
     int rc = rank_open(&rank, plan, number, err);
     if (rc == 0)
         rc = rank_run(&rank, err);
-    if (rc != 0)
+    if (rc != 0 && rc != -ERR_COORDINATOR_LOST)
         rank_fail(&rank, err);
     rank_close(&rank);
     return rc;
@@ -101,6 +103,8 @@ static int main_run(int count, char **arguments, struct err *err)
         return prepare_main(arguments[1], err);
     if (strcmp(role, "--init-model") == 0)
         return main_init_model(count - 1, arguments + 1, err);
+    if (strcmp(role, "--export") == 0 && count == 4)
+        return export_checkpoint(arguments[1], arguments[2], arguments[3], err);
     if (strcmp(role, "--sample") == 0 && count == 2)
         return sample_main(arguments[1], stdin, stdout, err);
     if (strcmp(role, "--version") == 0 && count == 1) {
@@ -110,7 +114,8 @@ static int main_run(int count, char **arguments, struct err *err)
     return err_set(err, ERR_USAGE,
                    "usage: ithaca-worker --rank R --attempt-dir DIR | --keep DIR | --prepare "
                    "REQUEST | --init-model "
-                   "NAME DIR [--seed N] | --sample MODEL_DIR | --version");
+                   "NAME DIR [--seed N] | --export CHECKPOINT_DIR MODEL_DIR OUT_DIR | --sample "
+                   "MODEL_DIR | --version");
 }
 
 int main(int argc, char **argv)

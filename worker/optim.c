@@ -8,17 +8,36 @@
 
 static const double optim_pi = 3.14159265358979323846;
 
+/* Share of the peak rate in step s of the S - W steps after the warmup. */
+static double optim_share(const struct job_spec *spec, int64_t step, int64_t steps_total)
+{
+    int64_t steps = steps_total - spec->warmup_steps; /* S - W */
+    double left = (double)(steps_total - step + 1);   /* this step included */
+    int64_t decay = spec->decay_steps > 0 ? spec->decay_steps : (steps_total + 9) / 10;
+    decay = decay < steps ? decay : steps;
+    switch (spec->schedule) {
+    case JOB_schedule_CONSTANT:
+        return 1;
+    case JOB_schedule_COSINE:
+        return 0.5 * (1.0 + cos(optim_pi * (1 - left / (double)steps)));
+    case JOB_schedule_LINEAR:
+        return left / (double)steps;
+    case JOB_schedule_WSD:
+        return step <= steps_total - decay ? 1 : left / (double)(decay + 1);
+    case JOB_schedule_COUNT:
+        break;
+    }
+    must(false);
+    return 0;
+}
+
 double optim_rate(const struct job_spec *spec, int64_t step, int64_t steps_total)
 {
     must(step >= 1 && step <= steps_total);
     int64_t warmup = spec->warmup_steps;
     if (step <= warmup)
         return spec->learning_rate * (double)step / (double)warmup;
-    if (spec->schedule == JOB_schedule_CONSTANT)
-        return spec->learning_rate;
-    must(spec->schedule == JOB_schedule_COSINE); /* job_spec serves these two */
-    double progress = (double)(step - 1 - warmup) / (double)(steps_total - warmup);
-    return spec->learning_rate * 0.5 * (1.0 + cos(optim_pi * progress));
+    return spec->learning_rate * optim_share(spec, step, steps_total);
 }
 
 int optim_init(struct optim *optim, const struct job_spec *spec, struct fsdp *fsdp,

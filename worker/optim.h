@@ -5,7 +5,10 @@
  *     s <= W             r * s / W                                  (the first step has a rate > 0)
  *     constant           r
  *     cosine             r * (1 + cos(pi * (s - 1 - W) / (S - W))) / 2   (zero after the last step)
- * W >= S never leaves the warmup.
+ *     linear             r * (S - s + 1) / (S - W)                       (alike)
+ *     warmup_stable_decay  r until S - D, then r * (S - s + 1) / (D + 1)   (alike)
+ * D is decay_steps (null: a tenth of S, rounded up), cut to the S - W steps there are. W >= S never
+ * leaves the warmup. So a rate above zero stays above zero in every step, S = 1 included.
  *
  * Clipping: all gradients are multiplied by clip / norm when norm > clip; clip 0 switches it off.
  * Weight decay acts on matrices only (embedding and head included), not on norms and biases. */

@@ -5,10 +5,13 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "worker/checkpoint.h"
 #include "worker/export.h"
-#include "worker/step.h"
+#include "worker/resume.h"
+#include "worker/train.h"
 #include "worker/weights.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -80,11 +83,21 @@ static int rank_open_memory(struct rank *rank, struct err *err)
     TRY(model_init(&rank->model, &options, &rank->fsdp, &rank->arena, err));
     TRY(optim_init(&rank->optim, spec, &rank->fsdp, &rank->arena, err));
     TRY(batch_init(&rank->batch, options.tokens_max, &rank->arena, err));
-    TRY(arena_reserve(&rank->arena, ARENA_WORKSPACE, &rank->counts, 2 * (int64_t)sizeof(int64_t),
-                      err));
+    TRY(arena_reserve(&rank->arena, ARENA_WORKSPACE, &rank->sums,
+                      RANK_SUMS * (int64_t)sizeof(int64_t), err));
     TRY(arena_commit(&rank->arena, err));
     TRY(fsdp_clear(&rank->fsdp, rank->stream, err));
     return model_load_constants(&rank->model, rank->stream, err);
+}
+
+/* Those of the plan's checkpoint, else the base model's. */
+static int rank_open_weights(struct rank *rank, struct err *err)
+{
+    bool resumed = false;
+    int rc = rank->number == 0 ? checkpoint_clean(rank->plan->job_dir, err) : 0;
+    TRY(rank_agree(rank, rc, err));
+    TRY(resume_start(rank, &resumed, err));
+    return resumed ? 0 : weights_load(&rank->fsdp, rank->plan->model_dir, rank->stream, err);
 }
 
 static int rank_open_parts(struct rank *rank, struct err *err)
@@ -92,8 +105,6 @@ static int rank_open_parts(struct rank *rank, struct err *err)
     const struct launch_plan *plan = rank->plan;
     struct model_config config;
     TRY(report_open(plan, (uint32_t)rank->number, &rank->report, err));
-    if (plan->resume_from != NULL) /* NEEDSWORK: checkpoints are not written yet either */
-        return err_set(err, ERR_UNSUPPORTED, "this version cannot resume from a checkpoint");
     rank_phase(rank, 0, WIRE_PHASE_START);
     TRY(model_config_load(plan->model_dir, &config, err));
     TRY(model_shape_build(&config, &rank->shape, err));
@@ -109,7 +120,7 @@ static int rank_open_parts(struct rank *rank, struct err *err)
     rank_phase(rank, 0, WIRE_PHASE_LOAD);
     TRY(rank_open_data(rank, err));
     TRY(rank_open_memory(rank, err));
-    TRY(weights_load(&rank->fsdp, plan->model_dir, rank->stream, err));
+    TRY(rank_open_weights(rank, err));
     return rank->coll->ops->barrier(rank->coll, err);
 }
 
@@ -119,20 +130,41 @@ int rank_open(struct rank *rank, const struct launch_plan *plan, int number, str
     *rank = (struct rank){.plan = plan,
                           .number = number,
                           .world = (int)plan->world,
+                          .progress = {.loss = (double)NAN,
+                                       .valid_loss = (double)NAN,
+                                       .best_valid_loss = (double)NAN},
+                          .saved_step = -1,
                           .phase_since_ns = clock_monotonic_ns()};
     TRY(rank_open_parts(rank, err));
     report_ready(rank->report, rank->steps_total);
     return 0;
 }
 
-int rank_sum(struct rank *rank, int64_t counts[2], struct err *err)
+int rank_sum(struct rank *rank, void *values, int64_t count, enum dtype dtype, struct err *err)
 {
+    must(count >= 0 && count <= RANK_SUMS && dtype_bytes(dtype) == sizeof(int64_t));
     const struct device_ops *dev = rank->device->dev;
-    size_t bytes = 2 * sizeof counts[0];
-    TRY(dev->copy(rank->device, rank->stream, rank->counts, counts, bytes, err));
-    TRY(rank->coll->ops->all_reduce(rank->coll, rank->stream, rank->counts, 2, DTYPE_I64, err));
-    TRY(dev->copy(rank->device, rank->stream, counts, rank->counts, bytes, err));
+    size_t bytes = (size_t)count * sizeof(int64_t);
+    TRY(dev->copy(rank->device, rank->stream, rank->sums, values, bytes, err));
+    TRY(rank->coll->ops->all_reduce(rank->coll, rank->stream, rank->sums, count, dtype, err));
+    TRY(dev->copy(rank->device, rank->stream, values, rank->sums, bytes, err));
     return dev->sync(rank->device, rank->stream, err);
+}
+
+int rank_agree(struct rank *rank, int rc, struct err *err)
+{
+    int64_t codes[LIMIT_RANKS] = {0};
+    struct err own = *err;
+    codes[rank->number] = -rc;
+    TRY(rank_sum(rank, codes, rank->world, DTYPE_I64, err));
+    *err = own;
+    if (rc != 0)
+        return rc;
+    for (int i = 0; i < rank->world; i++)
+        if (codes[i] != 0)
+            return err_set(err, (enum err_code)codes[i], "rank %d failed: %s", i,
+                           err_code_name((enum err_code)codes[i]));
+    return 0;
 }
 
 /* Where the time went, once, at the end. */
@@ -153,16 +185,58 @@ static void rank_report_time(struct rank *rank)
                  (double)rank->fsdp.coll_ns * 1e-7 / total);
 }
 
-int rank_run(struct rank *rank, struct err *err)
+/* Where asked for, the weights of the best evaluation instead of the last. */
+static int rank_pick_weights(struct rank *rank, struct err *err)
 {
-    struct wire_done done = {0};
-    TRY(step_loop(rank, &done, err));
+    const struct checkpoint_progress *progress = &rank->progress;
+    bool found = true;
+    if (!rank->plan->spec.eval_export_best || progress->best_step == 0 ||
+        progress->best_step == progress->step)
+        return 0;
+    TRY(resume_return_to(rank, progress->best_step, &found, err));
+    if (rank->number != 0)
+        return 0;
+    if (found)
+        report_event(rank->report, 0, "the model is that of step %lld, the best evaluated",
+                     (long long)progress->best_step);
+    else
+        report_event(rank->report, 1,
+                     "step %lld, the best evaluated, is lost: the model is the last",
+                     (long long)progress->best_step);
+    return 0;
+}
+
+static int rank_finish(struct rank *rank, struct err *err)
+{
+    const struct checkpoint_progress *progress = &rank->progress;
+    struct wire_done done = {.steps = (uint64_t)progress->step,
+                             .trained_tokens = (uint64_t)progress->trained_tokens,
+                             .final_loss = isnan(progress->loss) ? 0 : progress->loss};
     if (rank->number == 0)
         rank_report_time(rank);
-    rank_phase(rank, rank->steps_total, WIRE_PHASE_EXPORT);
+    rank_phase(rank, progress->step, WIRE_PHASE_EXPORT);
+    TRY(rank_pick_weights(rank, err));
     TRY(export_model(rank, err));
-    rank_phase(rank, rank->steps_total, WIRE_PHASE_DONE);
+    rank_phase(rank, progress->step, WIRE_PHASE_DONE);
     report_done(rank->report, &done);
+    return 0;
+}
+
+int rank_run(struct rank *rank, struct err *err)
+{
+    enum train_end end;
+    TRY(train_run(rank, &end, err));
+    if (end == TRAIN_ORPHANED)
+        return err_set(err, ERR_COORDINATOR_LOST,
+                       "no daemon came back within %lld s; the checkpoint of step %lld is written",
+                       (long long)(rank->plan->orphan_limit_ms / 1000),
+                       (long long)rank->saved_step);
+    if (end == TRAIN_PAUSED) {
+        rank_phase(rank, rank->progress.step, WIRE_PHASE_DONE);
+        report_paused(rank->report, rank->progress.step, rank->progress.trained_tokens);
+    } else {
+        TRY(rank_finish(rank, err));
+    }
     report_flush(rank->report, rank->plan->orphan_limit_ms);
     return 0;
 }

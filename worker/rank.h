@@ -1,13 +1,14 @@
 /* rank: everything one rank of a job holds, from the plan to the last frame.
  *
  *     TRY(rank_open(&rank, &plan, number, err));   devices, memory, weights, peers: `ready`
- *     TRY(rank_run(&rank, err));                   all steps, evaluations, the tuned model
- *     rank_close(&rank);
+ *     TRY(rank_run(&rank, err));                   all steps, evaluations, checkpoints, the tuned
+ * model rank_close(&rank);
  *
- * rank_open declares all device memory, takes it once and loads the weights; nothing in the steps
- * allocates. step.c is the training loop. On an error the caller tells it with rank_fail(), so that
- * peers do not wait for their deadline, and closes. */
+ * rank_open declares all device memory, takes it once and loads the weights or the plan's
+ * checkpoint; nothing in the steps allocates. train.c is the training loop. On an error the caller
+ * tells it with rank_fail(), so that peers do not wait for their deadline, and closes. */
 #pragma once
+#include "common/checkpoint_manifest.h"
 #include "common/err.h"
 #include "common/launch_plan.h"
 #include "worker/arena.h"
@@ -21,6 +22,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+enum { RANK_SUMS = 8 * LIMIT_RANKS };
 
 struct rank {
     const struct launch_plan *plan; /* borrowed; outlives the rank */
@@ -37,8 +40,10 @@ struct rank {
     struct loader train;
     struct loader valid; /* examples 0: no validation file */
     struct batch batch;
-    int64_t *counts;     /* device (2): tokens and trained tokens of a step, to be summed */
-    int64_t steps_total; /* optimizer steps of the job */
+    void *sums;                          /* device (RANK_SUMS) of 8 bytes: what rank_sum() sums */
+    int64_t steps_total;                 /* optimizer steps of the job */
+    struct checkpoint_progress progress; /* how far training has come */
+    int64_t saved_step;                  /* of the newest checkpoint; -1: none */
     struct report *report;
     int64_t phase_ns[WIRE_PHASE_COUNT]; /* time spent, by phase */
     enum wire_phase phase;              /* now */
@@ -46,6 +51,8 @@ struct rank {
 };
 
 int rank_open(struct rank *rank, const struct launch_plan *plan, int number, struct err *err);
+/* ERR_COORDINATOR_LOST when the daemon stayed away: the checkpoint is written, and it is not a
+ * failure to tell peers of. */
 int rank_run(struct rank *rank, struct err *err);
 /* Tells peers (their collectives fail at once) and the daemon; fine when half open. */
 void rank_fail(struct rank *rank, const struct err *reason);
@@ -53,5 +60,8 @@ void rank_close(struct rank *rank);
 
 /* What this rank is doing from now, for heartbeats, last words and the account of time. */
 void rank_phase(struct rank *rank, int64_t step, enum wire_phase phase);
-/* Sums two counts over ranks. */
-int rank_sum(struct rank *rank, int64_t counts[2], struct err *err);
+/* Sums values of 8 bytes over ranks, in place; count at most RANK_SUMS. dtype: I64 or F64. */
+int rank_sum(struct rank *rank, void *values, int64_t count, enum dtype dtype, struct err *err);
+/* After work that may fail on some ranks: rc of each goes in; 0 when all succeeded, else a failure
+ * on every rank: its own (err stays), or the code of the first rank that failed. */
+int rank_agree(struct rank *rank, int rc, struct err *err);

@@ -166,6 +166,21 @@ void report_event(struct report *report, int level, const char *format, ...)
     report_put(report, &frame, true);
 }
 
+void report_checkpointed(struct report *report, int64_t step, int64_t bytes)
+{
+    struct wire_frame frame = {.type = WIRE_CHECKPOINTED,
+                               .checkpointed = {.step = (uint64_t)step, .bytes = (uint64_t)bytes}};
+    report_put(report, &frame, false);
+}
+
+void report_paused(struct report *report, int64_t step, int64_t trained_tokens)
+{
+    struct wire_frame frame = {
+        .type = WIRE_PAUSED,
+        .paused = {.step = (uint64_t)step, .trained_tokens = (uint64_t)trained_tokens}};
+    report_put(report, &frame, false);
+}
+
 void report_done(struct report *report, const struct wire_done *done)
 {
     struct wire_frame frame = {.type = WIRE_DONE, .done = *done};

@@ -3,10 +3,10 @@
  * A helper thread owns the socket. The training thread only appends frames to a bounded ring; the
  * thread sends them, keeps them until the daemon says SEEN, and after a lost connection reconnects
  * with back-off and sends again what was not seen. When the ring is full, metrics and events are
- * dropped and counted; READY, DONE and FAILED always fit. HELLO and heartbeats are of the moment:
- * they carry sequence number 0, are not kept, and the heartbeat goes out every second however long
- * a step lasts. It says step, phase and collectives begun, so that a rank whose training thread
- * stands still is seen from outside.
+ * dropped and counted; READY, CHECKPOINTED, PAUSED, DONE and FAILED always fit. HELLO and
+ * heartbeats are of the moment: they carry sequence number 0, are not kept, and the heartbeat goes
+ * out every second however long a step lasts. It says step, phase and collectives begun, so that a
+ * rank whose training thread stands still is seen from outside.
  *
  * Commands: CANCEL ends the process at once (exit status of ERR_CANCELLED) after aborting the
  * communicator; PAUSE and CHECKPOINT become flags that the step loop takes. A PLAN that is not the
@@ -43,6 +43,10 @@ void report_metrics(struct report *report, const struct wire_metrics *metrics);
 /* level: 0 info, 1 warn, 2 error */
 void report_event(struct report *report, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* A checkpoint has appeared. From rank 0. */
+void report_checkpointed(struct report *report, int64_t step, int64_t bytes);
+/* The last frame instead of DONE. */
+void report_paused(struct report *report, int64_t step, int64_t trained_tokens);
 void report_done(struct report *report, const struct wire_done *done);
 void report_failed(struct report *report, const struct err *reason);
 

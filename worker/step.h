@@ -1,4 +1,4 @@
-/* step: the training loop: the first file to read in the worker.
+/* step: one optimizer step: with train.h, the loop around it, the first file to read in the worker.
  *
  * A step: load its sequences; count trained tokens N over all ranks; for each micro-step forward,
  * loss, backward; global norm; update. Loss and gradients are sums over the whole global batch
@@ -6,7 +6,6 @@
  * update, the step counts. */
 #pragma once
 #include "common/err.h"
-#include "common/wire.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ struct step_result {
 int step_gradients(struct rank *rank, int64_t step, struct step_result *result, struct err *err);
 /* Clips and applies them. */
 int step_update(struct rank *rank, int64_t step, struct step_result *result, struct err *err);
-/* All steps, with metrics, evaluations and commands. Fills *ret_done. */
-int step_loop(struct rank *rank, struct wire_done *ret_done, struct err *err);

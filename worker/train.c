@@ -1,0 +1,187 @@
+/* train: see train.h. Whatever decides the way (sums over ranks, losses) is the same on all ranks,
+ * so that they go it together. */
+#include "worker/train.h"
+
+#include "common/clock.h"
+#include "common/must.h"
+#include "worker/checkpoint.h"
+#include "worker/eval.h"
+#include "worker/rank.h"
+#include "worker/step.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static void train_point(struct wire_metrics *metrics, enum metric_id metric, double value)
+{
+    must(metrics->count < WIRE_METRICS_MAX);
+    metrics->points[metrics->count++] =
+        (struct wire_point){.metric = (uint16_t)metric, .value = value};
+}
+
+/* Resident memory of this process, bytes; NaN where /proc does not tell. */
+static double train_host_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    long long pages = 0, resident = 0;
+    if (file == NULL)
+        return (double)NAN;
+    int got = fscanf(file, "%lld %lld", &pages, &resident);
+    (void)fclose(file); /* read only */
+    return got == 2 ? (double)resident * (double)sysconf(_SC_PAGESIZE) : (double)NAN;
+}
+
+static void train_report(struct rank *rank, int64_t step, const struct step_result *result,
+                         double seconds)
+{
+    struct wire_metrics metrics = {.step = (uint64_t)step,
+                                   .wall_s = (double)clock_wall_ms() * 1e-3};
+    if (rank->number == 0) {
+        train_point(&metrics, METRIC_LEARNING_RATE, result->rate);
+        train_point(&metrics, METRIC_TOKENS, (double)result->tokens);
+        train_point(&metrics, METRIC_TRAINED_TOKENS, (double)result->trained);
+        train_point(&metrics, METRIC_STEP_TIME_S, seconds);
+        train_point(&metrics, METRIC_TOKENS_PER_S, (double)result->tokens / seconds);
+        if (result->trained > 0) {
+            train_point(&metrics, METRIC_LOSS, result->loss);
+            train_point(&metrics, METRIC_GRAD_NORM, result->norm);
+            train_point(&metrics, METRIC_ACCURACY,
+                        (double)result->correct / (double)result->trained);
+        }
+    }
+    train_point(&metrics, METRIC_HOST_BYTES, train_host_bytes());
+    train_point(&metrics, METRIC_ARENA_BYTES, (double)arena_bytes(&rank->arena));
+    train_point(&metrics, METRIC_ARENA_PEAK_BYTES, (double)arena_bytes(&rank->arena));
+    report_metrics(rank->report, &metrics);
+}
+
+static void train_report_evaluation(struct rank *rank, const struct eval_result *result)
+{
+    struct wire_metrics metrics = {.step = (uint64_t)rank->progress.step,
+                                   .wall_s = (double)clock_wall_ms() * 1e-3};
+    if (rank->number != 0)
+        return;
+    train_point(&metrics, METRIC_VALID_LOSS, result->loss);
+    train_point(&metrics, METRIC_VALID_ACCURACY, result->accuracy);
+    for (int i = 0; i < EVAL_BUCKETS; i++)
+        if (result->bucket_trained[i] > 0)
+            train_point(&metrics, METRIC_VALID_LOSS_POS_0 + (enum metric_id)i,
+                        result->bucket_loss[i]);
+    report_metrics(rank->report, &metrics);
+}
+
+/* An evaluation and what it says of the best so far. */
+static int train_evaluate(struct rank *rank, struct err *err)
+{
+    struct checkpoint_progress *progress = &rank->progress;
+    bool due = progress->step % rank->plan->spec.eval_every_steps == 0 ||
+               progress->step == rank->steps_total;
+    if (rank->valid.data.examples == 0 || !due)
+        return 0;
+    rank_phase(rank, progress->step, WIRE_PHASE_EVALUATE);
+    struct eval_result result;
+    TRY(eval_run(rank, &result, err));
+    if (result.trained == 0)
+        return 0;
+    train_report_evaluation(rank, &result);
+    progress->valid_loss = result.loss;
+    progress->stale++;
+    if (progress->best_step == 0 || result.loss < progress->best_valid_loss) {
+        progress->best_valid_loss = result.loss;
+        progress->best_step = progress->step;
+        progress->stale = 0;
+    }
+    return 0;
+}
+
+static int train_step(struct rank *rank, struct err *err)
+{
+    struct checkpoint_progress *progress = &rank->progress;
+    int64_t start = clock_monotonic_ns(), step = progress->step + 1;
+    struct step_result result;
+    TRY(step_gradients(rank, step, &result, err));
+    TRY(step_update(rank, step, &result, err));
+    train_report(rank, step, &result, (double)(clock_monotonic_ns() - start) * 1e-9);
+    progress->step = step;
+    progress->updates = rank->optim.updates;
+    progress->trained_tokens += result.trained;
+    progress->valid_loss = (double)NAN;
+    if (result.trained > 0)
+        progress->loss = result.loss;
+    return train_evaluate(rank, err);
+}
+
+static bool train_is_over(const struct rank *rank)
+{
+    const struct checkpoint_progress *progress = &rank->progress;
+    int64_t patience = rank->plan->spec.eval_early_stop_patience; /* 0: null */
+    if (progress->step >= rank->steps_total)
+        return true;
+    if (patience == 0 || progress->stale < patience)
+        return false;
+    if (rank->number == 0)
+        report_event(rank->report, 0,
+                     "validation loss has not improved for %lld evaluations: training stops; the "
+                     "lowest was %.6g at step %lld",
+                     (long long)progress->stale, progress->best_valid_loss,
+                     (long long)progress->best_step);
+    return true;
+}
+
+/* A checkpoint that may fail. */
+static int train_save(struct rank *rank, struct err *err)
+{
+    int rc = checkpoint_save(rank, err);
+    if (rc == 0 || !checkpoint_is_harmless(rc))
+        return rc;
+    if (rank->number == 0)
+        report_event(rank->report, 1, "%s; training goes on", err->text);
+    return 0;
+}
+
+static int train_save_when_due(struct rank *rank, struct err *err)
+{
+    const struct job_spec *spec = &rank->plan->spec;
+    const struct checkpoint_progress *progress = &rank->progress;
+    bool best = spec->eval_export_best && progress->best_step == progress->step;
+    if (progress->step % spec->save_every_steps != 0 && !best)
+        return 0;
+    return train_save(rank, err);
+}
+
+/* What the daemon asked any rank for, or its long silence. */
+static int train_commands(struct rank *rank, bool *ret_stop, enum train_end *ret_end,
+                          struct err *err)
+{
+    unsigned commands = report_take_commands(rank->report);
+    int64_t asked[3] = {(commands & REPORT_COMMAND_PAUSE) != 0,
+                        (commands & REPORT_COMMAND_CHECKPOINT) != 0, report_orphaned(rank->report)};
+    TRY(rank_sum(rank, asked, 3, DTYPE_I64, err));
+    bool pause = asked[0] > 0, orphaned = asked[2] > 0;
+    bool saved = rank->saved_step == rank->progress.step;
+    if (asked[1] > 0 && !saved && !pause && !orphaned)
+        return train_save(rank, err);
+    if (!pause && !orphaned)
+        return 0;
+    if (!saved)
+        TRY(checkpoint_save(rank, err));
+    *ret_stop = true;
+    *ret_end = pause ? TRAIN_PAUSED : TRAIN_ORPHANED;
+    return 0;
+}
+
+int train_run(struct rank *rank, enum train_end *ret_end, struct err *err)
+{
+    bool stop = false;
+    *ret_end = TRAIN_FINISHED;
+    while (!train_is_over(rank)) {
+        TRY(train_commands(rank, &stop, ret_end, err));
+        if (stop)
+            return 0;
+        TRY(train_step(rank, err));
+        if (rank->progress.step < rank->steps_total)
+            TRY(train_save_when_due(rank, err));
+    }
+    return 0;
+}
