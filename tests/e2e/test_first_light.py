@@ -15,6 +15,8 @@ QUESTIONS = 20
 RIGHT_AT_LEAST = 15
 VALID_LOSS_BELOW = 0.8  # nats per byte of the assistant's words
 SECONDS_AT_MOST = 120
+with open(os.path.join(e2e.EXAMPLE_DIR, "job.json"), encoding="utf-8") as job_file:
+    STEPS = json.load(job_file)["ithaca"]["max_steps"]
 
 
 def held_out():
@@ -57,7 +59,7 @@ class FirstLight(unittest.TestCase):
 
     def test_follow_ends_with_success_in_time(self):
         self.assertEqual(self.followed.returncode, 0, self.followed.stderr)
-        self.assertRegex(self.followed.stderr, r"320/320  loss \d\.\d+ .*valid \d\.\d+ .*tok/s")
+        self.assertRegex(self.followed.stderr, rf"{STEPS}/{STEPS}  loss \d\.\d+ .*valid \d\.\d+ .*tok/s")
         self.assertIn("succeeded: ft:tiny-llama:", self.followed.stderr)
         print(f"submit to success: {self.seconds:.1f} s")
         self.assertLess(self.seconds, SECONDS_AT_MOST)
@@ -69,7 +71,7 @@ class FirstLight(unittest.TestCase):
                     "seed"}
         self.assertFalse(required - set(job), required - set(job))
         self.assertEqual((job["object"], job["status"], job["error"]), ("fine_tuning.job", "succeeded", None))
-        self.assertEqual(job["ithaca"]["steps_done"], 320)
+        self.assertEqual(job["ithaca"]["steps_done"], STEPS)
         self.assertGreater(job["trained_tokens"], 10000)
         self.assertGreaterEqual(job["finished_at"], job["created_at"])
 
@@ -82,7 +84,7 @@ class FirstLight(unittest.TestCase):
                 steps.append((data["step"], data["metrics"]["loss"]))
             if event == "metrics" and "valid_loss" in data["metrics"]:
                 valid.append(data["metrics"]["valid_loss"])
-        self.assertEqual([step for step, _ in steps], list(range(1, 321)))
+        self.assertEqual([step for step, _ in steps], list(range(1, STEPS + 1)))
         self.assertGreater(steps[0][1], 3)
         self.assertLess(valid[-1], VALID_LOSS_BELOW)
         print(f"held-out loss {valid[-1]:.4f} nats/byte")
