@@ -22,15 +22,16 @@ static const struct {
 enum { JOB_UNFINISHED = BIT(FAILED) | BIT(CANCELLING) };
 
 static const unsigned job_moves[JOB_STATE_COUNT] = {
-    [JOB_STATE_VALIDATING] = BIT(QUEUED) | JOB_UNFINISHED,
-    [JOB_STATE_QUEUED] = BIT(STARTING) | JOB_UNFINISHED,
-    [JOB_STATE_STARTING] = BIT(RUNNING) | BIT(QUEUED) | JOB_UNFINISHED,
+    [JOB_STATE_VALIDATING] = BIT(QUEUED) | BIT(PAUSING) | BIT(PAUSED) | JOB_UNFINISHED,
+    [JOB_STATE_QUEUED] = BIT(STARTING) | BIT(PAUSED) | JOB_UNFINISHED,
+    [JOB_STATE_STARTING] = BIT(RUNNING) | BIT(PAUSING) | BIT(QUEUED) | JOB_UNFINISHED,
     [JOB_STATE_RUNNING] =
         BIT(SUCCEEDED) | BIT(PAUSING) | BIT(PREEMPTING) | BIT(QUEUED) | JOB_UNFINISHED,
-    [JOB_STATE_PAUSING] = BIT(PAUSED) | JOB_UNFINISHED,
-    [JOB_STATE_PAUSED] = BIT(QUEUED) | JOB_UNFINISHED,
+    [JOB_STATE_PAUSING] = BIT(PAUSED) | BIT(SUCCEEDED) | JOB_UNFINISHED,
+    [JOB_STATE_PAUSED] = BIT(QUEUED) | BIT(VALIDATING) | JOB_UNFINISHED,
     [JOB_STATE_PREEMPTING] = BIT(QUEUED) | JOB_UNFINISHED,
     [JOB_STATE_CANCELLING] = BIT(CANCELLED) | BIT(FAILED),
+    [JOB_STATE_FAILED] = BIT(QUEUED),
 };
 
 const char *job_state_name(enum job_state state)
@@ -84,12 +85,18 @@ int job_move(struct store *store, struct host *host, const struct job_move *move
         .reason_text = move->reason_text != NULL ? move->reason_text : "",
         .event_id = event_id,
         .event_text = event_text,
-        .event_level = move->to == JOB_STATE_FAILED ? "error" : "info",
+        .event_level = move->to == JOB_STATE_FAILED ? "error"
+                       : move->restarted            ? "warn"
+                                                    : "info",
         .fine_tuned_model = move->fine_tuned_model,
         .trained_tokens = move->trained_tokens,
         .attempt = move->attempt,
-        .ran = move->to == JOB_STATE_RUNNING,
+        .resumed_step = move->resumed_step,
+        .ran = move->to == JOB_STATE_RUNNING || move->to == JOB_STATE_SUCCEEDED,
         .ended = job_state_is_end(move->to),
+        .prepared = move->from == JOB_STATE_VALIDATING && move->to == JOB_STATE_QUEUED,
+        .restarted = move->restarted,
+        .renewed = move->from == JOB_STATE_FAILED,
     };
     return store_job_move(store, &row, ret_event_row, err);
 }

@@ -1,10 +1,14 @@
 /* job_fsm: the states of a job and the one function that changes them.
  *
  *   validating -> queued -> starting -> running -> succeeded
- *   running -> pausing -> paused -> queued      running -> preempting -> queued
+ *   starting, running -> pausing -> paused      pausing -> succeeded (it was done already)
+ *   validating -> pausing, paused               queued -> paused
+ *   paused -> queued, or validating when its files were not checked yet
  *   starting, running -> queued                 (again, with the next attempt)
+ *   running -> preempting -> queued             (not used yet)
  *   any unfinished -> failed                    any unfinished -> cancelling -> cancelled
- * An end is never left. */
+ *   failed -> queued                            (only when the user resumes it)
+ * An end is never left otherwise. */
 #pragma once
 #include "daemon/host.h"
 #include "daemon/store.h"
@@ -27,6 +31,8 @@ struct job_move {
     const char *fine_tuned_model; /* NULL: leave */
     int64_t trained_tokens;       /* 0: leave */
     int64_t attempt;              /* 0: leave */
+    int64_t resumed_step;         /* of the checkpoint that attempt goes on from; 0: none */
+    bool restarted;               /* one more restart after a fault */
 };
 /* Compare-and-set and its event in one transaction. ERR_BAD_STATE when the job is no longer in
  * `from`. An illegal pair is our own bug (must). */

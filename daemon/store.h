@@ -68,6 +68,10 @@ struct store_job {
     int64_t steps_done;
     int64_t steps_total;    /* 0 while unknown */
     int64_t trained_tokens; /* of the finished job */
+    bool prepared;          /* its files were checked and are token shards */
+    int64_t restarts;       /* automatic ones, after a fault */
+    int64_t ran_ms;         /* time in RUNNING and PAUSING, over all attempts */
+    int64_t resumed_step;   /* of the checkpoint the newest attempt went on from; 0: none */
 };
 
 typedef int store_job_fn(void *context, const struct store_job *job, struct err *err);
@@ -107,15 +111,25 @@ struct store_job_move {
     const char *event_level;      /* "info", "warn", "error" */
     const char *fine_tuned_model; /* set when not NULL */
     int64_t trained_tokens;       /* set when > 0 */
-    int64_t attempt;              /* set when > 0 */
+    int64_t attempt;              /* set when > 0, and resumed_step with it */
+    int64_t resumed_step;
     bool ran;                     /* stamps started_ms when it is still 0 */
     bool ended;                   /* stamps finished_ms */
+    bool prepared;                /* sets it */
+    bool restarted;               /* counts one more restart */
+    bool renewed;                 /* clears finished_ms, restarts and ran_ms */
 };
 /* ERR_BAD_STATE when the job was not in `from`, ERR_NOT_FOUND when there is none. */
 int store_job_move(struct store *store, const struct store_job_move *move, int64_t *ret_event_row,
                    struct err *err);
-int store_job_progress(struct store *store, const char *id, int64_t steps_done, int64_t steps_total,
-                       struct err *err); /* steps_total < 0: leave */
+struct store_progress {
+    int64_t steps_done;
+    int64_t steps_total;    /* 0: leave */
+    int64_t trained_tokens; /* 0: leave */
+    int64_t ran_ms;
+};
+int store_job_progress(struct store *store, const char *id, const struct store_progress *progress,
+                       struct err *err);
 
 /* ---- events -------------------------------------------------------------------------------- */
 
@@ -131,8 +145,9 @@ struct store_event {
 };
 typedef int store_event_fn(void *context, const struct store_event *event, struct err *err);
 
+/* row of the event is not read. *ret_row is 0 when an event of this id is there already. */
 int store_event_insert(struct store *store, const struct store_event *event, int64_t *ret_row,
-                       struct err *err); /* row is not read */
+                       struct err *err);
 int store_events_list(struct store *store, const char *job_id, const struct store_page *page,
                       store_event_fn *row, void *context, bool *ret_has_more, struct err *err);
 /* Rows after a cursor, oldest first; job_id NULL: of all jobs. */
@@ -154,7 +169,8 @@ struct store_point {
 };
 typedef int store_point_fn(void *context, const struct store_point *point, struct err *err);
 
-/* A batch is one transaction. row of the points is not read. */
+/* A batch is one transaction. row of the points is not read. Points whose (job, attempt, step, rank,
+ * metric) are stored already are left out. */
 int store_points_insert(struct store *store, const struct store_point *points, size_t count,
                         int64_t *ret_newest_row, struct err *err);
 
@@ -162,7 +178,7 @@ struct store_point_query {
     const char *job_id;
     bool all_metrics;
     bool metrics[METRIC_COUNT]; /* the ones wanted, unless all_metrics */
-    int64_t attempt;            /* 0: all attempts */
+    int64_t attempt;            /* 0: of each step the newest attempt that has it */
     int64_t from_step;
     int64_t after_row; /* next page: row of the last point; 0: from the start */
     int64_t limit;     /* points, 1..LIMIT_PAGE_ROWS */
@@ -215,7 +231,9 @@ struct store_attempt {
     int64_t keeper_pid; /* 0 until the keeper runs */
     int64_t keeper_start_time;
     const char *boot_id;
-    const char *outcome; /* code of api/errors.def, "ok", or "" while it runs */
+    const char *outcome; /* code of api/errors.def, "ok", "paused", or "" while it runs: then also */
+                         /* what a rank said it failed of */
+    const char *outcome_text; /* its sentence */
 };
 typedef int store_attempt_fn(void *context, const struct store_attempt *attempt, struct err *err);
 int store_attempt_put(struct store *store, const struct store_attempt *attempt, struct err *err);

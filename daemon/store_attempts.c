@@ -6,11 +6,13 @@ int store_attempt_put(struct store *store, const struct store_attempt *attempt, 
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
                     "INSERT INTO attempts (job_id, number, started_ms, ended_ms, keeper_pid, "
-                    "keeper_start_time, boot_id, outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+                    "keeper_start_time, boot_id, outcome, outcome_text) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
                     "ON CONFLICT (job_id, number) DO UPDATE SET ended_ms = excluded.ended_ms, "
                     "keeper_pid = excluded.keeper_pid, "
                     "keeper_start_time = excluded.keeper_start_time, "
-                    "boot_id = excluded.boot_id, outcome = excluded.outcome",
+                    "boot_id = excluded.boot_id, outcome = excluded.outcome, "
+                    "outcome_text = excluded.outcome_text",
                     err));
     store_bind_text(&query, attempt->job_id);
     store_bind_i64(&query, attempt->number);
@@ -20,6 +22,7 @@ int store_attempt_put(struct store *store, const struct store_attempt *attempt, 
     store_bind_i64(&query, attempt->keeper_start_time);
     store_bind_text(&query, attempt->boot_id);
     store_bind_text(&query, attempt->outcome);
+    store_bind_text(&query, attempt->outcome_text);
     return store_query_run(&query, err);
 }
 
@@ -29,7 +32,7 @@ int store_attempt_get(struct store *store, const char *job_id, int64_t number,
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
                     "SELECT job_id, number, started_ms, ended_ms, keeper_pid, keeper_start_time, "
-                    "boot_id, outcome FROM attempts WHERE job_id = ? AND number = ?",
+                    "boot_id, outcome, outcome_text FROM attempts WHERE job_id = ? AND number = ?",
                     err));
     store_bind_text(&query, job_id);
     store_bind_i64(&query, number);
@@ -46,6 +49,7 @@ int store_attempt_get(struct store *store, const char *job_id, int64_t number,
         .keeper_start_time = store_column_i64(&query, 5),
         .boot_id = store_column_text(&query, 6),
         .outcome = store_column_text(&query, 7),
+        .outcome_text = store_column_text(&query, 8),
     };
     return row(context, &attempt, err);
 }

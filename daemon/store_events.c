@@ -35,7 +35,7 @@ int store_event_insert(struct store *store, const struct store_event *event, int
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
                     "INSERT INTO job_events (id, job_id, created_ms, level, type, message, "
-                    "data_json) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    "data_json) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
                     err));
     store_bind_text(&query, event->id);
     store_bind_text(&query, event->job_id);
@@ -45,7 +45,8 @@ int store_event_insert(struct store *store, const struct store_event *event, int
     store_bind_text(&query, event->message);
     store_bind_text(&query, event->data_json);
     TRY(store_query_run(&query, err));
-    *ret_row = sqlite3_last_insert_rowid(store->databases[STORE_JOBS]);
+    sqlite3 *database = store->databases[STORE_JOBS];
+    *ret_row = sqlite3_changes(database) > 0 ? sqlite3_last_insert_rowid(database) : 0;
     return 0;
 }
 

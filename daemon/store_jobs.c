@@ -10,7 +10,7 @@
 #define STORE_JOB_COLUMNS                                                                     \
     "id, created_ms, started_ms, finished_ms, state, reason, reason_text, owner, spec_json, " \
     "model, model_dir, training_file, validation_file, fine_tuned_model, priority, ranks, "   \
-    "attempt, steps_done, steps_total, trained_tokens"
+    "attempt, steps_done, steps_total, trained_tokens, prepared, restarts, ran_ms, resumed_step"
 
 static struct store_job store_job_row(struct store_query *query)
 {
@@ -35,6 +35,10 @@ static struct store_job store_job_row(struct store_query *query)
         .steps_done = store_column_i64(query, 17),
         .steps_total = store_column_i64(query, 18),
         .trained_tokens = store_column_i64(query, 19),
+        .prepared = store_column_i64(query, 20) != 0,
+        .restarts = store_column_i64(query, 21),
+        .ran_ms = store_column_i64(query, 22),
+        .resumed_step = store_column_i64(query, 23),
     };
     must(job.state < JOB_STATE_COUNT); /* the table's CHECK has the same list */
     return job;
@@ -186,8 +190,12 @@ static int store_job_set(struct store *store, const struct store_job_move *move,
                     "fine_tuned_model = coalesce(?6, fine_tuned_model), "
                     "trained_tokens = coalesce(?7, trained_tokens), "
                     "attempt = coalesce(?8, attempt), "
+                    "resumed_step = iif(?8 IS NULL, resumed_step, ?12), "
                     "started_ms = iif(?9 AND started_ms = 0, ?11, started_ms), "
-                    "finished_ms = iif(?10, ?11, finished_ms) WHERE id = ?1 AND state = ?2",
+                    "finished_ms = iif(?10, ?11, iif(?15, 0, finished_ms)), "
+                    "prepared = prepared OR ?13, "
+                    "restarts = iif(?15, 0, restarts + ?14), ran_ms = iif(?15, 0, ran_ms) "
+                    "WHERE id = ?1 AND state = ?2",
                     err));
     store_bind_text(&query, move->id);
     store_bind_text(&query, job_state_name(move->from));
@@ -209,6 +217,10 @@ static int store_job_set(struct store *store, const struct store_job_move *move,
     store_bind_i64(&query, move->ran);
     store_bind_i64(&query, move->ended);
     store_bind_i64(&query, move->now_ms);
+    store_bind_i64(&query, move->resumed_step);
+    store_bind_i64(&query, move->prepared);
+    store_bind_i64(&query, move->restarted);
+    store_bind_i64(&query, move->renewed);
     return store_query_run(&query, err);
 }
 
@@ -244,16 +256,18 @@ int store_job_move(struct store *store, const struct store_job_move *move, int64
     return store_transaction_commit(&transaction, err);
 }
 
-int store_job_progress(struct store *store, const char *id, int64_t steps_done, int64_t steps_total,
+int store_job_progress(struct store *store, const char *id, const struct store_progress *progress,
                        struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
-                    "UPDATE jobs SET steps_done = ?2, steps_total = iif(?3 < 0, steps_total, ?3) "
-                    "WHERE id = ?1",
+                    "UPDATE jobs SET steps_done = ?2, steps_total = iif(?3 > 0, ?3, steps_total), "
+                    "trained_tokens = iif(?4 > 0, ?4, trained_tokens), ran_ms = ?5 WHERE id = ?1",
                     err));
     store_bind_text(&query, id);
-    store_bind_i64(&query, steps_done);
-    store_bind_i64(&query, steps_total);
+    store_bind_i64(&query, progress->steps_done);
+    store_bind_i64(&query, progress->steps_total);
+    store_bind_i64(&query, progress->trained_tokens);
+    store_bind_i64(&query, progress->ran_ms);
     return store_query_run(&query, err);
 }

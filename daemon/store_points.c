@@ -3,6 +3,9 @@
  * A point keeps its job as a number. The number of the job last used is remembered: a batch is
  * mostly of one job. It is remembered only after the commit of a transaction that may have made it.
  *
+ * A rank whose daemon was killed sends again what it knows no SEEN for; the unique key makes such
+ * points fall away.
+ *
  * Not finite: SQLite would store NaN as NULL by itself, but then nobody could tell NaN from Inf;
  * `kind` does. */
 #include "common/must.h"
@@ -63,7 +66,8 @@ static int store_point_insert(struct store *store, const struct store_point *poi
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_METRICS,
                     "INSERT INTO points (job, attempt, step, rank, metric, value, kind, wall_s) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+                    "ON CONFLICT (job, metric, rank, step, attempt) DO NOTHING",
                     err));
     store_bind_i64(&query, job_number);
     store_bind_i64(&query, point->attempt);
@@ -106,6 +110,9 @@ int store_points_insert(struct store *store, const struct store_point *points, s
 #define STORE_POINT_COLUMNS \
     "p.row, j.id, p.attempt, p.step, p.rank, p.metric, p.value, p.kind, p.wall_s"
 #define STORE_POINT_FROM " FROM points AS p JOIN jobs AS j ON j.number = p.job "
+/* A job's points in the order of row, by its own index: points_key would need a sort. */
+#define STORE_POINT_OF_JOB \
+    " FROM points AS p INDEXED BY points_job JOIN jobs AS j ON j.number = p.job "
 
 static int store_points_give(struct store_query *query, int64_t limit, store_point_fn *row,
                              void *context, bool *ret_has_more, struct err *err)
@@ -142,9 +149,11 @@ int store_points_list(struct store *store, const struct store_point_query *wante
             metrics |= (int64_t)1 << i;
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_METRICS,
-                    "SELECT " STORE_POINT_COLUMNS STORE_POINT_FROM
+                    "SELECT " STORE_POINT_COLUMNS STORE_POINT_OF_JOB
                     "WHERE p.job = ?1 AND p.row > ?2 AND (?3 >> p.metric) & 1 AND p.step >= ?4 "
-                    "AND (?5 = 0 OR p.attempt = ?5) ORDER BY p.row LIMIT ?6",
+                    "AND iif(?5 > 0, p.attempt = ?5, NOT EXISTS (SELECT 1 FROM points AS n WHERE "
+                    "n.job = p.job AND n.metric = p.metric AND n.rank = p.rank AND "
+                    "n.step = p.step AND n.attempt > p.attempt)) ORDER BY p.row LIMIT ?6",
                     err));
     store_bind_i64(&query, number);
     store_bind_i64(&query, wanted->after_row);
@@ -163,7 +172,7 @@ int store_points_after(struct store *store, const char *job_id, int64_t after_ro
         TRY(store_job_number(store, job_id, &number, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_METRICS,
-                    job_id != NULL ? "SELECT " STORE_POINT_COLUMNS STORE_POINT_FROM
+                    job_id != NULL ? "SELECT " STORE_POINT_COLUMNS STORE_POINT_OF_JOB
                                      "WHERE p.row > ? AND p.job = ? ORDER BY p.row LIMIT ?"
                                    : "SELECT " STORE_POINT_COLUMNS STORE_POINT_FROM
                                      "WHERE p.row > ? ORDER BY p.row LIMIT ?",
@@ -201,7 +210,7 @@ int store_point_latest(struct store *store, const char *job_id, enum metric_id m
     TRY(store_job_number(store, job_id, &number, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_METRICS,
-                    "SELECT " STORE_POINT_COLUMNS STORE_POINT_FROM
+                    "SELECT " STORE_POINT_COLUMNS STORE_POINT_OF_JOB
                     "WHERE p.job = ? AND p.metric = ? ORDER BY p.row DESC LIMIT 1",
                     err));
     store_bind_i64(&query, number);

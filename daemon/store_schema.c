@@ -7,12 +7,13 @@
  *   jobs         one row a job; `state` holds the name; the spec is JSON, resolved
  *   job_events   what users see happen, in the order of `row`; rows are never reused
  *   files        uploaded files; the bytes are in <data_dir>/files/<id>
- *   attempts     starts of a job, with the identity of the keeper
+ *   attempts     starts of a job, with the identity of the keeper and how it went
  *   tokens       API tokens, as keyed hashes only
  * metrics.db
  *   metric_names  number -> name, unit: rows of api/metrics.def, renewed at each open
  *   jobs          job number <-> id: a point then takes 8 bytes less per character
- *   points        one row a value; NULL with `kind` 'nan', 'inf', '-inf' when it is not finite */
+ *   points        one row a value; NULL with `kind` 'nan', 'inf', '-inf' when it is not finite;
+ *                 (job, attempt, step, rank, metric) is unique */
 #include "common/must.h"
 #include "daemon/store_sql.h"
 
@@ -89,6 +90,13 @@ static const char *const store_migrations_jobs[] = {
     " scopes TEXT NOT NULL,"
     " created_ms INTEGER NOT NULL"
     ") STRICT, WITHOUT ROWID;",
+    /* 2: pause, resume, restarts */
+    "ALTER TABLE jobs ADD COLUMN prepared INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE jobs SET prepared = 1 WHERE state <> 'validating';"
+    "ALTER TABLE jobs ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN ran_ms INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN resumed_step INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE attempts ADD COLUMN outcome_text TEXT NOT NULL DEFAULT '';",
 };
 
 static const char *const store_migrations_metrics[] = {
@@ -114,6 +122,10 @@ static const char *const store_migrations_metrics[] = {
     " wall_s REAL NOT NULL"
     ") STRICT;"
     "CREATE INDEX points_job ON points (job);",
+    /* 2: a point that a rank sends again after a reconnect is the same point */
+    "DELETE FROM points WHERE row NOT IN (SELECT min(row) FROM points"
+    " GROUP BY job, metric, rank, step, attempt);"
+    "CREATE UNIQUE INDEX points_key ON points (job, metric, rank, step, attempt);",
 };
 
 static int store_migrate_one(sqlite3 *database, const char *sql, int64_t version, struct err *err)
