@@ -47,8 +47,12 @@ static int coordinator_fill(struct coordinator_job *job, const struct store_job 
     job->state = row->state;
     job->created_ms = row->created_ms;
     job->attempt = row->attempt;
+    job->prepared = row->prepared;
+    job->restarts = row->restarts;
+    job->ran_ms = row->ran_ms;
     job->steps_done = row->steps_done;
     job->steps_total = row->steps_total;
+    job->trained_tokens = row->trained_tokens;
     job->model_dir = mem_strdup(row->model_dir);
     job->job_dir = mem_printf("%s/jobs/%s", job->coordinator->config.data_dir, row->id);
     if (job->model_dir == NULL || job->job_dir == NULL)
@@ -174,37 +178,6 @@ int coordinator_submit(struct coordinator *coordinator, const struct job_spec *s
     return 0;
 }
 
-static int coordinator_check_ended(void *context, const struct store_job *row, struct err *err)
-{
-    (void)context;
-    if (row->state == JOB_STATE_CANCELLED)
-        return 0;
-    return err_set(err, ERR_BAD_STATE, "job %s has ended: it is %s", row->id,
-                   job_state_name(row->state));
-}
-
-int coordinator_cancel(struct coordinator *coordinator, const char *job_id, struct err *err)
-{
-    struct coordinator_job *job = coordinator_find(coordinator, job_id);
-    if (job == NULL)
-        return store_job_get(coordinator->store, job_id, coordinator_check_ended, NULL, err);
-    if (job->state == JOB_STATE_CANCELLING)
-        return 0;
-    struct err why;
-    (void)err_set(&why, ERR_CANCELLED, "The job was cancelled.");
-    TRY(coordinator_job_move(job, JOB_STATE_CANCELLING, &why, "Job is being cancelled.", err));
-    size_t waiting = queue_find(&coordinator->queue, job_id);
-    if (waiting < coordinator->queue.count)
-        queue_remove(&coordinator->queue, waiting);
-    job->requeue = false;
-    job->retry_ms = 0;
-    if (job->preparation != NULL)
-        preparation_kill(job->preparation);
-    if (job->supervisor != NULL)
-        supervisor_stop(job->supervisor, NULL);
-    return 0;
-}
-
 void coordinator_flush(struct coordinator *coordinator)
 {
     struct err err;
@@ -229,7 +202,7 @@ static void coordinator_schedule(struct coordinator *coordinator)
         struct err err;
         if (job->retry_ms > coordinator_now(coordinator))
             return;
-        if (coordinator_job_start(job, &err) != 0) {
+        if (coordinator_attempt_start(job, &err) != 0) {
             log_error("coordinator", "%s cannot be started: %s", job->id, err.text);
             job->retry_ms = coordinator_now(coordinator) + COORDINATOR_RETRY_MS;
             return;
@@ -237,7 +210,7 @@ static void coordinator_schedule(struct coordinator *coordinator)
     }
 }
 
-static void coordinator_remove_ended(struct coordinator *coordinator)
+void coordinator_drop_ended(struct coordinator *coordinator)
 {
     for (struct coordinator_job **at = &coordinator->jobs; *at != NULL;) {
         struct coordinator_job *job = *at;
@@ -259,29 +232,25 @@ void coordinator_tick(struct coordinator *coordinator)
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
         if (job->retry_ms <= coordinator_now(coordinator))
             coordinator_job_step(job);
-    coordinator_remove_ended(coordinator);
+    coordinator_drop_ended(coordinator);
     coordinator_schedule(coordinator);
 }
 
 void coordinator_stop(struct coordinator *coordinator)
 {
     coordinator->stopping = true;
-    for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
+    for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
         if (job->preparation != NULL)
             preparation_kill(job->preparation);
-        if (job->supervisor == NULL)
-            continue;
-        job->requeue = job->state != JOB_STATE_CANCELLING;
-        supervisor_stop(job->supervisor, NULL);
-    }
 }
 
 bool coordinator_is_idle(const struct coordinator *coordinator)
 {
-    const struct coordinator_job *job = coordinator->jobs;
-    while (job != NULL && !coordinator_job_has_process(job))
-        job = job->next;
-    return job == NULL;
+    bool leaving = coordinator->stopping && coordinator->config.leave_running;
+    for (const struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
+        if (job->preparation != NULL || (job->supervisor != NULL && !leaving))
+            return false;
+    return true;
 }
 
 int64_t coordinator_slots(const struct coordinator *coordinator)
@@ -303,5 +272,8 @@ void coordinator_view(const struct coordinator *coordinator, const char *job_id,
         (void)snprintf(ret_view->pending_reason, sizeof ret_view->pending_reason, "%s",
                        job->preparation != NULL ? "its files are being checked"
                                                 : "waits for the check of other jobs' files");
+    } else if (job != NULL && job->state == JOB_STATE_PAUSED) {
+        (void)snprintf(ret_view->pending_reason, sizeof ret_view->pending_reason,
+                       "it is paused until it is resumed");
     }
 }

@@ -1,15 +1,25 @@
-/* coordinator: what happens to jobs. Events come in (submit, cancel, a frame of a rank, the end of
- * a process, the tick), decisions go out through the host seam and the store. It never blocks and
- * knows no HTTP.
+/* coordinator: what happens to jobs. Events come in (submit, cancel, pause, resume, a frame of a
+ * rank, the end of a process, the tick), decisions go out through the host seam and the store. It
+ * never blocks and knows no HTTP.
  *
  * The way of a job:
  *   submit -> VALIDATING   the prepare child makes token shards; a bad line fails the job
  * (ERR_DATA)
  *          -> QUEUED       until sched_next() gives it slots
- *          -> STARTING     slots taken, keeper started
+ *          -> STARTING     slots taken, keeper started, from the newest checkpoint if there is one
  *          -> RUNNING      all ranks are ready
  *          -> SUCCEEDED | FAILED | CANCELLED, only when no process of the job is left; slots free
  *   cancel -> CANCELLING   until its last process is gone (at once when it has none) -> CANCELLED
+ *   pause  -> PAUSING      until the ranks have written a checkpoint and ended -> PAUSED
+ *   resume -> QUEUED       of a paused job, or of a failed one that has a checkpoint
+ *
+ * A fault that may not strike again (restart.h) queues the job again, at most max_restarts times.
+ * time_limit_s counts the time in RUNNING and PAUSING over all attempts (not what passes while no
+ * daemon watches). Shortly before it the ranks write a checkpoint and the job fails as time_limit;
+ * when the user resumes it, restarts and time are counted from zero again.
+ *
+ * Killed itself, a daemon leaves ranks training, and the next one goes on watching them
+ * (coordinator_recover.c).
  *
  * For HTTP: parse the body (job_spec_parse), find the model's folder, fill job_facts with
  * coordinator_slots(), job_spec_resolve, check that the files are there and not in error, then
@@ -36,6 +46,7 @@ struct coordinator_config {
     int64_t coll_timeout_ms;    /* deadline of one collective, for the plan       (300000) */
     int64_t orphan_limit_ms;    /* ranks without a daemon end after this          (600000) */
     int64_t stop_grace_ms;      /* between the steps CANCEL, SIGTERM, SIGKILL     (10000) */
+    bool leave_running;         /* coordinator_stop() lets ranks train on         (false) */
 };
 /* The figures above; data_dir and worker_program NULL. */
 void coordinator_config_defaults(struct coordinator_config *ret_config);
@@ -45,9 +56,8 @@ enum { COORDINATOR_TICK_MS = 100 }; /* how often coordinator_tick() is to be cal
 struct coordinator;
 struct loop;
 
-/* Makes the job socket <data_dir>/job.sock and takes up the jobs in the store: queued ones wait
- * again, ones that a dead daemon left running are stopped and fail as coordinator_lost. The store,
- * bus, host, loop and config's strings outlive it. */
+/* Makes the job socket <data_dir>/job.sock and takes up the jobs in the store. The store, bus,
+ * host, loop and config's strings outlive it. */
 int coordinator_new(const struct coordinator_config *config, struct host *host, struct store *store,
                     struct bus *bus, struct loop *loop, struct coordinator **ret_coordinator,
                     struct err *err);
@@ -61,12 +71,20 @@ int coordinator_submit(struct coordinator *coordinator, const struct job_spec *s
  * ERR_NOT_FOUND, or ERR_BAD_STATE when it has ended otherwise. */
 int coordinator_cancel(struct coordinator *coordinator, const char *job_id, struct err *err);
 
+/* Starts a pause. 0 also when it is being paused or is paused already; ERR_NOT_FOUND, or
+ * ERR_BAD_STATE when it has ended or is being cancelled. */
+int coordinator_pause(struct coordinator *coordinator, const char *job_id, struct err *err);
+/* Queues a paused job again, or one that failed and has a checkpoint. checkpoint_id: go on from
+ * that one, newer ones are given up; NULL: from the newest. ERR_NOT_FOUND, ERR_BAD_STATE. */
+int coordinator_resume(struct coordinator *coordinator, const char *job_id,
+                       const char *checkpoint_id, struct err *err);
+
 void coordinator_tick(struct coordinator *coordinator);
 
-/* The daemon stops: running jobs are stopped and go back to the queue for the next daemon (they
- * start over; `leave` comes with adoption). Then tick until it is idle. */
+/* The daemon stops: running jobs are paused and go back to the queue for the next daemon, or are
+ * left to it (leave_running). Then tick until it is idle; what is not by then is left too. */
 void coordinator_stop(struct coordinator *coordinator);
-bool coordinator_is_idle(const struct coordinator *coordinator); /* no process of ours is left */
+bool coordinator_is_idle(const struct coordinator *coordinator); /* nothing to wait for */
 
 /* Slots of the machine: job_facts.ranks_max. */
 int64_t coordinator_slots(const struct coordinator *coordinator);

@@ -1,7 +1,9 @@
 /* coordinator_private: what coordinator*.c share.
  *
- *   coordinator.c          the public functions and the tick
- *   coordinator_job.c      one step of one job, by its state
+ *   coordinator.c          submit, the view and the tick
+ *   coordinator_control.c  cancel, pause, resume
+ *   coordinator_job.c      one step of one job, by its state; validating and queued
+ *   coordinator_attempt.c  starting, running and ending an attempt
  *   coordinator_ranks.c    HELLOs and frames of ranks, acknowledgements
  *   coordinator_recover.c  what a daemon that ended has left */
 #pragma once
@@ -18,6 +20,8 @@ enum {
     COORDINATOR_PREPARING_MAX = 2, /* prepare children at once: a long file delays one other only */
     COORDINATOR_RETRY_MS = 1000,   /* after a step that failed (disk full), and between writes of */
                                    /* a job's progress */
+    COORDINATOR_KEEPER_MS = 10000, /* a keeper that was started just before the daemon was killed */
+                                   /* says who it is within this */
 };
 
 /* A job that has not ended. */
@@ -30,17 +34,22 @@ struct coordinator_job {
     struct job_spec spec;            /* resolved */
     char *model_dir;                 /* owned */
     char *job_dir;                   /* owned */
+    bool prepared;                   /* they were, and are token shards */
     struct preparation *preparation; /* while its files are checked */
     struct supervisor *supervisor;   /* while an attempt has processes */
     int64_t attempt_started_ms;      /* Unix time */
+    bool has_attempt;                /* its row in the store is open */
     bool has_slots;                  /* spec.gpus of the inventory */
-    bool requeue;                    /* stopped by us to be run again */
-    struct err failure; /* STARTING or RUNNING without a supervisor: why it cannot go on */
+    int64_t recover_until_ms; /* its attempt may have a keeper that is not known yet (monotonic) */
+    struct err failure;       /* of an attempt without a supervisor: why it cannot go on */
+    int64_t restarts;         /* so far */
     int64_t steps_done, steps_total;
-    bool progress_changed; /* since it was written to the store */
-    int64_t progress_ms;   /* when it was written (monotonic) */
-    int64_t running_ms;    /* when it got to RUNNING (monotonic) */
-    int64_t retry_ms;      /* no step before this (monotonic) */
+    bool progress_changed;  /* since it was written to the store */
+    int64_t progress_ms;    /* when it was written (monotonic) */
+    int64_t trained_tokens; /* told by DONE; 0: not yet */
+    int64_t ran_ms;         /* time in RUNNING and PAUSING before running_ms */
+    int64_t running_ms;     /* since when it runs (monotonic); 0: it does not */
+    int64_t retry_ms;       /* no step before this (monotonic) */
     struct coordinator_job *next;
 };
 
@@ -55,8 +64,8 @@ struct coordinator {
     struct telemetry telemetry;
     struct coordinator_job *jobs; /* oldest first */
     int64_t job_count;
-    int preparing; /* prepare children */
-    bool stopping;
+    int preparing;      /* prepare children */
+    bool stopping;      /* running jobs are paused, or left: config.leave_running */
     bool flush_failing; /* so that it is logged once */
 };
 
@@ -66,19 +75,32 @@ int64_t coordinator_now(const struct coordinator *coordinator); /* monotonic ms 
 struct coordinator_job *coordinator_find(const struct coordinator *coordinator, const char *job_id);
 /* Adds a row of the store to the jobs in memory. */
 int coordinator_load(struct coordinator *coordinator, const struct store_job *row, struct err *err);
+/* Forgets the jobs that are at their end. */
+void coordinator_drop_ended(struct coordinator *coordinator);
 /* Stores what is pending and acknowledges it to the ranks. */
 void coordinator_flush(struct coordinator *coordinator);
 
 /* coordinator_job.c */
 void coordinator_job_step(struct coordinator_job *job);
-int coordinator_job_start(struct coordinator_job *job, struct err *err); /* has been scheduled */
-/* Changes the state and tells the bus; the job's reason is `why` (may be NULL). */
-int coordinator_job_move(struct coordinator_job *job, enum job_state to, const struct err *why,
-                         const char *event_text, struct err *err);
-int coordinator_job_enqueue(struct coordinator_job *job, const char *event_text, struct err *err);
+/* Changes the state and tells the bus. move: id and from are filled in. */
+int coordinator_job_move(struct coordinator_job *job, struct job_move *move, struct err *err);
+/* The same; the job's reason is `why` (may be NULL). */
+int coordinator_job_move_to(struct coordinator_job *job, enum job_state to, const struct err *why,
+                            const char *event_text, struct err *err);
+/* Moves to QUEUED and waits. */
+int coordinator_job_enqueue(struct coordinator_job *job, struct job_move *move, struct err *err);
 int coordinator_job_queue(struct coordinator_job *job, struct err *err); /* is QUEUED: waits */
 bool coordinator_job_has_process(const struct coordinator_job *job);
 void coordinator_job_free(struct coordinator_job *job);
+
+/* coordinator_attempt.c */
+int coordinator_attempt_start(struct coordinator_job *job, struct err *err); /* was scheduled */
+int coordinator_attempt_step(struct coordinator_job *job, struct err *err);
+/* Writes steps and times to the store. */
+int coordinator_attempt_progress(struct coordinator_job *job, struct err *err);
+/* Its row in the store. outcome: "" while it runs; a failure that a rank told: `why`. */
+int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, const struct err *why,
+                            struct err *err);
 
 /* coordinator_ranks.c */
 int coordinator_ranks_listen(struct coordinator *coordinator, struct loop *loop, struct err *err);
@@ -87,3 +109,5 @@ void coordinator_ranks_acknowledge(struct coordinator *coordinator);
 
 /* coordinator_recover.c */
 int coordinator_recover(struct coordinator *coordinator, struct err *err);
+/* Again, while recover_until_ms is set. */
+int coordinator_recover_attempt(struct coordinator_job *job, struct err *err);

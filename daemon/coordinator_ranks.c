@@ -3,8 +3,10 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "daemon/checkpoints.h"
 #include "daemon/coordinator_private.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static int ranks_hello(void *context, const struct wire_hello *hello, struct ingest_peer *ret_peer,
@@ -24,20 +26,24 @@ static int ranks_hello(void *context, const struct wire_hello *hello, struct ing
     return 0;
 }
 
-static int ranks_event(struct coordinator_job *job, const struct wire_event *event, struct err *err)
+/* An event that a frame of a rank brings. Its id is made of the frame's place, so that a frame that
+ * comes again (its SEEN was lost with a daemon) brings no second event. */
+static int ranks_add_event(struct coordinator_job *job, uint32_t rank, uint32_t seq, int level,
+                           const char *message, const char *data_json, struct err *err)
 {
     static const char *const levels[] = {"info", "warn", "error"};
     struct coordinator *coordinator = job->coordinator;
     char id[LIMIT_ID_BYTES + 1];
-    TRY(host_new_id(coordinator->host, "ftevent-", id, sizeof id, err));
+    (void)snprintf(id, sizeof id, "ftevent-%.24s-%lld-%u-%u", job->id + strlen("ftjob-"),
+                   (long long)job->attempt, rank, seq);
     const struct store_event row = {
         .id = id,
         .job_id = job->id,
         .created_ms = coordinator->host->ops->wall_ms(coordinator->host),
-        .level = levels[event->level < 3 ? event->level : 2],
+        .level = levels[level < 3 ? level : 2],
         .type = "message",
-        .message = event->text,
-        .data_json = "",
+        .message = message,
+        .data_json = data_json,
     };
     int64_t event_row = 0;
     TRY(store_event_insert(coordinator->store, &row, &event_row, err));
@@ -45,14 +51,55 @@ static int ranks_event(struct coordinator_job *job, const struct wire_event *eve
     return 0;
 }
 
+static int ranks_checkpointed(struct coordinator_job *job, uint32_t rank,
+                              const struct wire_frame *frame, struct err *err)
+{
+    char id[LIMIT_ID_BYTES + 1], text[192], data[128];
+    int64_t step = (int64_t)frame->checkpointed.step;
+    checkpoints_id(job->id, step, id);
+    (void)snprintf(text, sizeof text, "Step %lld is saved: %s, %llu bytes.", (long long)step, id,
+                   (unsigned long long)frame->checkpointed.bytes);
+    (void)snprintf(data, sizeof data, "{\"checkpoint\":\"%s\",\"step\":%lld}", id, (long long)step);
+    return ranks_add_event(job, rank, frame->seq, 0, text, data, err);
+}
+
 static int ranks_metrics(struct coordinator_job *job, uint32_t rank,
                          const struct wire_metrics *metrics, struct err *err)
 {
     TRY(telemetry_add(&job->coordinator->telemetry, job->id, job->attempt, rank, metrics, err));
-    if (rank == 0 && (int64_t)metrics->step > job->steps_done) {
-        job->steps_done = (int64_t)metrics->step;
+    if (rank == 0 && (int64_t)metrics->step != job->steps_done) {
+        job->steps_done = (int64_t)metrics->step; /* less, when an older checkpoint was taken */
         job->progress_changed = true;
     }
+    return 0;
+}
+
+/* What the job's row keeps of a frame is written before the frame is acknowledged: nothing else
+ * would tell it to the next daemon. */
+static int ranks_keep(struct coordinator_job *job, uint32_t rank, const struct wire_frame *frame,
+                      struct err *err)
+{
+    if (frame->type == WIRE_READY && frame->ready.steps_total > 0) {
+        job->steps_total = (int64_t)frame->ready.steps_total;
+    } else if (frame->type == WIRE_DONE && rank == 0) {
+        job->steps_done = (int64_t)frame->done.steps;
+        job->trained_tokens = (int64_t)frame->done.trained_tokens;
+    } else {
+        return 0;
+    }
+    return coordinator_attempt_progress(job, err);
+}
+
+/* The first cause of a failure that a rank tells, for the next daemon too. */
+static int ranks_failed(struct coordinator_job *job, uint32_t rank, const struct wire_frame *frame,
+                        struct err *err)
+{
+    bool told = job->supervisor->told.code != ERR_NONE;
+    struct err unwritten;
+    TRY(supervisor_frame(job->supervisor, rank, frame, err));
+    if (!told && job->supervisor->told.code != ERR_NONE &&
+        coordinator_attempt_put(job, "", &job->supervisor->told, &unwritten) != 0)
+        log_warn("coordinator", "%s: %s", job->id, unwritten.text);
     return 0;
 }
 
@@ -65,13 +112,13 @@ static int ranks_frame(void *context, void *object, uint32_t rank, const struct 
     if (frame->type == WIRE_METRICS)
         TRY(ranks_metrics(job, rank, &frame->metrics, err));
     if (frame->type == WIRE_EVENT)
-        TRY(ranks_event(job, &frame->event, err));
-    TRY(supervisor_frame(job->supervisor, rank, frame, err));
-    if (frame->type == WIRE_READY && frame->ready.steps_total > 0) {
-        job->steps_total = (int64_t)frame->ready.steps_total;
-        job->progress_changed = true;
-    }
-    return 0;
+        TRY(ranks_add_event(job, rank, frame->seq, frame->event.level, frame->event.text, "", err));
+    if (frame->type == WIRE_CHECKPOINTED)
+        TRY(ranks_checkpointed(job, rank, frame, err));
+    if (frame->type == WIRE_FAILED)
+        return ranks_failed(job, rank, frame, err);
+    TRY(ranks_keep(job, rank, frame, err));
+    return supervisor_frame(job->supervisor, rank, frame, err);
 }
 
 static int64_t ranks_now(void *context)

@@ -1,12 +1,16 @@
 /* coordinator_recover: the jobs that the last daemon left unfinished.
  *
- *   validating            checked again from the start
- *   queued                waits again
- *   starting              without a keeper: queued again
- *   starting, running     with one: the keeper is stopped, the job fails as coordinator_lost
- *   cancelling            the keeper is stopped, the job is cancelled
+ *   validating     checked again from the start
+ *   queued         waits again
+ *   paused         waits for the user
+ *   starting, running, pausing, cancelling, with an attempt:
+ *     the keeper lives         taken over: its ranks come back by themselves and go on
+ *     it has ended             judged by its exit.json, as if it had ended just now
+ *     it was never started     starting: queued again; else the end that was asked for
  *
- * NEEDSWORK: adoption of keepers that still run is to replace the fourth row. */
+ * Who the keeper is says the attempt's row; keeper.json does for a daemon that was killed before
+ * it wrote that. A keeper that was started in that very moment may not have written keeper.json
+ * yet: the job waits COORDINATOR_KEEPER_MS for it, so that no second attempt runs beside it. */
 #include "common/io.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -21,24 +25,33 @@ static int recover_load(void *context, const struct store_job *row, struct err *
     return coordinator_load(context, row, err);
 }
 
-static int recover_identity(void *context, const struct store_attempt *attempt, struct err *err)
+struct recover {
+    struct supervisor_adoption adoption;
+    bool ended; /* the attempt is over: the job's next one was never begun */
+};
+
+static int recover_row(void *context, const struct store_attempt *attempt, struct err *err)
 {
     (void)err;
-    struct host_identity *identity = context;
+    struct recover *recover = context;
+    struct supervisor_adoption *adoption = &recover->adoption;
+    struct host_identity *identity = &adoption->identity;
+    recover->ended = attempt->ended_ms > 0;
     identity->pid = (int32_t)attempt->keeper_pid;
     identity->start_time = (uint64_t)attempt->keeper_start_time;
     (void)snprintf(identity->boot_id, sizeof identity->boot_id, "%s", attempt->boot_id);
+    enum err_code told = err_code_parse(attempt->outcome);
+    if (told != ERR_NONE)
+        (void)err_set(&adoption->told, told, "%s", attempt->outcome_text);
     return 0;
 }
 
-/* keeper.json, for a daemon that died between starting the keeper and writing who it is. */
-static int recover_keeper_file(const struct coordinator_job *job, struct host_identity *ret,
-                               struct err *err)
+/* keeper.json. */
+static int recover_keeper_file(const char *attempt_dir, struct host_identity *ret, struct err *err)
 {
-    CLEANUP(mem_free_ptr)
-    char *path = mem_printf("%s/attempt-%lld/keeper.json", job->job_dir, (long long)job->attempt);
+    CLEANUP(mem_free_ptr) char *path = io_join(attempt_dir, "keeper.json");
     if (path == NULL)
-        return mem_fail(err, strlen(job->job_dir), "a path");
+        return mem_fail(err, strlen(attempt_dir), "a path");
     CLEANUP(json_unref) json_t *root = NULL;
     TRY(json_parse_file(path, (size_t)LIMIT_JSON_BODY_BYTES, &root, err));
     int64_t pid = 0, start_time = 0;
@@ -52,33 +65,70 @@ static int recover_keeper_file(const struct coordinator_job *job, struct host_id
     return 0;
 }
 
-static int recover_attempt(struct coordinator_job *job, struct err *err)
+/* No keeper is known. plan.json is written just before one is started. */
+static int recover_unknown(struct coordinator_job *job, const char *attempt_dir, struct err *err)
+{
+    int64_t now_ms = coordinator_now(job->coordinator);
+    CLEANUP(mem_free_ptr) char *plan = io_join(attempt_dir, "plan.json");
+    if (plan == NULL)
+        return mem_fail(err, strlen(attempt_dir), "a path");
+    if (job->recover_until_ms == 0 && io_exists(plan))
+        job->recover_until_ms = now_ms + COORDINATOR_KEEPER_MS;
+    if (now_ms < job->recover_until_ms)
+        return 0;
+    (void)err_set(&job->failure, ERR_COORDINATOR_LOST,
+                  "the daemon ended before the job had started");
+    if (job->state == JOB_STATE_STARTING) {
+        struct job_move move = {.event_text = "The daemon ended before the job had started; it is "
+                                              "queued again."};
+        TRY(coordinator_job_enqueue(job, &move, err));
+    }
+    job->recover_until_ms = 0;
+    return 0;
+}
+
+static int recover_adopt(struct coordinator_job *job, const struct supervisor_adoption *adoption,
+                         struct err *err)
 {
     struct coordinator *coordinator = job->coordinator;
-    struct host_identity identity = {.pid = 0};
-    struct err unused;
-    int rc = store_attempt_get(coordinator->store, job->id, job->attempt, recover_identity,
-                               &identity, err);
-    if (rc != 0 && rc != -ERR_NOT_FOUND)
-        return rc;
-    if (identity.pid == 0 && recover_keeper_file(job, &identity, &unused) != 0 &&
-        job->state == JOB_STATE_STARTING)
-        return coordinator_job_enqueue(job,
-                                       "The daemon ended before the job had started; it is "
-                                       "queued again.",
-                                       err);
-    (void)err_set(&job->failure, ERR_COORDINATOR_LOST,
-                  "the daemon ended while the job ran; the next one stopped what was left of it");
     const struct supervisor_owner owner = coordinator_ranks_owner(job);
-    rc = supervisor_adopt_to_stop(coordinator->host, &coordinator->config, &owner, &identity,
-                                  &job->failure, &job->supervisor, err);
-    if (rc == -ERR_NOT_FOUND)
-        return 0; /* without a supervisor its next step ends it */
-    if (rc == 0 && inventory_free_slots(&coordinator->inventory) >= job->spec.gpus) {
+    TRY(supervisor_adopt(coordinator->host, &coordinator->config, &owner, adoption,
+                         &job->supervisor, err));
+    job->recover_until_ms = 0;
+    job->has_attempt = true;
+    if (adoption->ready)
+        job->running_ms = coordinator_now(coordinator);
+    if (inventory_free_slots(&coordinator->inventory) >= job->spec.gpus) {
         inventory_take(&coordinator->inventory, job->spec.gpus);
         job->has_slots = true;
     }
-    return rc;
+    if (job->state == JOB_STATE_CANCELLING)
+        supervisor_stop(job->supervisor, NULL);
+    log_info("coordinator", "%s, attempt %lld: %s", job->id, (long long)job->attempt,
+             job->supervisor->keeper != NULL ? "taken over" : "has ended meanwhile");
+    return 0;
+}
+
+int coordinator_recover_attempt(struct coordinator_job *job, struct err *err)
+{
+    struct recover recover = {.adoption = {.ready = job->state != JOB_STATE_STARTING}};
+    struct supervisor_adoption *adoption = &recover.adoption;
+    struct err unread;
+    CLEANUP(mem_free_ptr)
+    char *attempt_dir = mem_printf("%s/attempt-%lld", job->job_dir, (long long)job->attempt);
+    if (attempt_dir == NULL)
+        return mem_fail(err, strlen(job->job_dir), "a path");
+    adoption->attempt_dir = attempt_dir;
+    int rc = store_attempt_get(job->coordinator->store, job->id, job->attempt, recover_row,
+                               &recover, err);
+    if (rc != 0 && rc != -ERR_NOT_FOUND)
+        return rc;
+    if (recover.ended)
+        return 0;
+    if (adoption->identity.pid == 0 &&
+        recover_keeper_file(attempt_dir, &adoption->identity, &unread) != 0)
+        return recover_unknown(job, attempt_dir, err);
+    return recover_adopt(job, adoption, err);
 }
 
 static int recover_job(struct coordinator_job *job, struct err *err)
@@ -88,9 +138,10 @@ static int recover_job(struct coordinator_job *job, struct err *err)
         return coordinator_job_queue(job, err);
     case JOB_STATE_STARTING:
     case JOB_STATE_RUNNING:
-        return recover_attempt(job, err);
-    case JOB_STATE_CANCELLING:
-        return job->attempt > 0 ? recover_attempt(job, err) : 0;
+        return coordinator_recover_attempt(job, err);
+    case JOB_STATE_PAUSING:
+    case JOB_STATE_CANCELLING: /* of a job that had no attempt: its next step ends it */
+        return job->attempt > 0 ? coordinator_recover_attempt(job, err) : 0;
     default:
         return 0;
     }
@@ -98,9 +149,9 @@ static int recover_job(struct coordinator_job *job, struct err *err)
 
 int coordinator_recover(struct coordinator *coordinator, struct err *err)
 {
-    static const enum job_state states[] = {JOB_STATE_VALIDATING, JOB_STATE_QUEUED,
-                                            JOB_STATE_STARTING, JOB_STATE_RUNNING,
-                                            JOB_STATE_CANCELLING};
+    static const enum job_state states[] = {
+        JOB_STATE_VALIDATING, JOB_STATE_QUEUED, JOB_STATE_STARTING,  JOB_STATE_RUNNING,
+        JOB_STATE_PAUSING,    JOB_STATE_PAUSED, JOB_STATE_CANCELLING};
     for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
         TRY(store_jobs_in_state(coordinator->store, states[i], recover_load, coordinator, err));
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)

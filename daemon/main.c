@@ -2,8 +2,8 @@
  * API and the socket: once <data_dir>/url is there, everything works.
  *
  * Stop (SIGTERM, SIGINT): no more connections, streams end and waiting requests are answered; then
- * the coordinator stops its jobs; the loop turns until both are idle or MAIN_STOP_MS have passed.
- */
+ * the coordinator pauses its jobs (setting on_stop); the loop turns until both are idle or
+ * MAIN_STOP_MS have passed: whatever then still runs is taken over by the next daemon. */
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/io.h"
@@ -35,7 +35,7 @@
 #endif
 
 enum {
-    MAIN_STOP_MS = 60000,    /* beyond the coordinator's own ladder of signals */
+    MAIN_STOP_MS = 60000,    /* for steps and checkpoints; below systemd's 90 s */
     MAIN_HTTP_STOP_MS = 2000 /* for answers under way */
 };
 
@@ -82,6 +82,7 @@ static void main_coordinator_config(const struct settings *settings, struct coor
     ret->coll_timeout_ms = settings->coll_timeout_s * 1000;
     ret->orphan_limit_ms = settings->orphan_limit_s * 1000;
     ret->stop_grace_ms = settings->stop_grace_s * 1000;
+    ret->leave_running = strcmp(settings->on_stop, "leave") == 0;
 }
 
 /* Everything, in the order of use. The loop turns for the built-in model only, so no request is
@@ -147,8 +148,12 @@ static int main_stop(struct main_daemon *self, struct err *err)
         int64_t passed_ms = clock_monotonic_ms() - begun_ms;
         bool quiet = http_is_idle(self->http) || passed_ms >= MAIN_HTTP_STOP_MS;
         bool idle = coordinator_is_idle(api->coordinator) && chat_is_idle(api->chat);
-        if ((quiet && idle) || passed_ms >= MAIN_STOP_MS)
+        if (quiet && idle)
             return 0;
+        if (passed_ms >= MAIN_STOP_MS) {
+            log_warn("main", "what still runs is left to the next daemon");
+            return 0;
+        }
         TRY(loop_turn(api->loop, COORDINATOR_TICK_MS, err));
     }
 }

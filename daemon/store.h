@@ -113,11 +113,11 @@ struct store_job_move {
     int64_t trained_tokens;       /* set when > 0 */
     int64_t attempt;              /* set when > 0, and resumed_step with it */
     int64_t resumed_step;
-    bool ran;                     /* stamps started_ms when it is still 0 */
-    bool ended;                   /* stamps finished_ms */
-    bool prepared;                /* sets it */
-    bool restarted;               /* counts one more restart */
-    bool renewed;                 /* clears finished_ms, restarts and ran_ms */
+    bool ran;       /* stamps started_ms when it is still 0 */
+    bool ended;     /* stamps finished_ms */
+    bool prepared;  /* sets it */
+    bool restarted; /* counts one more restart */
+    bool renewed;   /* clears finished_ms, restarts and ran_ms */
 };
 /* ERR_BAD_STATE when the job was not in `from`, ERR_NOT_FOUND when there is none. */
 int store_job_move(struct store *store, const struct store_job_move *move, int64_t *ret_event_row,
@@ -169,8 +169,8 @@ struct store_point {
 };
 typedef int store_point_fn(void *context, const struct store_point *point, struct err *err);
 
-/* A batch is one transaction. row of the points is not read. Points whose (job, attempt, step, rank,
- * metric) are stored already are left out. */
+/* A batch is one transaction. row of the points is not read. Points whose (job, attempt, step,
+ * rank, metric) are stored already are left out. */
 int store_points_insert(struct store *store, const struct store_point *points, size_t count,
                         int64_t *ret_newest_row, struct err *err);
 
@@ -231,8 +231,9 @@ struct store_attempt {
     int64_t keeper_pid; /* 0 until the keeper runs */
     int64_t keeper_start_time;
     const char *boot_id;
-    const char *outcome; /* code of api/errors.def, "ok", "paused", or "" while it runs: then also */
-                         /* what a rank said it failed of */
+    const char
+        *outcome; /* code of api/errors.def, "ok", "paused", or "" while it runs: then also */
+                  /* what a rank said it failed of */
     const char *outcome_text; /* its sentence */
 };
 typedef int store_attempt_fn(void *context, const struct store_attempt *attempt, struct err *err);

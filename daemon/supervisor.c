@@ -2,6 +2,7 @@
  * reads the end. */
 #include "daemon/supervisor.h"
 
+#include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -81,21 +82,61 @@ int supervisor_start(struct host *host, const struct coordinator_config *config,
     return 0;
 }
 
-int supervisor_adopt_to_stop(struct host *host, const struct coordinator_config *config,
-                             const struct supervisor_owner *owner,
-                             const struct host_identity *identity, const struct err *failure,
-                             struct supervisor **ret_supervisor, struct err *err)
+/* plan.json: the very bytes that the ranks have got. */
+static int supervisor_read_plan(struct supervisor *supervisor, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *path = io_join(supervisor->attempt_dir, "plan.json");
+    CLEANUP(json_unref) json_t *plan = NULL;
+    if (path == NULL)
+        return mem_fail(err, strlen(supervisor->attempt_dir), "a path");
+    TRY(io_read_file(path, LIMIT_FRAME_BYTES, &supervisor->plan_text, err));
+    TRY(json_parse(buf_str(&supervisor->plan_text), supervisor->plan_text.length, path, &plan,
+                   err));
+    return launch_plan_parse(plan, &supervisor->plan, err);
+}
+
+static int supervisor_take_over(struct supervisor *supervisor,
+                                const struct supervisor_adoption *adoption, struct err *err)
+{
+    struct host *host = supervisor->host;
+    struct err why, unread;
+    supervisor->adopted = true;
+    supervisor->identity = adoption->identity;
+    supervisor->told = adoption->told;
+    supervisor->attempt_dir = mem_strdup(adoption->attempt_dir);
+    if (supervisor->attempt_dir == NULL)
+        return mem_fail(err, strlen(adoption->attempt_dir), "a path");
+    bool readable = supervisor_read_plan(supervisor, &unread) == 0;
+    for (uint32_t i = 0; i < supervisor->plan.world; i++) {
+        supervisor->ranks[i].ready = adoption->ready;
+        supervisor->ranks[i].moved_ms = supervisor->started_ms;
+    }
+    int rc = host->ops->adopt(host, &adoption->identity, supervisor_keeper_exit, supervisor,
+                              &supervisor->keeper, err);
+    if (rc == -ERR_NOT_FOUND)
+        supervisor_keeper_exit(supervisor, &(struct host_exit){.status = -1});
+    else if (rc != 0)
+        return rc;
+    if (!readable) {
+        (void)err_set(&why, ERR_COORDINATOR_LOST, "the attempt cannot be taken over: %s",
+                      unread.text);
+        supervisor_stop(supervisor, &why);
+    }
+    return 0;
+}
+
+int supervisor_adopt(struct host *host, const struct coordinator_config *config,
+                     const struct supervisor_owner *owner,
+                     const struct supervisor_adoption *adoption, struct supervisor **ret_supervisor,
+                     struct err *err)
 {
     struct supervisor *supervisor = NULL;
     TRY(supervisor_new(host, config, owner, &supervisor, err));
-    supervisor->identity = *identity;
-    int rc = host->ops->adopt(host, identity, supervisor_keeper_exit, supervisor,
-                              &supervisor->keeper, err);
+    int rc = supervisor_take_over(supervisor, adoption, err);
     if (rc != 0) {
         supervisor_free(supervisor);
         return rc;
     }
-    supervisor_stop(supervisor, failure);
     *ret_supervisor = supervisor;
     return 0;
 }
@@ -130,6 +171,7 @@ int supervisor_hello(struct supervisor *supervisor, const struct wire_hello *hel
     if (!rank->connected)
         rank->moved_ms = now_ms;
     rank->connected = true;
+    rank->pause_sent = false;
     rank->heard_ms = now_ms;
     return 0;
 }
@@ -143,19 +185,7 @@ static void supervisor_heartbeat(struct supervisor_rank *rank,
     rank->step = heartbeat->step;
     rank->phase = heartbeat->phase;
     rank->coll_seq = heartbeat->coll_seq;
-}
-
-static void supervisor_failed(struct supervisor *supervisor, struct supervisor_rank *rank,
-                              const struct wire_failed *failed)
-{
-    if (rank->failed)
-        return;
-    rank->failed = true;
-    rank->failure_code = (enum err_code)failed->code;
-    rank->failure_order = ++supervisor->failures;
-    rank->step = failed->step;
-    rank->phase = failed->phase;
-    (void)snprintf(rank->failure_text, sizeof rank->failure_text, "%s", failed->text);
+    rank->ready |= heartbeat->step > 0; /* READY may have gone to an earlier daemon */
 }
 
 int supervisor_frame(struct supervisor *supervisor, uint32_t number, const struct wire_frame *frame,
@@ -178,9 +208,16 @@ int supervisor_frame(struct supervisor *supervisor, uint32_t number, const struc
         if (number == 0)
             supervisor->done = frame->done;
         break;
-    case WIRE_FAILED:
-        supervisor_failed(supervisor, rank, &frame->failed);
+    case WIRE_PAUSED:
+        rank->done = true;
+        rank->paused = true;
+        if (number == 0)
+            supervisor->paused = frame->paused;
         break;
+    case WIRE_FAILED:
+        supervisor_take_failed(supervisor, number, &frame->failed);
+        break;
+    case WIRE_CHECKPOINTED:
     case WIRE_METRICS:
     case WIRE_EVENT:
     case WIRE_ACK:
@@ -222,6 +259,23 @@ static void supervisor_climb(struct supervisor *supervisor, enum supervisor_rung
         host->ops->signal(host, supervisor->keeper, SIGKILL);
         (void)host->ops->session_signal(host, supervisor->identity.pid, SIGKILL);
     }
+}
+
+/* To each rank that has not been asked since it connected. */
+static void supervisor_send_pause(struct supervisor *supervisor)
+{
+    const struct wire_frame pause = {.type = WIRE_PAUSE};
+    for (uint32_t i = 0; i < supervisor->plan.world; i++) {
+        struct supervisor_rank *rank = &supervisor->ranks[i];
+        if (rank->connected && !rank->pause_sent)
+            supervisor->owner.send(supervisor->owner.context, i, &pause);
+        rank->pause_sent = rank->connected;
+    }
+}
+
+void supervisor_pause(struct supervisor *supervisor)
+{
+    supervisor->pausing = true;
 }
 
 void supervisor_stop(struct supervisor *supervisor, const struct err *failure)
@@ -324,11 +378,15 @@ void supervisor_tick(struct supervisor *supervisor)
         return;
     if (supervisor->keeper_ended) {
         /* Ranks die with their keeper; whatever left its process group has not left the session. */
-        int left = host->ops->session_signal(host, supervisor->identity.pid, SIGKILL);
+        int left = supervisor->keeper == NULL /* its pid may name another by now */
+                       ? 0
+                       : host->ops->session_signal(host, supervisor->identity.pid, SIGKILL);
         bool read = supervisor->owner.connections(supervisor->owner.context) == 0 ||
                     now_ms - supervisor->ended_ms > supervisor->config->stop_grace_ms;
         supervisor->over = left == 0 && read;
     } else if (supervisor->rung == RUNG_NONE) {
+        if (supervisor->pausing)
+            supervisor_send_pause(supervisor);
         supervisor_check(supervisor, now_ms);
     } else if (now_ms >= supervisor->rung_ms) {
         supervisor_climb(supervisor, supervisor->rung == RUNG_ASKED ? RUNG_TERM : RUNG_KILL);

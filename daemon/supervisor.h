@@ -6,6 +6,13 @@
  * rank that is silent, ranks that talk but do not move: each stops the attempt with a reason that
  * names rank, step and phase.
  *
+ * A pause is asked of every rank, and again of one that connects anew; the attempt then ends by
+ * itself, with a checkpoint. All limits hold meanwhile.
+ *
+ * Adoption: the attempt of a daemon that was killed goes on under the next one. Its plan is read
+ * from plan.json, ranks come back by themselves and send again what was not acknowledged. A keeper
+ * that has ended meanwhile is judged by exit.json.
+ *
  * Stop ladder, each rung after stop_grace_ms: CANCEL frames (when asked to stop and all ranks
  * listen), SIGTERM to the keeper, SIGKILL to keeper and session. A process that survives even that
  * (uninterruptible) is waited for without end, but nothing blocks: supervisor_is_over() stays
@@ -31,7 +38,9 @@ struct coordinator_config;
 struct supervisor_rank {
     bool connected;        /* said HELLO at least once */
     bool ready;            /* model loaded, collectives joined */
-    bool done;             /* DONE: its work is finished */
+    bool done;             /* DONE or PAUSED: its work is finished */
+    bool paused;           /* PAUSED */
+    bool pause_sent;       /* over the connection it has now */
     bool failed;           /* FAILED: code, text below */
     int64_t heard_ms;      /* last frame */
     int64_t moved_ms;      /* last change of step, phase or coll_seq */
@@ -59,11 +68,13 @@ struct supervisor {
     struct host *host;
     const struct coordinator_config *config;
     struct supervisor_owner owner;
-    struct launch_plan plan; /* owned; world 0 when it is only to be stopped */
-    struct buf plan_text;    /* JSON, as in plan.json and the PLAN frames */
-    char *attempt_dir;       /* owned */
-    struct host_process *keeper;
+    struct launch_plan plan;     /* owned; world 0 when it cannot be read: only to be stopped */
+    struct buf plan_text;        /* JSON, as in plan.json and the PLAN frames */
+    char *attempt_dir;           /* owned */
+    struct host_process *keeper; /* NULL when it had ended before it was adopted */
     struct host_identity identity;
+    bool adopted; /* frames may have gone to an earlier daemon */
+    bool pausing; /* ranks are asked to */
     int64_t started_ms;
     bool keeper_ended;
     struct host_exit keeper_exit;
@@ -73,9 +84,11 @@ struct supervisor {
     int64_t rung_ms;    /* when the next rung is due */
     int64_t ending_ms;  /* all done or first failure: the keeper should end soon; 0: not yet */
     struct err failure; /* what this daemon saw; code ERR_NONE: nothing */
+    struct err told;    /* the first cause that a rank told; ERR_NONE: none did */
     int failures;       /* FAILED frames so far */
     uint64_t steps_total;
-    struct wire_done done; /* of rank 0 */
+    struct wire_done done;     /* of rank 0 */
+    struct wire_paused paused; /* of rank 0 */
     struct supervisor_rank ranks[LIMIT_RANKS];
 };
 
@@ -84,12 +97,18 @@ struct supervisor {
 int supervisor_start(struct host *host, const struct coordinator_config *config,
                      const struct supervisor_owner *owner, struct launch_plan *plan,
                      struct supervisor **ret_supervisor, struct err *err);
-/* Takes a dead daemon's keeper over, to stop it; `failure` becomes its outcome. ERR_NOT_FOUND when
- * it is gone. */
-int supervisor_adopt_to_stop(struct host *host, const struct coordinator_config *config,
-                             const struct supervisor_owner *owner,
-                             const struct host_identity *identity, const struct err *failure,
-                             struct supervisor **ret_supervisor, struct err *err);
+/* Takes over the attempt that a dead daemon started. A keeper without a readable plan is stopped.
+ */
+struct supervisor_adoption {
+    const char *attempt_dir;
+    struct host_identity identity; /* of the keeper */
+    bool ready;                    /* all ranks were, when the job's state was last written */
+    struct err told;               /* the cause that a rank told the earlier daemon; or ERR_NONE */
+};
+int supervisor_adopt(struct host *host, const struct coordinator_config *config,
+                     const struct supervisor_owner *owner,
+                     const struct supervisor_adoption *adoption, struct supervisor **ret_supervisor,
+                     struct err *err);
 void supervisor_free(struct supervisor *supervisor); /* NULL is fine; processes go on living */
 
 /* Whether a HELLO is of this attempt (its secret compared in constant time). */
@@ -99,10 +118,16 @@ int supervisor_hello(struct supervisor *supervisor, const struct wire_hello *hel
 int supervisor_frame(struct supervisor *supervisor, uint32_t rank, const struct wire_frame *frame,
                      struct err *err);
 void supervisor_tick(struct supervisor *supervisor);
+/* Asks all ranks for a checkpoint and their end; again is fine. */
+void supervisor_pause(struct supervisor *supervisor);
 /* Ask, then insist. `failure` (may be NULL) becomes the outcome unless there is one already. */
 void supervisor_stop(struct supervisor *supervisor, const struct err *failure);
 
 bool supervisor_is_ready(const struct supervisor *supervisor); /* all ranks are */
 bool supervisor_is_over(const struct supervisor *supervisor);
-/* How it went, once it is over: 0, or the failure's code and sentence. */
-int supervisor_outcome(const struct supervisor *supervisor, struct err *err);
+/* How it went, once it is over: 0 with *ret_paused telling whether training is to go on, or the
+ * failure's code and sentence. */
+int supervisor_outcome(const struct supervisor *supervisor, bool *ret_paused, struct err *err);
+/* Between supervisor*.c: a rank says FAILED. */
+void supervisor_take_failed(struct supervisor *supervisor, uint32_t rank,
+                            const struct wire_failed *failed);

@@ -15,13 +15,13 @@ static bool supervisor_is_consequence(enum err_code code)
     return code == ERR_COLL_ABORTED || code == ERR_COLL_TIMEOUT || code == ERR_CANCELLED;
 }
 
-/* The first rank that said FAILED with a cause, or with a consequence; -1: none did. */
-static int supervisor_first_failed(const struct supervisor *supervisor, bool consequence)
+/* The first rank that said FAILED; -1: none did. */
+static int supervisor_first_failed(const struct supervisor *supervisor)
 {
     int first = -1;
     for (uint32_t i = 0; i < supervisor->plan.world; i++) {
         const struct supervisor_rank *rank = &supervisor->ranks[i];
-        if (rank->failed && supervisor_is_consequence(rank->failure_code) == consequence &&
+        if (rank->failed &&
             (first < 0 || rank->failure_order < supervisor->ranks[first].failure_order))
             first = (int)i;
     }
@@ -44,6 +44,22 @@ static int supervisor_tell_failed(const struct supervisor *supervisor, int numbe
     char where[64];
     supervisor_where(rank, where, sizeof where);
     return err_set(err, rank->failure_code, "rank %d %s: %s", number, where, rank->failure_text);
+}
+
+void supervisor_take_failed(struct supervisor *supervisor, uint32_t number,
+                            const struct wire_failed *failed)
+{
+    struct supervisor_rank *rank = &supervisor->ranks[number];
+    if (rank->failed)
+        return;
+    rank->failed = true;
+    rank->failure_code = (enum err_code)failed->code;
+    rank->failure_order = ++supervisor->failures;
+    rank->step = failed->step;
+    rank->phase = failed->phase;
+    (void)snprintf(rank->failure_text, sizeof rank->failure_text, "%s", failed->text);
+    if (supervisor->told.code == ERR_NONE && !supervisor_is_consequence(rank->failure_code))
+        (void)supervisor_tell_failed(supervisor, (int)number, &supervisor->told);
 }
 
 static int supervisor_tell_exit(const struct supervisor *supervisor,
@@ -70,6 +86,11 @@ static int supervisor_tell_exit(const struct supervisor *supervisor,
 static int supervisor_tell_keeper(const struct supervisor *supervisor, struct err *err)
 {
     const struct host_exit *ended = &supervisor->keeper_exit;
+    if (supervisor->keeper == NULL)
+        return err_set(err, ERR_COORDINATOR_LOST,
+                       "the daemon ended while the job ran, and so did the job's processes");
+    if (ended->status < 0 && ended->signal == 0) /* not our child: nobody knows how */
+        return err_set(err, ERR_RANK_DIED, "the keeper ended without a report, its ranks with it");
     if (ended->signal != 0)
         return err_set(err, ERR_RANK_DIED, "the keeper was ended by signal %d, its ranks with it",
                        ended->signal);
@@ -88,13 +109,34 @@ static bool supervisor_read_report(const struct supervisor *supervisor,
            ret_report->world == supervisor->plan.world;
 }
 
+/* A rank exits with 0 only after DONE or PAUSED, which an earlier daemon may have got. */
 static bool supervisor_all_well(const struct supervisor *supervisor,
                                 const struct exit_report *report)
 {
     for (uint32_t i = 0; i < supervisor->plan.world; i++)
-        if (!supervisor->ranks[i].done || report->ranks[i].exit_status != 0)
+        if (report->ranks[i].exit_status != 0 ||
+            !(supervisor->ranks[i].done || supervisor->adopted))
             return false;
     return true;
+}
+
+/* All went well: did the ranks stop on the way? The model is there before any of them is DONE. */
+static int supervisor_tell_well(const struct supervisor *supervisor, bool *ret_paused,
+                                struct err *err)
+{
+    bool paused = false, done = true;
+    for (uint32_t i = 0; i < supervisor->plan.world; i++) {
+        paused |= supervisor->ranks[i].paused;
+        done &= supervisor->ranks[i].done;
+    }
+    if (!paused && !done) {
+        CLEANUP(mem_free_ptr) char *model = io_join(supervisor->plan.job_dir, "model");
+        if (model == NULL)
+            return mem_fail(err, strlen(supervisor->plan.job_dir), "a path");
+        paused = !io_exists(model);
+    }
+    *ret_paused = paused;
+    return 0;
 }
 
 /* What this daemon saw, unless a rank or the keeper may know better: a rank that died is silent
@@ -104,28 +146,31 @@ static bool supervisor_is_final(enum err_code code)
     return code != ERR_NONE && code != ERR_RANK_HUNG && code != ERR_RANK_START;
 }
 
-int supervisor_outcome(const struct supervisor *supervisor, struct err *err)
+static int supervisor_repeat(const struct err *failure, struct err *err)
+{
+    *err = *failure;
+    return -(int)err->code;
+}
+
+int supervisor_outcome(const struct supervisor *supervisor, bool *ret_paused, struct err *err)
 {
     must(supervisor->over);
     const struct err *seen = &supervisor->failure;
-    int cause = supervisor_first_failed(supervisor, false);
-    if (cause >= 0 && !supervisor_is_final(seen->code))
-        return supervisor_tell_failed(supervisor, cause, err);
+    if (supervisor->told.code != ERR_NONE && !supervisor_is_final(seen->code))
+        return supervisor_repeat(&supervisor->told, err);
     CLEANUP(mem_free_ptr) struct exit_report *report = mem_new(1, sizeof *report);
     if (report == NULL)
         return mem_fail(err, sizeof *report, "an exit report");
     bool known = supervisor_read_report(supervisor, report);
     if (known && seen->code == ERR_NONE && supervisor_all_well(supervisor, report))
-        return 0;
+        return supervisor_tell_well(supervisor, ret_paused, err);
     int first = known ? report->first_failed : -1;
-    int consequence = supervisor_first_failed(supervisor, true);
+    int consequence = supervisor_first_failed(supervisor);
     bool unexplained = first >= 0 && !supervisor->ranks[first].failed;
     if (unexplained && !supervisor_is_final(seen->code))
         return supervisor_tell_exit(supervisor, report, first, err);
-    if (seen->code != ERR_NONE) {
-        *err = *seen;
-        return -(int)err->code;
-    }
+    if (seen->code != ERR_NONE)
+        return supervisor_repeat(seen, err);
     if (consequence >= 0)
         return supervisor_tell_failed(supervisor, consequence, err);
     if (!known)

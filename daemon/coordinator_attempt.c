@@ -1,0 +1,363 @@
+/* coordinator_attempt: one attempt of a job from its plan to the state that follows from its end.
+ *
+ * What becomes of a job whose ranks have all gone:
+ *   cancelling                          cancelled
+ *   done, and the model is there        succeeded
+ *   paused, pausing                     paused
+ *   paused, its time is up              failed (time_limit)
+ *   paused otherwise                    queued: the daemon stops, or none was there (orphan limit)
+ *   a fault worth another try, pausing  paused: what the user asked for, from an older checkpoint
+ *   a fault worth another try           queued, while max_restarts lasts
+ *   any other fault                     failed */
+#include "common/io.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/must.h"
+#include "daemon/checkpoints.h"
+#include "daemon/coordinator_private.h"
+#include "daemon/launch_local.h"
+#include "daemon/restart.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ATTEMPT_LIMIT_MARGIN_MS = 60000 }; /* of a time limit, for a step and a checkpoint */
+
+/* ---- starting ------------------------------------------------------------------------------ */
+
+int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, const struct err *why,
+                            struct err *err)
+{
+    struct coordinator *coordinator = job->coordinator;
+    const struct supervisor *supervisor = job->supervisor;
+    bool told = outcome[0] == '\0' && why != NULL;
+    const struct store_attempt attempt = {
+        .job_id = job->id,
+        .number = job->attempt,
+        .started_ms = job->attempt_started_ms,
+        .ended_ms = outcome[0] != '\0' ? coordinator->host->ops->wall_ms(coordinator->host) : 0,
+        .keeper_pid = supervisor != NULL ? supervisor->identity.pid : 0,
+        .keeper_start_time = supervisor != NULL ? (int64_t)supervisor->identity.start_time : 0,
+        .boot_id = supervisor != NULL ? supervisor->identity.boot_id : "",
+        .outcome = told ? err_code_name(why->code) : outcome,
+        .outcome_text = why != NULL ? why->text : "",
+    };
+    return store_attempt_put(coordinator->store, &attempt, err);
+}
+
+static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
+                        struct launch_plan *ret_plan, struct err *err)
+{
+    const struct coordinator *coordinator = job->coordinator;
+    const struct coordinator_config *config = &coordinator->config;
+    struct launch_plan plan = {
+        .attempt = (uint32_t)job->attempt,
+        .world = (uint32_t)job->spec.gpus,
+        .heartbeat_limit_ms = config->heartbeat_limit_ms,
+        .coll_timeout_ms = config->coll_timeout_ms,
+        .orphan_limit_ms = config->orphan_limit_ms,
+        .threads = (uint32_t)inventory_threads(&coordinator->inventory, job->spec.gpus),
+        .steps_done = job->steps_done,
+    };
+    (void)snprintf(plan.job_id, sizeof plan.job_id, "%s", job->id);
+    (void)snprintf(plan.socket, sizeof plan.socket, "%s/job.sock", config->data_dir);
+    (void)snprintf(plan.model_name, sizeof plan.model_name, "%s", job->spec.model);
+    if (plan.world > 1)
+        (void)snprintf(plan.shm_name, sizeof plan.shm_name, "/ithaca-%s-%u",
+                       job->id + strlen("ftjob-"), plan.attempt);
+    TRY(coordinator->host->ops->random(coordinator->host, plan.secret, sizeof plan.secret, err));
+    CLEANUP(json_unref) json_t *spec = job_spec_json(&job->spec);
+    plan.job_dir = mem_strdup(job->job_dir);
+    plan.model_dir = mem_strdup(job->model_dir);
+    plan.resume_from = from_step >= 0 ? checkpoint_dir(job->job_dir, from_step) : NULL;
+    bool whole = spec != NULL && plan.job_dir != NULL && plan.model_dir != NULL &&
+                 (from_step < 0 || plan.resume_from != NULL);
+    int rc = whole ? job_spec_parse(spec, &plan.spec, err) : mem_fail(err, 0, "a launch plan");
+    if (rc != 0) {
+        launch_plan_done(&plan);
+        return rc;
+    }
+    *ret_plan = plan;
+    return 0;
+}
+
+static int attempt_launch(struct coordinator_job *job, int64_t from_step, struct err *err)
+{
+    struct coordinator *coordinator = job->coordinator;
+    struct launch_plan plan;
+    TRY(attempt_plan(job, from_step, &plan, err));
+    const struct supervisor_owner owner = coordinator_ranks_owner(job);
+    int rc = supervisor_start(coordinator->host, &coordinator->config, &owner, &plan,
+                              &job->supervisor, err);
+    if (rc == -ERR_IO || rc == -ERR_NOT_FOUND)
+        err->code = ERR_RANK_START; /* the sentence names the file; the code says what failed */
+    return rc;
+}
+
+int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
+{
+    struct coordinator *coordinator = job->coordinator;
+    char text[192], id[LIMIT_ID_BYTES + 1], from[LIMIT_ID_BYTES + 32] = "";
+    int64_t previous = job->attempt, step = -1;
+    TRY(checkpoints_newest(job->job_dir, &step, err));
+    checkpoints_id(job->id, step, id);
+    if (step >= 0)
+        (void)snprintf(from, sizeof from, ", from %s", id);
+    job->attempt++;
+    job->attempt_started_ms = coordinator->host->ops->wall_ms(coordinator->host);
+    (void)snprintf(text, sizeof text, "Job is starting: attempt %lld, %lld ranks%s.",
+                   (long long)job->attempt, (long long)job->spec.gpus, from);
+    struct job_move move = {.to = JOB_STATE_STARTING,
+                            .event_text = text,
+                            .attempt = job->attempt,
+                            .resumed_step = step > 0 ? step : 0};
+    int rc = coordinator_attempt_put(job, "", NULL, err);
+    if (rc == 0)
+        rc = coordinator_job_move(job, &move, err);
+    if (rc != 0) {
+        job->attempt = previous;
+        return rc;
+    }
+    queue_remove(&coordinator->queue, queue_find(&coordinator->queue, job->id));
+    inventory_take(&coordinator->inventory, job->spec.gpus);
+    job->has_attempt = true;
+    job->has_slots = true;
+    job->failure.code = ERR_NONE;
+    job->progress_changed |= job->steps_done != move.resumed_step;
+    job->steps_done = move.resumed_step;
+    if (attempt_launch(job, step, &job->failure) != 0)
+        return 0; /* its next step fails it */
+    struct err unwritten;
+    if (coordinator_attempt_put(job, "", NULL, &unwritten) != 0) /* keeper.json says the same */
+        log_warn("coordinator", "%s: %s", job->id, unwritten.text);
+    return 0;
+}
+
+/* ---- running ------------------------------------------------------------------------------- */
+
+static int64_t attempt_ran_ms(const struct coordinator_job *job)
+{
+    int64_t now_ms = coordinator_now(job->coordinator);
+    return job->ran_ms + (job->running_ms > 0 ? now_ms - job->running_ms : 0);
+}
+
+int coordinator_attempt_progress(struct coordinator_job *job, struct err *err)
+{
+    const struct store_progress progress = {
+        .steps_done = job->steps_done,
+        .steps_total = job->steps_total,
+        .trained_tokens = job->trained_tokens,
+        .ran_ms = attempt_ran_ms(job),
+    };
+    TRY(store_job_progress(job->coordinator->store, job->id, &progress, err));
+    job->progress_changed = false;
+    return 0;
+}
+
+static void attempt_write_progress(struct coordinator_job *job)
+{
+    int64_t now_ms = coordinator_now(job->coordinator);
+    struct err err;
+    if (!job->progress_changed || now_ms - job->progress_ms < COORDINATOR_RETRY_MS)
+        return;
+    job->progress_ms = now_ms;
+    if (coordinator_attempt_progress(job, &err) != 0)
+        log_warn("coordinator", "%s: %s", job->id, err.text);
+}
+
+/* Time that must be left for a step and a checkpoint when it is up. */
+static bool attempt_time_is_up(const struct coordinator_job *job)
+{
+    int64_t limit_ms = job->spec.time_limit_s * 1000;
+    int64_t margin_ms =
+        limit_ms / 10 < ATTEMPT_LIMIT_MARGIN_MS ? limit_ms / 10 : ATTEMPT_LIMIT_MARGIN_MS;
+    return limit_ms > 0 && attempt_ran_ms(job) >= limit_ms - margin_ms;
+}
+
+static int attempt_tell_time_limit(const struct coordinator_job *job, const char *rest,
+                                   struct err *err)
+{
+    return err_set_field(err, ERR_TIME_LIMIT, "ithaca.time_limit_s",
+                         "the job ran for its time_limit_s of %lld; %s",
+                         (long long)job->spec.time_limit_s, rest);
+}
+
+/* Asks the ranks to pause where they should, and insists where a time limit is passed. */
+static void attempt_check(struct coordinator_job *job)
+{
+    struct coordinator *coordinator = job->coordinator;
+    bool leaving = coordinator->stopping && !coordinator->config.leave_running;
+    bool time_is_up = attempt_time_is_up(job);
+    if (job->state == JOB_STATE_PAUSING || leaving || time_is_up)
+        supervisor_pause(job->supervisor);
+    int64_t last_ms = job->spec.time_limit_s * 1000 + coordinator->config.stop_grace_ms;
+    if (time_is_up && attempt_ran_ms(job) > last_ms) {
+        struct err why;
+        (void)attempt_tell_time_limit(job, "it did not end in time by itself", &why);
+        supervisor_stop(job->supervisor, &why);
+    }
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+/* "ft:<base>:local:<suffix>:<end of the id>", short enough for a name in a URL. */
+static void attempt_result_name(const struct coordinator_job *job, char *ret_name, size_t bytes)
+{
+    const char *tail = job->id + strlen(job->id) - 8;
+    (void)snprintf(ret_name, bytes, "ft:%.40s:local:%s:%s", job->spec.model, job->spec.suffix,
+                   tail);
+}
+
+static int attempt_succeeded(struct coordinator_job *job, struct err *err)
+{
+    char name[LIMIT_NAME_BYTES + 1], text[LIMIT_NAME_BYTES + 64];
+    struct err why;
+    CLEANUP(mem_free_ptr) char *model = io_join(job->job_dir, "model");
+    if (model == NULL)
+        return mem_fail(err, 0, "a path");
+    if (!io_exists(model)) {
+        (void)err_set(&why, ERR_INTERNAL, "the ranks ended well, but left no model");
+        return coordinator_job_move_to(job, JOB_STATE_FAILED, &why, NULL, err);
+    }
+    if (job->state == JOB_STATE_STARTING) /* it was that fast */
+        TRY(coordinator_job_move_to(job, JOB_STATE_RUNNING, NULL, NULL, err));
+    attempt_result_name(job, name, sizeof name);
+    (void)snprintf(text, sizeof text, "Job succeeded: the model is %s.", name);
+    struct job_move move = {
+        .to = JOB_STATE_SUCCEEDED,
+        .event_text = text,
+        .fine_tuned_model = name,
+        .trained_tokens = job->trained_tokens,
+    };
+    return coordinator_job_move(job, &move, err);
+}
+
+/* "step 40 is saved (ftckpt_...)", or that nothing is. */
+static int attempt_tell_saved(const struct coordinator_job *job, char *ret_text, size_t bytes,
+                              bool *ret_saved, struct err *err)
+{
+    int64_t step = -1;
+    char id[LIMIT_ID_BYTES + 1];
+    TRY(checkpoints_newest(job->job_dir, &step, err));
+    checkpoints_id(job->id, step, id);
+    *ret_saved = step >= 0;
+    if (step >= 0)
+        (void)snprintf(ret_text, bytes, "step %lld is saved (%s)", (long long)step, id);
+    else
+        (void)snprintf(ret_text, bytes, "no checkpoint is there, it would start over");
+    return 0;
+}
+
+static int attempt_paused(struct coordinator_job *job, struct err *err)
+{
+    const bool stopping = job->coordinator->stopping;
+    char saved[128], text[256];
+    bool is_saved = false;
+    struct err why;
+    TRY(attempt_tell_saved(job, saved, sizeof saved, &is_saved, err));
+    if (job->state == JOB_STATE_PAUSING) {
+        (void)snprintf(text, sizeof text, "Job is paused: %s.", saved);
+        return coordinator_job_move_to(job, JOB_STATE_PAUSED, NULL, text, err);
+    }
+    if (attempt_time_is_up(job)) {
+        (void)snprintf(text, sizeof text, "%s: resume gives it as much time again", saved);
+        (void)attempt_tell_time_limit(job, text, &why);
+        return coordinator_job_move_to(job, JOB_STATE_FAILED, &why, NULL, err);
+    }
+    (void)snprintf(text, sizeof text, "%s and the job is queued again: %s.",
+                   stopping ? "The daemon is stopping" : "The ranks ended without a daemon", saved);
+    return coordinator_job_enqueue(job, &(struct job_move){.event_text = text}, err);
+}
+
+static int attempt_faulted(struct coordinator_job *job, const struct err *why, struct err *err)
+{
+    char saved[128], text[ERR_TEXT_MAX + 256];
+    bool is_saved = false, again = restart_may(why->code);
+    TRY(attempt_tell_saved(job, saved, sizeof saved, &is_saved, err));
+    if (again && job->state == JOB_STATE_PAUSING) {
+        (void)snprintf(text, sizeof text, "%s. Job is paused: %s.", why->text, saved);
+        return coordinator_job_move_to(job, JOB_STATE_PAUSED, NULL, text, err);
+    }
+    if (again && job->restarts < job->spec.max_restarts) {
+        (void)snprintf(text, sizeof text, "%s. Restart %lld of %lld: %s.", why->text,
+                       (long long)job->restarts + 1, (long long)job->spec.max_restarts, saved);
+        struct job_move move = {.event_text = text, .restarted = true};
+        return coordinator_job_enqueue(job, &move, err);
+    }
+    (void)snprintf(text, sizeof text, "%s. To go on, resume the job: %s.", why->text, saved);
+    return coordinator_job_move_to(job, JOB_STATE_FAILED, why, is_saved ? text : NULL, err);
+}
+
+static int attempt_settle(struct coordinator_job *job, bool well, bool paused,
+                          const struct err *why, struct err *err)
+{
+    if (job->state == JOB_STATE_CANCELLING) {
+        struct err cancelled;
+        (void)err_set(&cancelled, ERR_CANCELLED, "The job was cancelled.");
+        return coordinator_job_move_to(job, JOB_STATE_CANCELLED, &cancelled, "Job is cancelled.",
+                                       err);
+    }
+    if (!well)
+        return attempt_faulted(job, why, err);
+    return paused ? attempt_paused(job, err) : attempt_succeeded(job, err);
+}
+
+/* Closes the attempt's row and frees what it holds. */
+static void attempt_release(struct coordinator_job *job, const char *outcome, const struct err *why)
+{
+    struct coordinator *coordinator = job->coordinator;
+    struct err unwritten;
+    if (job->has_attempt && coordinator_attempt_put(job, outcome, why, &unwritten) != 0)
+        log_warn("coordinator", "%s: %s", job->id, unwritten.text);
+    if (job->supervisor != NULL) {
+        launch_local_clean(&job->supervisor->plan);
+        ingest_drop(coordinator->ingest, job);
+        supervisor_free(job->supervisor);
+        job->supervisor = NULL;
+    }
+    if (job->has_slots)
+        inventory_give(&coordinator->inventory, job->spec.gpus);
+    job->has_slots = false;
+    job->has_attempt = false;
+    job->ran_ms = attempt_ran_ms(job);
+    job->running_ms = 0;
+}
+
+/* The state after an attempt of which no process is left. */
+static int attempt_end(struct coordinator_job *job, struct err *err)
+{
+    struct err why = job->failure;
+    bool paused = false;
+    bool well = job->supervisor != NULL && supervisor_outcome(job->supervisor, &paused, &why) == 0;
+    if (well && paused && job->supervisor->ranks[0].paused) /* some steps' metrics may be missing */
+        job->steps_done = (int64_t)job->supervisor->paused.step;
+    TRY(coordinator_attempt_progress(job, err));
+    TRY(attempt_settle(job, well, paused, &why, err));
+    attempt_release(job,
+                    !well    ? err_code_name(why.code)
+                    : paused ? "paused"
+                             : "ok",
+                    well ? NULL : &why);
+    return 0;
+}
+
+int coordinator_attempt_step(struct coordinator_job *job, struct err *err)
+{
+    if (job->recover_until_ms > 0)
+        return coordinator_recover_attempt(job, err);
+    if (job->supervisor == NULL)
+        return attempt_end(job, err);
+    supervisor_tick(job->supervisor);
+    if (supervisor_is_over(job->supervisor)) {
+        coordinator_flush(job->coordinator); /* points first, then the end of the job */
+        return attempt_end(job, err);
+    }
+    if (job->state == JOB_STATE_STARTING && supervisor_is_ready(job->supervisor)) {
+        TRY(coordinator_job_move_to(job, JOB_STATE_RUNNING, NULL, NULL, err));
+        job->running_ms = coordinator_now(job->coordinator);
+    }
+    if (job->state != JOB_STATE_CANCELLING)
+        attempt_check(job);
+    attempt_write_progress(job);
+    return 0;
+}
