@@ -2,8 +2,8 @@
  * front of them, and the JSON shapes they share. OpenAI's shapes where it has the route; Ithaca's
  * own fields under one key, `ithaca`.
  *
- * Handlers (api.c: health; api_jobs.c: jobs; files.c, models.c, sse.c, chat.c) take (api, request,
- * err) and answer, defer or fail (http.h). */
+ * Handlers (api.c: health; api_jobs.c, api_control.c, api_metrics.c, api_checkpoints.c: jobs;
+ * files.c, models.c, sse.c, chat.c) take (api, request, err) and answer, defer or fail (http.h). */
 #pragma once
 #include "common/err.h"
 #include "common/json.h"
@@ -30,9 +30,11 @@ typedef int api_handler(struct api *api, struct http_request *request, struct er
 /* The app to give http_new(); api outlives it. */
 void api_app(struct api *api, struct http_app *ret_app);
 
-/* api_jobs.c */
-api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_cancel, api_jobs_events,
-    api_jobs_metrics, api_jobs_logs;
+/* api_jobs.c; api_metrics.c */
+api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_events, api_jobs_metrics,
+    api_jobs_logs;
+api_handler api_control_cancel, api_control_pause, api_control_resume; /* api_control.c */
+api_handler api_checkpoints_list;                                      /* api_checkpoints.c */
 /* New reference: the job object; NULL with err when it cannot be made. */
 json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *err);
 /* New reference: an item of the list of events. */

@@ -1,20 +1,14 @@
-/* api_jobs: create, list, get, cancel. A created job is committed before its answer; a cancelled
- * one is answered when no process of it is left, or after API_CANCEL_MS with the state it is in. */
+/* api_jobs: create, list, get. A created job is committed before its answer. */
 #include "common/job_spec.h"
 #include "common/mem.h"
 #include "common/model_config.h"
 #include "daemon/api.h"
-#include "daemon/bus.h"
 #include "daemon/coordinator.h"
 #include "daemon/http.h"
-#include "daemon/job_fsm.h"
-#include "daemon/loop.h"
 #include "daemon/models.h"
 
 #include <stdio.h>
 #include <string.h>
-
-enum { API_CANCEL_MS = 30000 }; /* below the time-outs of proxies; the state is visible after it */
 
 struct api_answer {
     struct api *api;
@@ -148,79 +142,4 @@ int api_jobs_get(struct api *api, struct http_request *request, struct err *err)
     struct api_answer answer = {.api = api, .request = request};
     return store_job_get(api->store, http_request_route(request)->name, api_jobs_answer, &answer,
                          err);
-}
-
-/* ---- cancel ---- */
-
-struct api_cancel {
-    struct api *api;
-    struct http_request *request;
-    char id[LIMIT_ID_BYTES + 1];
-    struct bus_listener listener;
-    struct loop_timer *timer; /* gives up waiting */
-    bool listening;
-};
-
-static void api_cancel_end(void *context)
-{
-    struct api_cancel *cancel = context;
-    bus_unlisten(cancel->api->bus, &cancel->listener);
-    loop_timer_free(cancel->timer);
-    mem_free(cancel);
-}
-
-static int api_cancel_answer(void *context, const struct store_job *job, struct err *err)
-{
-    struct api_cancel *cancel = context;
-    if (!job_state_is_end(job->state) && cancel->listening)
-        return 0;
-    bus_unlisten(cancel->api->bus, &cancel->listener);
-    loop_timer_stop(cancel->timer);
-    struct api_answer answer = {.api = cancel->api, .request = cancel->request};
-    return api_jobs_answer(&answer, job, err);
-}
-
-/* Answers if the job is at its end, or (no longer listening) whatever its state. */
-static void api_cancel_look(struct api_cancel *cancel)
-{
-    struct err err;
-    if (store_job_get(cancel->api->store, cancel->id, api_cancel_answer, cancel, &err) != 0)
-        http_answer_error(cancel->request, &err);
-}
-
-static void api_cancel_note(void *context, const struct bus_note *note)
-{
-    struct api_cancel *cancel = context;
-    if (note->event_row > 0 && strcmp(note->job_id, cancel->id) == 0)
-        api_cancel_look(cancel);
-}
-
-static void api_cancel_late(void *context)
-{
-    struct api_cancel *cancel = context;
-    cancel->listening = false;
-    api_cancel_look(cancel);
-}
-
-int api_jobs_cancel(struct api *api, struct http_request *request, struct err *err)
-{
-    const char *id = http_request_route(request)->name;
-    if (strlen(id) > LIMIT_ID_BYTES)
-        return err_set(err, ERR_NOT_FOUND, "there is no fine-tuning job %s", id);
-    TRY(coordinator_cancel(api->coordinator, id, err));
-    struct api_cancel *cancel = mem_new(1, sizeof *cancel);
-    if (cancel == NULL)
-        return mem_fail(err, sizeof *cancel, "a cancellation");
-    *cancel = (struct api_cancel){.api = api,
-                                  .request = request,
-                                  .listener = {.called = api_cancel_note, .context = cancel},
-                                  .listening = true};
-    (void)snprintf(cancel->id, sizeof cancel->id, "%.*s", LIMIT_ID_BYTES, id);
-    http_request_on_end(request, api_cancel_end, cancel);
-    TRY(loop_timer_new(api->loop, api_cancel_late, cancel, &cancel->timer, err));
-    loop_timer_set(cancel->timer, API_CANCEL_MS, 0);
-    bus_listen(api->bus, &cancel->listener);
-    http_defer(request, NULL, NULL);
-    api_cancel_look(cancel);
-    return 0;
 }

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/utf8.h"
 #include "daemon/api.h"
+#include "daemon/checkpoints.h"
 #include "daemon/coordinator.h"
 #include "daemon/http.h"
 #include "daemon/job_fsm.h"
@@ -117,9 +118,13 @@ static json_t *api_ithaca_json(struct api *api, const struct store_job *job, con
         coordinator_view(api->coordinator, job->id, &view);
     if (job->attempt > 0)
         speed = api_latest(api, job->id, METRIC_TOKENS_PER_S);
-    return json_pack("{s:s, s:o, s:o, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:O?}", "state",
-                     job_state_name(job->state), "reason", api_text(job->reason), "reason_text",
-                     api_text(job->reason_text), "attempt", (json_int_t)job->attempt,
+    char resumed_from[LIMIT_ID_BYTES + 1] = "";
+    if (job->resumed_step > 0)
+        checkpoints_id(job->id, job->resumed_step, resumed_from);
+    return json_pack("{s:s, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:O?}",
+                     "state", job_state_name(job->state), "reason", api_text(job->reason),
+                     "reason_text", api_text(job->reason_text), "attempt", (json_int_t)job->attempt,
+                     "resumed_from", api_text(resumed_from), "restarts", (json_int_t)job->restarts,
                      "queue_position",
                      view.queue_position > 0 ? json_integer(view.queue_position) : json_null(),
                      "pending_reason", api_text(view.pending_reason), "steps_done",

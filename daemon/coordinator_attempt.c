@@ -17,6 +17,7 @@
 #include "daemon/coordinator_private.h"
 #include "daemon/launch_local.h"
 #include "daemon/restart.h"
+#include "daemon/result_name.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -200,17 +201,9 @@ static void attempt_check(struct coordinator_job *job)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-/* "ft:<base>:local:<suffix>:<end of the id>", short enough for a name in a URL. */
-static void attempt_result_name(const struct coordinator_job *job, char *ret_name, size_t bytes)
-{
-    const char *tail = job->id + strlen(job->id) - 8;
-    (void)snprintf(ret_name, bytes, "ft:%.40s:local:%s:%s", job->spec.model, job->spec.suffix,
-                   tail);
-}
-
 static int attempt_succeeded(struct coordinator_job *job, struct err *err)
 {
-    char name[LIMIT_NAME_BYTES + 1], text[LIMIT_NAME_BYTES + 64];
+    char name[RESULT_NAME_BYTES], text[RESULT_NAME_BYTES + 64];
     struct err why;
     CLEANUP(mem_free_ptr) char *model = io_join(job->job_dir, "model");
     if (model == NULL)
@@ -221,7 +214,7 @@ static int attempt_succeeded(struct coordinator_job *job, struct err *err)
     }
     if (job->state == JOB_STATE_STARTING) /* it was that fast */
         TRY(coordinator_job_move_to(job, JOB_STATE_RUNNING, NULL, NULL, err));
-    attempt_result_name(job, name, sizeof name);
+    result_name(job->spec.model, job->spec.suffix, job->id, -1, name);
     (void)snprintf(text, sizeof text, "Job succeeded: the model is %s.", name);
     struct job_move move = {
         .to = JOB_STATE_SUCCEEDED,

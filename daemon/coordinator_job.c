@@ -36,7 +36,9 @@ int coordinator_job_move(struct coordinator_job *job, struct job_move *move, str
              move->reason_text != NULL ? move->reason_text : "");
     job->state = move->to;
     job->prepared |= move->to == JOB_STATE_QUEUED;
-    job->restarts = move->from == JOB_STATE_FAILED ? 0 : job->restarts + move->restarted;
+    job->restarts += move->restarted;
+    if (move->from == JOB_STATE_FAILED)
+        job->restarts = job->ran_ms = 0;
     bus_publish(coordinator->bus, &(struct bus_note){.job_id = job->id, .event_row = event_row});
     return 0;
 }

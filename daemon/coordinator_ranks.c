@@ -46,7 +46,7 @@ static int ranks_add_event(struct coordinator_job *job, uint32_t rank, uint32_t 
         .data_json = data_json,
     };
     int64_t event_row = 0;
-    TRY(store_event_insert(coordinator->store, &row, &event_row, err));
+    TRY(store_event_insert_once(coordinator->store, &row, &event_row, err));
     bus_publish(coordinator->bus, &(struct bus_note){.job_id = job->id, .event_row = event_row});
     return 0;
 }

@@ -60,6 +60,8 @@ static const struct schema_query schema_queries[] = {
      .doc = "Only files of this purpose"},
     {.response = "JobList", QUERY_AFTER},
     {.response = "JobList", QUERY_LIMIT(20)},
+    {.response = "CheckpointList", QUERY_AFTER},
+    {.response = "CheckpointList", QUERY_LIMIT(10)},
     {.response = "EventList", QUERY_AFTER},
     {.response = "EventList", QUERY_LIMIT(20)},
     {.response = "Metrics", .name = "keys", .schema = TEXT, .doc = "Names, with commas; all"},
@@ -130,9 +132,10 @@ static json_t *schema_operation(const struct schema_route *route)
                   "Refused or failed", "content", schema_content("Error"));
     if (route->request[0] == '\0' || operation == NULL)
         return operation;
-    if (json_object_set_new(
-            operation, "requestBody",
-            json_pack("{s:b, s:o}", "required", 1, "content", schema_content(route->request))) == 0)
+    if (json_object_set_new(operation, "requestBody",
+                            json_pack("{s:b, s:o}", "required",
+                                      strcmp(route->request, "JobResume") != 0, "content",
+                                      schema_content(route->request))) == 0)
         return operation;
     json_decref(operation);
     return NULL;

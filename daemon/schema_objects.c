@@ -69,11 +69,29 @@ static const struct schema_object schema_rows[] = {
          "'ithaca':{'type':'object','required':['state','spec'],'properties':{'state':{},"
          "'reason':" TEXT_OR_NULL ",'reason_text':" TEXT_OR_NULL ",'attempt':" WHOLE ","
          "'queue_position':" WHOLE_OR_NULL ",'pending_reason':" TEXT_OR_NULL ","
+         "'resumed_from':{'type':['string','null'],'description':'Checkpoint that the "
+         "newest attempt began with'},'restarts':{'type':'integer','description':'After faults'},"
          "'steps_done':" WHOLE ",'steps_total':{'type':'integer','description':'0: not known'},"
          "'tokens_per_s':" NUMBER_OR_NULL ",'eta':" TIME_OR_NULL ",'started_at':" TIME_OR_NULL ","
          "'owner':" TEXT_OR_NULL ",'spec':{'description':'Every field of the request, resolved',"
          "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}}}"},
     {.name = "JobList", .schema = LIST("Job")},
+    {.name = "JobResume",
+     .schema = "{'type':'object','additionalProperties':false,'properties':{"
+               "'checkpoint':{'type':['string','null'],'description':'Go on from this one; newer "
+               "ones are given up. Else from the newest'}}}"},
+    {.name = "Checkpoint",
+     .schema =
+         "{'type':'object','required':['id','object','created_at',"
+         "'fine_tuned_model_checkpoint','fine_tuning_job_id','step_number','metrics',"
+         "'ithaca'],'properties':{'id':" TEXT ","
+         "'object':{'const':'fine_tuning.job.checkpoint'},'created_at':" TIME ","
+         "'fine_tuned_model_checkpoint':" TEXT ",'fine_tuning_job_id':" TEXT ","
+         "'step_number':" WHOLE ",'metrics':{'type':'object','properties':{'step':" WHOLE ","
+         "'train_loss':" NUMBER_OR_NULL ",'valid_loss':" NUMBER_OR_NULL ","
+         "'full_valid_loss':" NUMBER_OR_NULL "}},'ithaca':{'type':'object','properties':{"
+         "'attempt':" WHOLE ",'ranks':" WHOLE ",'bytes':" WHOLE ",'trained_tokens':" WHOLE "}}}}"},
+    {.name = "CheckpointList", .schema = LIST("Checkpoint")},
     {.name = "Event",
      .schema = "{'type':'object','required':['id','object','created_at','level','message','type',"
                "'data'],'properties':{'id':" TEXT ",'object':{'const':'fine_tuning.job.event'},"

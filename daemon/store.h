@@ -145,9 +145,11 @@ struct store_event {
 };
 typedef int store_event_fn(void *context, const struct store_event *event, struct err *err);
 
-/* row of the event is not read. *ret_row is 0 when an event of this id is there already. */
 int store_event_insert(struct store *store, const struct store_event *event, int64_t *ret_row,
-                       struct err *err);
+                       struct err *err); /* row is not read */
+/* The same, but when an event of this id is there already nothing happens: *ret_row is 0. */
+int store_event_insert_once(struct store *store, const struct store_event *event, int64_t *ret_row,
+                            struct err *err);
 int store_events_list(struct store *store, const char *job_id, const struct store_page *page,
                       store_event_fn *row, void *context, bool *ret_has_more, struct err *err);
 /* Rows after a cursor, oldest first; job_id NULL: of all jobs. */

@@ -29,14 +29,11 @@ static int store_events_give(struct store_query *query, int64_t limit, store_eve
     return 0;
 }
 
-int store_event_insert(struct store *store, const struct store_event *event, int64_t *ret_row,
-                       struct err *err)
+static int store_event_put(struct store *store, const char *sql, const struct store_event *event,
+                           int64_t *ret_row, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO job_events (id, job_id, created_ms, level, type, message, "
-                    "data_json) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-                    err));
+    TRY(store_query(&query, STORE_JOBS, sql, err));
     store_bind_text(&query, event->id);
     store_bind_text(&query, event->job_id);
     store_bind_i64(&query, event->created_ms);
@@ -48,6 +45,23 @@ int store_event_insert(struct store *store, const struct store_event *event, int
     sqlite3 *database = store->databases[STORE_JOBS];
     *ret_row = sqlite3_changes(database) > 0 ? sqlite3_last_insert_rowid(database) : 0;
     return 0;
+}
+
+#define STORE_EVENT_INSERT                                                              \
+    "INSERT INTO job_events (id, job_id, created_ms, level, type, message, data_json) " \
+    "VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+int store_event_insert(struct store *store, const struct store_event *event, int64_t *ret_row,
+                       struct err *err)
+{
+    return store_event_put(store, STORE_EVENT_INSERT, event, ret_row, err);
+}
+
+int store_event_insert_once(struct store *store, const struct store_event *event, int64_t *ret_row,
+                            struct err *err)
+{
+    return store_event_put(store, STORE_EVENT_INSERT " ON CONFLICT (id) DO NOTHING", event, ret_row,
+                           err);
 }
 
 int store_events_list(struct store *store, const char *job_id, const struct store_page *page,

@@ -1,6 +1,7 @@
 /* coordinator_world: a whole coordinator on a fake host: real store, loop and job socket in a
  * temporary folder, processes played by the test. Ranks are sockets that speak frames. */
 #pragma once
+#include "common/checkpoint_manifest.h"
 #include "common/exit_report.h"
 #include "common/io.h"
 #include "common/json.h"
@@ -13,6 +14,7 @@
 #include "daemon/loop.h"
 #include "tests/lib/fake_host.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -111,14 +113,16 @@ struct world_job {
     char id[LIMIT_ID_BYTES + 1];
 };
 
-/* options: more members of `ithaca`, with a comma in front; "" for none. */
+/* options: more members of `ithaca`, with a comma in front; "" for none. A fault ends the job
+ * unless they say "max_restarts". */
 static inline struct world_job world_submit(struct world *w, int ranks, const char *options)
 {
     char text[512];
     (void)snprintf(text, sizeof text,
                    "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\",\"suffix\":\"sail\","
-                   "\"ithaca\":{\"gpus\":%d,\"seq_len\":64%s}}",
-                   ranks, options);
+                   "\"ithaca\":{\"gpus\":%d,\"seq_len\":64%s%s}}",
+                   ranks, options,
+                   strstr(options, "max_restarts") == NULL ? ",\"max_restarts\":0" : "");
     CLEANUP(json_unref) json_t *json = NULL;
     OK(w, json_parse(text, strlen(text), "test", &json, &w->err));
     struct job_spec spec;
@@ -137,6 +141,7 @@ struct world_row {
     enum job_state state;
     char reason[64], text[ERR_TEXT_MAX], result[LIMIT_NAME_BYTES + 1];
     int64_t attempt, steps_done, steps_total, trained_tokens, started_ms, finished_ms;
+    int64_t restarts, ran_ms, resumed_step;
 };
 
 static inline int world_copy_row(void *context, const struct store_job *job, struct err *err)
@@ -153,6 +158,9 @@ static inline int world_copy_row(void *context, const struct store_job *job, str
     row->trained_tokens = job->trained_tokens;
     row->started_ms = job->started_ms;
     row->finished_ms = job->finished_ms;
+    row->restarts = job->restarts;
+    row->ran_ms = job->ran_ms;
+    row->resumed_step = job->resumed_step;
     return 0;
 }
 
@@ -283,6 +291,27 @@ static inline void world_hang_up(struct world_attempt *a)
     }
 }
 
+/* A complete checkpoint of the job, as its ranks write it. */
+static inline void world_checkpoint(struct world_attempt *a, int64_t step)
+{
+    struct checkpoint_manifest manifest = {.attempt = a->plan.attempt,
+                                           .world = a->plan.world,
+                                           .created_ms = 1000 + step,
+                                           .progress = {.step = step, .loss = 2.5},
+                                           .file_count = 1,
+                                           .files = {{.bytes = 4}}};
+    manifest.progress.valid_loss = manifest.progress.best_valid_loss = (double)NAN;
+    (void)snprintf(manifest.job_id, sizeof manifest.job_id, "%s", a->plan.job_id);
+    io_hash("x", 1, manifest.model_digest);
+    io_hash("x", 1, manifest.data_digest);
+    io_hash("rank", 4, manifest.files[0].hash);
+    CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(a->plan.job_dir, step);
+    CLEANUP(mem_free_ptr) char *file = checkpoint_file_path(dir, 0);
+    OK(a->w, io_make_dirs(dir, 0700, &a->w->err));
+    OK(a->w, io_write_file(file, "rank", 4, 0600, &a->w->err));
+    OK(a->w, checkpoint_manifest_write(dir, &manifest, &a->w->err));
+}
+
 static inline void world_exit_report(struct world_attempt *a, const struct exit_report *report)
 {
     CLEANUP(mem_free_ptr) char *path = io_join(a->keeper->argument, "exit.json");
@@ -303,6 +332,45 @@ static inline void world_attempt_close(struct world_attempt *a)
     for (uint32_t i = 0; i < a->plan.world; i++)
         buf_done(&a->in[i]);
     launch_plan_done(&a->plan);
+}
+
+/* The ranks have written a checkpoint, said PAUSED and ended. */
+static inline void world_end_paused(struct world_attempt *a, int64_t step)
+{
+    const struct exit_report report = world_clean_exit(a);
+    world_checkpoint(a, step);
+    world_all(a, (struct wire_frame){.type = WIRE_PAUSED, .paused = {.step = (uint64_t)step}});
+    world_exit_report(a, &report);
+    fake_host_end(a->keeper, 0, 0);
+    world_hang_up(a);
+    world_run(a->w);
+}
+
+/* The ranks are done: the model is there. */
+static inline void world_end_done(struct world_attempt *a)
+{
+    CLEANUP(mem_free_ptr) char *model = io_join(a->plan.job_dir, "model");
+    OK(a->w, io_make_dirs(model, 0700, &a->w->err));
+    const struct exit_report report = world_clean_exit(a);
+    world_all(a,
+              (struct wire_frame){.type = WIRE_DONE, .done = {.steps = 5, .trained_tokens = 1234}});
+    world_exit_report(a, &report);
+    fake_host_end(a->keeper, 0, 0);
+    world_hang_up(a);
+    world_run(a->w);
+}
+
+/* A rank is killed and the keeper leaves its report. */
+static inline void world_end_killed(struct world_attempt *a, uint32_t rank)
+{
+    struct exit_report report = world_clean_exit(a);
+    report.first_failed = (int32_t)rank;
+    report.ranks[rank].exit_status = -1;
+    report.ranks[rank].signal = SIGKILL;
+    world_exit_report(a, &report);
+    fake_host_end(a->keeper, 0, 0);
+    world_hang_up(a);
+    world_run(a->w);
 }
 
 /* A job of two ranks that has got to RUNNING. */

@@ -41,19 +41,6 @@ static int count_point(void *context, const struct store_point *point, struct er
     return 0;
 }
 
-static void finish_well(struct world_attempt *a)
-{
-    CLEANUP(mem_free_ptr) char *model = io_join(a->plan.job_dir, "model");
-    OK(a->w, io_make_dirs(model, 0700, &a->w->err));
-    const struct exit_report report = world_clean_exit(a);
-    world_all(a,
-              (struct wire_frame){.type = WIRE_DONE, .done = {.steps = 5, .trained_tokens = 1234}});
-    world_exit_report(a, &report);
-    fake_host_end(a->keeper, 0, 0);
-    world_hang_up(a);
-    world_run(a->w);
-}
-
 static void test_success(void **state)
 {
     struct world *w = *state;
@@ -80,7 +67,7 @@ static void test_success(void **state)
     assert_int_equal(world_row(w, &job).steps_done, 3);
     assert_int_equal(world_row(w, &job).steps_total, 5);
 
-    finish_well(&a);
+    world_end_done(&a);
     world_expect(w, &job, JOB_STATE_SUCCEEDED);
     struct world_row row = world_row(w, &job);
     assert_int_equal(row.trained_tokens, 1234);
@@ -216,7 +203,7 @@ static void test_queue_and_priority(void **state)
     world_expect(w, &high, JOB_STATE_CANCELLED);
     coordinator_view(w->coordinator, low.id, &view);
     assert_int_equal(view.queue_position, 1);
-    finish_well(&a);
+    world_end_done(&a);
     world_attempt_close(&a);
     world_expect(w, &first, JOB_STATE_SUCCEEDED);
     world_expect(w, &low, JOB_STATE_STARTING);
@@ -240,37 +227,6 @@ static void test_two_prepare_children_at_once(void **state)
     assert_string_equal(view.pending_reason, "its files are being checked");
 }
 
-static void test_daemon_stops_and_job_is_queued_again(void **state)
-{
-    struct world *w = *state;
-    struct world_attempt a;
-    struct world_job running = world_running(w, &a, "");
-    struct world_job checking = world_submit(w, 1, "");
-    world_run(w);
-    coordinator_stop(w->coordinator);
-    struct host_process *child = fake_host_find(&w->fake, "--prepare");
-    assert_int_equal(child->last_signal, SIGKILL);
-    uint32_t number = 0;
-    world_run(w);
-    assert_true(world_receive(&a, 1, WIRE_CANCEL, &number));
-    assert_false(coordinator_is_idle(w->coordinator));
-    fake_host_end(child, 0, SIGKILL);
-    fake_host_end(a.keeper, 0, SIGTERM);
-    world_hang_up(&a);
-    world_run(w);
-    assert_true(coordinator_is_idle(w->coordinator));
-    world_expect(w, &running, JOB_STATE_QUEUED);
-    world_expect(w, &checking, JOB_STATE_VALIDATING);
-    world_attempt_close(&a);
-
-    world_close(w);
-    world_open(w);
-    world_run(w);
-    world_expect(w, &running, JOB_STATE_STARTING);
-    assert_int_equal(world_row(w, &running).attempt, 2);
-    assert_non_null(fake_host_find(&w->fake, "--prepare"));
-}
-
 static void limit_metrics_file(struct world *w, const char *sql)
 {
     assert_int_equal(sqlite3_exec(w->store->databases[STORE_METRICS], sql, NULL, NULL, NULL),
@@ -285,8 +241,10 @@ static void test_disk_full_keeps_frames_unseen(void **state)
     uint32_t seen = 0;
     (void)world_receive(&a, 0, WIRE_SEEN, &seen);
     limit_metrics_file(w, "PRAGMA max_page_count = 1"); /* as many as it has now */
-    struct wire_frame metrics = {.type = WIRE_METRICS, .metrics = {.count = WIRE_METRICS_MAX}};
-    for (uint64_t step = 1; step <= 40; step++) {
+    struct wire_frame metrics = {.type = WIRE_METRICS, .metrics = {.count = METRIC_COUNT}};
+    for (uint16_t i = 0; i < METRIC_COUNT; i++)
+        metrics.metrics.points[i].metric = i;
+    for (uint64_t step = 1; step <= 90; step++) {
         metrics.metrics.step = step;
         world_send(&a, 0, metrics);
     }
@@ -300,7 +258,7 @@ static void test_disk_full_keeps_frames_unseen(void **state)
     int points = 0;
     bool more = false;
     OK(w, store_points_list(w->store, &query, count_point, &points, &more, &w->err));
-    assert_int_equal(points, 40 * WIRE_METRICS_MAX);
+    assert_int_equal(points, 90 * METRIC_COUNT);
     world_attempt_close(&a);
 }
 
@@ -314,8 +272,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_worker_cannot_be_started, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_queue_and_priority, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_two_prepare_children_at_once, world_setup,
-                                        world_teardown),
-        cmocka_unit_test_setup_teardown(test_daemon_stops_and_job_is_queued_again, world_setup,
                                         world_teardown),
         cmocka_unit_test_setup_teardown(test_disk_full_keeps_frames_unseen, world_setup,
                                         world_teardown),

@@ -7,18 +7,42 @@ static void reopen(struct world *w)
     world_open(w);
 }
 
-static void test_validating_and_queued_go_on(void **state)
+/* What the second coordinator finds alive. */
+static void keep_alive(struct world *w, const struct world_attempt *a)
+{
+    w->fake.adoptable = (struct host_identity){.pid = a->keeper->pid, .start_time = 77};
+}
+
+static int count_point(void *context, const struct store_point *point, struct err *err)
+{
+    (void)err;
+    (void)point;
+    ++*(int *)context;
+    return 0;
+}
+
+static int count_message(void *context, const struct store_event *event, struct err *err)
+{
+    (void)err;
+    *(int *)context += strcmp(event->message, "hm") == 0;
+    return 0;
+}
+
+static void test_validating_queued_and_paused_go_on(void **state)
 {
     struct world *w = *state;
-    struct world_job queued = world_submit(w, 2, ",\"priority\":3");
+    struct world_job first = world_submit(w, 2, ",\"priority\":3");
     world_run(w);
     world_prepare(w, WORLD_GOOD_REPORT); /* takes both slots */
     struct world_job waiting = world_submit(w, 1, "");
+    struct world_job paused = world_submit(w, 1, "");
     world_run(w);
     world_prepare(w, WORLD_GOOD_REPORT);
+    world_prepare(w, WORLD_GOOD_REPORT);
+    OK(w, coordinator_pause(w->coordinator, paused.id, &w->err));
     struct world_job checking = world_submit(w, 1, "");
     world_run(w);
-    world_expect(w, &queued, JOB_STATE_STARTING);
+    world_expect(w, &first, JOB_STATE_STARTING);
     world_expect(w, &waiting, JOB_STATE_QUEUED);
     world_expect(w, &checking, JOB_STATE_VALIDATING);
     reopen(w);
@@ -26,29 +50,187 @@ static void test_validating_and_queued_go_on(void **state)
     coordinator_view(w->coordinator, waiting.id, &view);
     assert_int_equal(view.queue_position, 1);
     world_run(w);
-    world_expect(w, &queued, JOB_STATE_FAILED); /* its keeper is gone */
-    assert_string_equal(world_row(w, &queued).reason, "coordinator_lost");
+    world_expect(w, &first, JOB_STATE_FAILED); /* its keeper is gone; it may not restart */
+    assert_string_equal(world_row(w, &first).reason, "coordinator_lost");
     world_expect(w, &waiting, JOB_STATE_STARTING);
     world_prepare(w, WORLD_GOOD_REPORT);
     world_expect(w, &checking, JOB_STATE_STARTING);
+    world_expect(w, &paused, JOB_STATE_PAUSED);
+    assert_int_equal(world_row(w, &waiting).attempt, 1);
+    reopen(w); /* what has ended stays so, whatever the next daemon does */
+    world_run(w);
+    world_expect(w, &first, JOB_STATE_FAILED);
+    assert_int_equal(world_row(w, &first).attempt, 1);
 }
 
-static void test_running_keeper_is_stopped(void **state)
+static void test_running_job_is_taken_over(void **state)
 {
     struct world *w = *state;
     struct world_attempt a;
     struct world_job job = world_running(w, &a, "");
     struct world_job next = world_submit(w, 1, "");
+    struct wire_frame metrics = {.type = WIRE_METRICS, .metrics = {.step = 1, .count = 1}};
+    struct wire_frame event = {.type = WIRE_EVENT, .event = {.text = "hm"}};
+    uint32_t number = 0;
     world_run(w);
     world_prepare(w, WORLD_GOOD_REPORT);
-    w->fake.adoptable = (struct host_identity){.pid = a.keeper->pid, .start_time = 77};
-    world_attempt_close(&a);
+    world_send(&a, 0, metrics);
+    world_send(&a, 0, event);
+    world_run(w);
+    keep_alive(w, &a);
+    world_hang_up(&a);
+    w->fake.now_ms += 7200000; /* the machine has been up for long: no rank is hung for that */
     reopen(w);
     world_run(w);
     world_expect(w, &job, JOB_STATE_RUNNING);
     world_expect(w, &next, JOB_STATE_QUEUED); /* the slots are the old keeper's */
     struct host_process *keeper = fake_host_find(&w->fake, "adopted");
     assert_non_null(keeper);
+    assert_int_equal(keeper->last_signal, 0);
+
+    a.next_seq[0] = 1; /* nothing after READY was acknowledged: all of it comes again */
+    for (uint32_t i = 0; i < 2; i++) {
+        buf_clear(&a.in[i]);
+        world_connect(&a, i);
+    }
+    world_run(w);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_true(world_receive(&a, i, WIRE_PLAN, &number));
+    world_send(&a, 0, metrics);
+    world_send(&a, 0, event);
+    metrics.metrics.step = 2;
+    world_send(&a, 0, metrics);
+    world_run(w);
+    assert_true(world_receive(&a, 0, WIRE_SEEN, &number));
+    assert_int_equal(number, 4);
+    int points = 0, events = 0;
+    OK(w, store_points_after(w->store, job.id, 0, 10, count_point, &points, &w->err));
+    OK(w, store_events_after(w->store, job.id, 0, 100, count_message, &events, &w->err));
+    assert_int_equal(points, 2);
+    assert_int_equal(events, 1);
+    a.keeper = keeper;
+    CLEANUP(mem_free_ptr)
+    char *attempt_dir = mem_printf("%s/attempt-1", a.plan.job_dir);
+    (void)snprintf(keeper->argument, sizeof keeper->argument, "%s", attempt_dir);
+    world_end_done(&a);
+    world_expect(w, &job, JOB_STATE_SUCCEEDED);
+    world_expect(w, &next, JOB_STATE_STARTING);
+    assert_int_equal(world_row(w, &job).attempt, 1);
+    world_attempt_close(&a);
+}
+
+/* How an attempt ended while no daemon was there: exit.json, the model, checkpoints tell. */
+static void test_attempt_that_ended_meanwhile(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        bool report, model, checkpoint;
+        int signal;
+        const char *options;
+        enum job_state wanted;
+        const char *reason;
+    } cases[] = {
+        {.report = true, .model = true, .wanted = JOB_STATE_SUCCEEDED, .reason = ""},
+        {.report = true, .checkpoint = true, .wanted = JOB_STATE_STARTING, .reason = ""},
+        {.report = true, .signal = SIGKILL, .wanted = JOB_STATE_FAILED, .reason = "rank_died"},
+        {.report = true,
+         .signal = SIGKILL,
+         .options = ",\"max_restarts\":1",
+         .wanted = JOB_STATE_STARTING,
+         .reason = ""},
+        {.wanted = JOB_STATE_FAILED, .reason = "coordinator_lost"},
+        {.options = ",\"max_restarts\":1", .wanted = JOB_STATE_STARTING, .reason = ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct world_attempt a;
+        struct world_job job =
+            world_running(w, &a, cases[i].options != NULL ? cases[i].options : "");
+        struct exit_report report = world_clean_exit(&a);
+        if (cases[i].signal != 0) {
+            report.first_failed = 1;
+            report.ranks[1].exit_status = -1;
+            report.ranks[1].signal = cases[i].signal;
+        }
+        if (cases[i].report)
+            world_exit_report(&a, &report);
+        CLEANUP(mem_free_ptr) char *model = io_join(a.plan.job_dir, "model");
+        if (cases[i].model)
+            OK(w, io_make_dirs(model, 0700, &w->err));
+        if (cases[i].checkpoint)
+            world_checkpoint(&a, 3);
+        world_attempt_close(&a);
+        w->fake.session = 0;
+        reopen(w);
+        world_run(w);
+        world_expect(w, &job, cases[i].wanted);
+        assert_string_equal(world_row(w, &job).reason, cases[i].reason);
+        assert_int_equal(world_row(w, &job).resumed_step, cases[i].checkpoint ? 3 : 0);
+        assert_int_equal(w->fake.session, 0); /* its number may be another's by now */
+        if (cases[i].wanted != JOB_STATE_STARTING)
+            continue;
+        OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
+        fake_host_end(fake_host_find(&w->fake, "--keep"), 0, 0);
+        world_run(w);
+    }
+}
+
+static void test_cause_told_to_the_last_daemon(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, ",\"max_restarts\":3");
+    struct wire_frame failed = {.type = WIRE_FAILED, .failed = {.code = ERR_NONFINITE, .step = 3}};
+    (void)snprintf(failed.failed.text, sizeof failed.failed.text, "the loss is nan");
+    world_send(&a, 0, failed);
+    world_run(w); /* acknowledged: it will not come again */
+    struct exit_report report = world_clean_exit(&a);
+    report.first_failed = 0;
+    report.ranks[0].exit_status = 70;
+    world_exit_report(&a, &report);
+    world_attempt_close(&a);
+    reopen(w);
+    world_run(w);
+    world_expect(w, &job, JOB_STATE_FAILED);
+    assert_string_equal(world_row(w, &job).reason, "nonfinite");
+    assert_non_null(strstr(world_row(w, &job).text, "rank 0 in step 3, start: the loss is nan"));
+}
+
+static void test_pause_goes_on(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    uint32_t number = 0;
+    OK(w, coordinator_pause(w->coordinator, job.id, &w->err));
+    keep_alive(w, &a);
+    world_hang_up(&a);
+    reopen(w);
+    for (uint32_t i = 0; i < 2; i++) {
+        buf_clear(&a.in[i]);
+        world_connect(&a, i);
+    }
+    world_run(w);
+    world_expect(w, &job, JOB_STATE_PAUSING);
+    assert_true(world_receive(&a, 0, WIRE_PAUSE, &number)); /* asked again */
+    a.keeper = fake_host_find(&w->fake, "adopted");
+    (void)snprintf(a.keeper->argument, sizeof a.keeper->argument, "%s/jobs/%s/attempt-1", w->dir,
+                   job.id);
+    world_end_paused(&a, 2);
+    world_expect(w, &job, JOB_STATE_PAUSED);
+    world_attempt_close(&a);
+}
+
+static void test_unreadable_plan_stops_the_keeper(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    CLEANUP(mem_free_ptr) char *plan = io_join(a.keeper->argument, "plan.json");
+    OK(w, io_write_file(plan, "{}", 2, 0600, &w->err));
+    keep_alive(w, &a);
+    world_attempt_close(&a);
+    reopen(w);
+    struct host_process *keeper = fake_host_find(&w->fake, "adopted");
     assert_int_equal(keeper->last_signal, SIGTERM);
     world_pass(w, w->config.stop_grace_ms);
     assert_int_equal(keeper->last_signal, SIGKILL);
@@ -56,7 +238,7 @@ static void test_running_keeper_is_stopped(void **state)
     world_run(w);
     world_expect(w, &job, JOB_STATE_FAILED);
     assert_string_equal(world_row(w, &job).reason, "coordinator_lost");
-    world_expect(w, &next, JOB_STATE_STARTING);
+    assert_non_null(strstr(world_row(w, &job).text, "cannot be taken over"));
 }
 
 static void test_recycled_pid_is_left_alone(void **state)
@@ -69,14 +251,19 @@ static void test_recycled_pid_is_left_alone(void **state)
     reopen(w);
     world_run(w);
     assert_null(fake_host_find(&w->fake, "adopted"));
+    assert_int_equal(w->fake.session, 0);
     world_expect(w, &job, JOB_STATE_FAILED);
 }
 
 /* The daemon died after the job was STARTING and before it wrote down who the keeper is. */
 static void forget_keeper(struct world *w, const struct world_job *job)
 {
-    const struct store_attempt attempt = {
-        .job_id = job->id, .number = 1, .started_ms = 1, .boot_id = "", .outcome = ""};
+    const struct store_attempt attempt = {.job_id = job->id,
+                                          .number = 1,
+                                          .started_ms = 1,
+                                          .boot_id = "",
+                                          .outcome = "",
+                                          .outcome_text = ""};
     OK(w, store_attempt_put(w->store, &attempt, &w->err));
 }
 
@@ -88,12 +275,29 @@ static void test_never_started_is_queued_again(void **state)
     world_prepare(w, WORLD_GOOD_REPORT);
     forget_keeper(w, &job);
     reopen(w);
-    world_expect(w, &job, JOB_STATE_QUEUED);
-    world_run(w);
+    world_pass(w, 9000); /* a keeper that was just started may yet say who it is */
+    world_expect(w, &job, JOB_STATE_STARTING);
+    assert_int_equal(world_row(w, &job).attempt, 1);
+    world_pass(w, 1000);
     world_expect(w, &job, JOB_STATE_STARTING);
     assert_int_equal(world_row(w, &job).attempt, 2);
+    assert_int_equal(world_row(w, &job).restarts, 0);
 }
 
+static void test_no_plan_no_keeper(void **state)
+{
+    struct world *w = *state;
+    struct world_job job = world_submit(w, 2, "");
+    world_run(w);
+    world_prepare(w, WORLD_GOOD_REPORT);
+    forget_keeper(w, &job);
+    CLEANUP(mem_free_ptr) char *dir = mem_printf("%s/jobs/%s/attempt-1", w->dir, job.id);
+    OK(w, io_remove_tree(dir, &w->err));
+    reopen(w);
+    world_expect(w, &job, JOB_STATE_QUEUED);
+}
+
+/* keeper.json is there, at once or a little later. */
 static void test_keeper_file_tells_who_it_is(void **state)
 {
     struct world *w = *state;
@@ -102,15 +306,20 @@ static void test_keeper_file_tells_who_it_is(void **state)
     world_prepare(w, WORLD_GOOD_REPORT);
     forget_keeper(w, &job);
     struct host_process *keeper = fake_host_find(&w->fake, "--keep");
+    w->fake.adoptable = (struct host_identity){.pid = keeper->pid, .start_time = 77};
+    reopen(w);
+    world_pass(w, 3000);
+    assert_null(fake_host_find(&w->fake, "adopted"));
     char text[128];
     (void)snprintf(text, sizeof text, "{\"pid\":%d,\"start_time\":77,\"boot_id\":\"b\"}",
                    keeper->pid);
     CLEANUP(mem_free_ptr) char *path = io_join(keeper->argument, "keeper.json");
     OK(w, io_write_file(path, text, strlen(text), 0600, &w->err));
-    w->fake.adoptable = (struct host_identity){.pid = keeper->pid, .start_time = 77};
-    reopen(w);
+    world_run(w);
     assert_non_null(fake_host_find(&w->fake, "adopted"));
     world_expect(w, &job, JOB_STATE_STARTING);
+    reopen(w);
+    assert_non_null(fake_host_find(&w->fake, "adopted"));
 }
 
 static void test_cancelling_is_finished(void **state)
@@ -158,10 +367,15 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WORLD_TEST(test_validating_and_queued_go_on),
-        WORLD_TEST(test_running_keeper_is_stopped),
+        WORLD_TEST(test_validating_queued_and_paused_go_on),
+        WORLD_TEST(test_running_job_is_taken_over),
+        WORLD_TEST(test_attempt_that_ended_meanwhile),
+        WORLD_TEST(test_cause_told_to_the_last_daemon),
+        WORLD_TEST(test_pause_goes_on),
+        WORLD_TEST(test_unreadable_plan_stops_the_keeper),
         WORLD_TEST(test_recycled_pid_is_left_alone),
         WORLD_TEST(test_never_started_is_queued_again),
+        WORLD_TEST(test_no_plan_no_keeper),
         WORLD_TEST(test_keeper_file_tells_who_it_is),
         WORLD_TEST(test_cancelling_is_finished),
         WORLD_TEST(test_allocation_failures),

@@ -158,7 +158,8 @@ static void test_attempts(void **state)
                                     .keeper_pid = 44,
                                     .keeper_start_time = 1LL << 40,
                                     .boot_id = "b",
-                                    .outcome = ""};
+                                    .outcome = "",
+                                    .outcome_text = ""};
     OK(f, store_attempt_put(f->store, &attempt, &f->err));
     OK(f,
        store_attempt_get(f->store, "ftjob-1", 1, check_attempt, (void *)(uintptr_t) "", &f->err));

@@ -227,10 +227,18 @@ static void test_time_limit(void **state)
     struct world *w = *state;
     struct world_attempt a;
     struct world_job job = world_running(w, &a, ",\"time_limit_s\":5");
-    world_pass(w, 5000);
-    assert_int_equal(a.keeper->last_signal, 0);
-    world_pass(w, 1);
-    assert_int_equal(a.keeper->last_signal, SIGTERM);
+    uint32_t number = 0;
+    world_pass(w, 4499);
+    assert_false(world_receive(&a, 0, WIRE_PAUSE, &number));
+    world_pass(w, 1); /* nine tenths: asked to write a checkpoint and end */
+    assert_true(world_receive(&a, 0, WIRE_PAUSE, &number));
+    for (int i = 0; i < 11; i++) {
+        assert_int_equal(a.keeper->last_signal, 0);
+        beat(&a, 0, 5, (uint64_t)i);
+        beat(&a, 1, 5, (uint64_t)i);
+        world_pass(w, 1000);
+    }
+    assert_int_equal(a.keeper->last_signal, SIGTERM); /* told */
     end_keeper(&a, NULL, SIGTERM);
     expect_failed(w, &job, "time_limit", "time_limit_s of 5");
     world_attempt_close(&a);
