@@ -69,6 +69,96 @@ static void test_points(void **state)
         -ERR_NOT_FOUND);
 }
 
+/* A rank sends again what an earlier daemon did not acknowledge. */
+static void test_points_are_stored_once(void **state)
+{
+    struct fixture *f = *state;
+    struct store_point batch[] = {
+        {.job_id = "ftjob-1", .attempt = 1, .step = 1, .metric = METRIC_LOSS, .value = 2.5},
+        {.job_id = "ftjob-1", .attempt = 1, .step = 2, .metric = METRIC_LOSS, .value = 2},
+    };
+    int64_t newest = 0, again = 0;
+    struct points got = {.count = 0};
+    OK(f, store_points_insert(f->store, batch, 1, &newest, &f->err));
+    batch[0].value = 7;
+    OK(f, store_points_insert(f->store, batch, 2, &again, &f->err));
+    OK(f, store_points_insert(f->store, batch, 2, &again, &f->err));
+    OK(f, store_points_after(f->store, "ftjob-1", 0, 10, collect_point, &got, &f->err));
+    assert_int_equal(got.count, 2);
+    assert_true(got.values[0] == 2.5 && got.values[1] == 2);
+}
+
+/* Attempt 2 began at step 3: where it has a value, attempt 1's is history. */
+static void test_newest_attempt_of_each_step(void **state)
+{
+    struct fixture *f = *state;
+    struct store_point batch[8];
+    for (int i = 0; i < 8; i++)
+        batch[i] = (struct store_point){.job_id = "ftjob-1",
+                                        .attempt = i < 4 ? 1 : 2,
+                                        .step = i < 4 ? i + 1 : i - 1,
+                                        .metric = METRIC_LOSS,
+                                        .value = i};
+    int64_t newest = 0;
+    bool more = false;
+    struct points got = {.count = 0}, first = {.count = 0};
+    OK(f, store_points_insert(f->store, batch, 8, &newest, &f->err));
+    struct store_point_query query = {.job_id = "ftjob-1", .all_metrics = true, .limit = 100};
+    OK(f, store_points_list(f->store, &query, collect_point, &got, &more, &f->err));
+    static const double wanted[] = {0, 1, 4, 5, 6, 7}; /* steps 1 2 3 4 5 6 */
+    assert_int_equal(got.count, 6);
+    for (int i = 0; i < 6; i++) {
+        assert_true(got.values[i] == wanted[i]);
+        assert_int_equal(got.steps[i], i + 1);
+    }
+    query.attempt = 1;
+    OK(f, store_points_list(f->store, &query, collect_point, &first, &more, &f->err));
+    assert_int_equal(first.count, 4);
+}
+
+static int check_prepared(void *context, const struct store_job *job, struct err *err)
+{
+    (void)err;
+    assert_int_equal(job->prepared, *(bool *)context);
+    assert_int_equal(job->ran_ms + job->restarts + job->resumed_step, 0);
+    return 0;
+}
+
+/* Files of version 1: what they lacked has its value, points that came twice are there once. */
+static void test_migration_from_version_1(void **state)
+{
+    struct fixture *f = *state;
+    add_job(f, 1, "null");
+    add_job(f, 2, "null");
+    const char *const jobs = "UPDATE jobs SET state = 'queued' WHERE id = 'ftjob-2';"
+                             "ALTER TABLE jobs DROP COLUMN prepared;"
+                             "ALTER TABLE jobs DROP COLUMN restarts;"
+                             "ALTER TABLE jobs DROP COLUMN ran_ms;"
+                             "ALTER TABLE jobs DROP COLUMN resumed_step;"
+                             "ALTER TABLE attempts DROP COLUMN outcome_text;"
+                             "PRAGMA user_version = 1";
+    const char *const metrics =
+        "DROP INDEX points_key;"
+        "INSERT INTO jobs (number, id) VALUES (1, 'ftjob-1');"
+        "INSERT INTO points (job, attempt, step, rank, metric, value, wall_s) VALUES "
+        "(1, 1, 1, 0, 0, 2.5, 0), (1, 1, 1, 0, 0, 3.5, 0), (1, 1, 2, 0, 0, 1.5, 0);"
+        "PRAGMA user_version = 1";
+    sqlite3 **databases = f->store->databases;
+    assert_int_equal(sqlite3_exec(databases[STORE_JOBS], jobs, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(databases[STORE_METRICS], metrics, NULL, NULL, NULL), SQLITE_OK);
+    store_close(f->store);
+    f->store = NULL;
+    OK(f, store_open(f->dir, &f->store, &f->err));
+    bool prepared = false;
+    OK(f, store_job_get(f->store, "ftjob-1", check_prepared, &prepared, &f->err));
+    prepared = true;
+    OK(f, store_job_get(f->store, "ftjob-2", check_prepared, &prepared, &f->err));
+    struct points got = {.count = 0};
+    OK(f, store_points_after(f->store, "ftjob-1", 0, 10, collect_point, &got, &f->err));
+    assert_int_equal(got.count, 2);
+    assert_true(got.values[0] == 2.5 && got.values[1] == 1.5);
+}
+
 static int check_file(void *context, const struct store_file *file, struct err *err)
 {
     (void)err;
@@ -250,6 +340,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_points, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_points_are_stored_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_newest_attempt_of_each_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_migration_from_version_1, setup, teardown),
         cmocka_unit_test_setup_teardown(test_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tokens, setup, teardown),
         cmocka_unit_test_setup_teardown(test_attempts, setup, teardown),
