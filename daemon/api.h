@@ -19,8 +19,9 @@ struct api {
     struct bus *bus;
     struct coordinator *coordinator;
     struct auth *auth;
-    struct sse *sse;   /* made by main: sse_new */
-    struct chat *chat; /* made by main: chat_new */
+    struct sse *sse;         /* made by main: sse_new */
+    struct chat *chat;       /* made by main: chat_new */
+    struct exports *exports; /* made by main: exports_new */
 };
 
 struct http_app;
@@ -35,6 +36,7 @@ api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_events, api_j
     api_jobs_logs;
 api_handler api_control_cancel, api_control_pause, api_control_resume; /* api_control.c */
 api_handler api_checkpoints_list;                                      /* api_checkpoints.c */
+api_handler api_model_files, api_model_content;                        /* api_model.c */
 /* New reference: the job object; NULL with err when it cannot be made. */
 json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *err);
 /* New reference: an item of the list of events. */

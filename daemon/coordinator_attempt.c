@@ -203,7 +203,7 @@ static void attempt_check(struct coordinator_job *job)
 
 static int attempt_succeeded(struct coordinator_job *job, struct err *err)
 {
-    char name[RESULT_NAME_BYTES], text[RESULT_NAME_BYTES + 64];
+    char name[RESULT_NAME_BYTES], text[RESULT_NAME_BYTES + 512];
     struct err why;
     CLEANUP(mem_free_ptr) char *model = io_join(job->job_dir, "model");
     if (model == NULL)
@@ -215,7 +215,11 @@ static int attempt_succeeded(struct coordinator_job *job, struct err *err)
     if (job->state == JOB_STATE_STARTING) /* it was that fast */
         TRY(coordinator_job_move_to(job, JOB_STATE_RUNNING, NULL, NULL, err));
     result_name(job->spec.model, job->spec.suffix, job->id, -1, name);
-    (void)snprintf(text, sizeof text, "Job succeeded: the model is %s.", name);
+    (void)snprintf(text, sizeof text,
+                   "Job succeeded: the model is %s. Fetch it: ithaca download %s --output DIR; "
+                   "load it: transformers.AutoModelForCausalLM.from_pretrained(\"DIR\"); "
+                   "ask it: ithaca sample --job %s --prompt TEXT",
+                   name, job->id, job->id);
     struct job_move move = {
         .to = JOB_STATE_SUCCEEDED,
         .event_text = text,

@@ -15,6 +15,7 @@
 #include "daemon/bus.h"
 #include "daemon/chat.h"
 #include "daemon/coordinator.h"
+#include "daemon/exports.h"
 #include "daemon/files.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
@@ -109,6 +110,7 @@ static int main_open(struct main_daemon *self, struct err *err)
     TRY(files_open(settings->data_dir, err));
     TRY(sse_new(api, &api->sse, err));
     TRY(chat_new(api, &api->chat, err));
+    TRY(exports_new(api, &api->exports, err));
     struct err model_err;
     if (models_make_builtin(api, &model_err) != 0)
         log_warn("main", "no built-in model: %s", model_err.text);
@@ -174,6 +176,7 @@ static void main_close(struct main_daemon *self)
     struct api *api = &self->api;
     http_free(self->http); /* ends what is left of requests, which still use the rest */
     chat_free(api->chat);
+    exports_free(api->exports);
     sse_free(api->sse);
     coordinator_free(api->coordinator);
     auth_free(api->auth);

@@ -33,9 +33,9 @@ static const struct schema_route schema_routes[] = {
 };
 enum { SCHEMA_ROUTES = sizeof schema_routes / sizeof schema_routes[0], SCHEMA_NAME_BYTES = 64 };
 
-/* Query parameters by the name of the answer that they shape. */
+/* Query parameters by the name of the answer that they shape, or by a route. */
 struct schema_query {
-    const char *response; /* of the routes that take it */
+    const char *response; /* of the routes that take it, or the id of one route */
     const char *name;     /* key of the query */
     const char *schema;   /* for json_literal */
     const char *doc;      /* one phrase; what it is when absent comes last */
@@ -62,6 +62,15 @@ static const struct schema_query schema_queries[] = {
     {.response = "JobList", QUERY_LIMIT(20)},
     {.response = "CheckpointList", QUERY_AFTER},
     {.response = "CheckpointList", QUERY_LIMIT(10)},
+    {.response = "ModelFileList",
+     .name = "checkpoint",
+     .schema = TEXT,
+     .doc = "Id of a checkpoint; the tuned model"},
+    {.response = "JOBS_MODEL_CONTENT",
+     .name = "checkpoint",
+     .schema = TEXT,
+     .doc = "As the list was asked for"},
+    {.response = "JOBS_MODEL_CONTENT", .name = "file", .schema = TEXT, .doc = "Id of the file"},
     {.response = "EventList", QUERY_AFTER},
     {.response = "EventList", QUERY_LIMIT(20)},
     {.response = "Metrics", .name = "keys", .schema = TEXT, .doc = "Names, with commas; all"},
@@ -90,7 +99,8 @@ static json_t *schema_parameters(const struct schema_route *route)
     }
     for (int i = 0; i < SCHEMA_QUERIES; i++) {
         const struct schema_query *query = &schema_queries[i];
-        if (strcmp(query->response, route->response) != 0)
+        if (strcmp(query->response, route->response) != 0 &&
+            strcmp(query->response, route->id) != 0)
             continue;
         bad |= json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "name", query->name,
                                                      "in", "query", "description", query->doc,

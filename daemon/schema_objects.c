@@ -92,6 +92,10 @@ static const struct schema_object schema_rows[] = {
          "'full_valid_loss':" NUMBER_OR_NULL "}},'ithaca':{'type':'object','properties':{"
          "'attempt':" WHOLE ",'ranks':" WHOLE ",'bytes':" WHOLE ",'trained_tokens':" WHOLE "}}}}"},
     {.name = "CheckpointList", .schema = LIST("Checkpoint")},
+    {.name = "ModelFile",
+     .schema = "{'type':'object','required':['id','object','bytes'],'properties':{'id':" TEXT ","
+               "'object':{'const':'model.file'},'bytes':" WHOLE "}}"},
+    {.name = "ModelFileList", .schema = LIST("ModelFile")},
     {.name = "Event",
      .schema = "{'type':'object','required':['id','object','created_at','level','message','type',"
                "'data'],'properties':{'id':" TEXT ",'object':{'const':'fine_tuning.job.event'},"

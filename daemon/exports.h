@@ -1,0 +1,34 @@
+/* exports: checkpoints as model folders, for download. `ithaca-worker --export` makes one in a
+ * child at the first question; it is kept in <data_dir>/exports/<name> for later ones, the newest
+ * EXPORTS_KEPT of them, until the daemon starts again. */
+#pragma once
+#include "common/err.h"
+
+#include <stdbool.h>
+
+enum { EXPORTS_KEPT = 4, EXPORTS_RUNNING = 2 }; /* folders; children at once */
+
+struct api;
+struct exports;
+struct exports_wait;
+
+/* Empties <data_dir>/exports. */
+int exports_new(struct api *api, struct exports **ret_exports, struct err *err);
+void exports_free(struct exports *exports);          /* NULL is fine; when nobody waits any more */
+bool exports_is_idle(const struct exports *exports); /* no child */
+
+/* dir: the folder, or NULL and why there is none. */
+typedef void exports_fn(void *context, const char *dir, const struct err *why);
+
+struct exports_source {
+    const char *name;           /* of the folder: another for another content */
+    const char *checkpoint_dir; /* absolute */
+    const char *model_dir;      /* the base model's */
+};
+/* Calls `ready` once, from here when the folder is there already; then *ret_wait is NULL. Otherwise
+ * exports_forget() takes it back. ERR_TOO_MANY when too many children run. */
+int exports_want(struct exports *exports, const struct exports_source *source, exports_fn *ready,
+                 void *context, struct exports_wait **ret_wait, struct err *err);
+void exports_forget(struct exports_wait *wait); /* NULL is fine */
+/* "<data_dir>/exports/<name>" when it is there; else NULL. The caller mem_free()s. */
+char *exports_find(const struct exports *exports, const char *name);
