@@ -271,6 +271,51 @@ int client_bytes(struct client *client, const char *path, struct buf *out, struc
     return client_exchange(client, &request, out, err);
 }
 
+/* Bytes of an answer to a file; those of a refusal to `refusal`. */
+struct client_sink {
+    struct client *client;
+    struct io_file file;
+    struct buf refusal;
+    struct err err; /* of the file */
+};
+
+static size_t client_sink_take(char *bytes, size_t size, size_t count, void *context)
+{
+    struct client_sink *sink = context;
+    long status = 0;
+    curl_easy_getinfo(sink->client->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status >= 400)
+        return client_append(bytes, size, count, &sink->refusal);
+    bool written = io_write_full(sink->file.fd, bytes, size * count, &sink->err) == 0;
+    return written ? size * count : 0;
+}
+
+static int client_fill_file(struct client_sink *sink, const char *path, struct err *err)
+{
+    struct client_request request = {.path = path, .sink = client_sink_take, .sink_context = sink};
+    long status = 0;
+    CURLcode code = client_perform(sink->client, &request, &status);
+    if (sink->err.code != ERR_NONE) {
+        *err = sink->err;
+        return err_wrap(err, -(int)err->code, "%s: ", sink->file.path);
+    }
+    if (code != CURLE_OK)
+        return client_unreachable(sink->client, code, err);
+    return status >= 400 ? client_refusal(status, &sink->refusal, err)
+                         : io_file_commit(&sink->file, err);
+}
+
+int client_file(struct client *client, const char *path, const char *to, struct err *err)
+{
+    struct client_sink sink = {.client = client, .err = {.code = ERR_NONE}};
+    buf_init(&sink.refusal, LIMIT_JSON_BODY_BYTES);
+    TRY(io_file_create(&sink.file, to, 0644, err));
+    int rc = client_fill_file(&sink, path, err);
+    io_file_abort(&sink.file);
+    buf_done(&sink.refusal);
+    return rc;
+}
+
 int client_upload(struct client *client, const char *path, const char *purpose, json_t **ret,
                   struct err *err)
 {

@@ -22,6 +22,8 @@ int client_json(struct client *client, const char *method, const char *path, con
                 json_t **ret, struct err *err);
 /* Raw bytes of a GET, appended to *out. */
 int client_bytes(struct client *client, const char *path, struct buf *out, struct err *err);
+/* The bytes of a GET into a file, which appears when they are all there. */
+int client_file(struct client *client, const char *path, const char *to, struct err *err);
 /* Multipart upload of a local file. New reference: the file object. */
 int client_upload(struct client *client, const char *path, const char *purpose, json_t **ret,
                   struct err *err);

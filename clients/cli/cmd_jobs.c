@@ -1,4 +1,4 @@
-/* cmd_jobs: list, show, events, logs, cancel, models: one request, a few lines out. */
+/* cmd_jobs: list, show, events, logs, models: one request, a few lines out. */
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
 #include "common/clock.h"
@@ -88,6 +88,10 @@ int cmd_show(struct cli *cli, struct err *err)
         (void)printf("waits: %s\n", jobs_text(ithaca, "pending_reason"));
     if (json_is_object(error))
         (void)printf("failed: %s (%s)\n", jobs_text(error, "message"), jobs_text(error, "code"));
+    if (json_is_string(json_object_get(ithaca, "resumed_from")))
+        (void)printf("attempt %lld began with %s\n",
+                     (long long)json_integer_value(json_object_get(ithaca, "attempt")),
+                     jobs_text(ithaca, "resumed_from"));
     if (json_is_string(json_object_get(job, "fine_tuned_model")))
         (void)printf("model: %s\n", jobs_text(job, "fine_tuned_model"));
     return 0;
@@ -114,19 +118,6 @@ int cmd_events(struct cli *cli, struct err *err)
         (void)printf("%.19sZ  %-5s  %s\n", when, jobs_text(event, "level"),
                      jobs_text(event, "message"));
     }
-    return 0;
-}
-
-int cmd_cancel(struct cli *cli, struct err *err)
-{
-    const char *id = NULL;
-    CLEANUP(json_unref) json_t *job = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
-    TRY(jobs_request(cli, "POST", jobs_path(id, "/cancel"), &job, err));
-    if (cli->json)
-        return cli_print_json(job, err);
-    (void)printf("%s is %s\n", id, jobs_text(json_object_get(job, "ithaca"), "state"));
     return 0;
 }
 

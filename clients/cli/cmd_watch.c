@@ -74,8 +74,12 @@ static int watch_outcome(struct cli *cli, const json_t *job, struct err *err)
         return err_set(err, ERR_PROTOCOL, "the server's job has no status");
     if (strcmp(status, "succeeded") == 0) {
         if (!cli->json)
-            (void)fprintf(stderr, "succeeded: %s\nask it: ithaca sample --job %s --prompt '...'\n",
-                          model != NULL ? model : "", id);
+            (void)fprintf(stderr,
+                          "succeeded: %s\n"
+                          "ask it: ithaca sample --job %s --prompt '...'\n"
+                          "fetch it: ithaca download %s --output DIR\n"
+                          "load it: transformers.AutoModelForCausalLM.from_pretrained(\"DIR\")\n",
+                          model != NULL ? model : "", id, id);
         return 0;
     }
     if (strcmp(status, "cancelled") == 0)

@@ -36,6 +36,27 @@ const struct cli_command cli_commands[] = {
      .summary = "print a rank's output",
      .run = cmd_logs},
     {.name = "cancel", .usage = "cancel JOB", .summary = "cancel a job", .run = cmd_cancel},
+    {.name = "pause",
+     .usage = "pause JOB",
+     .summary = "write a checkpoint and free the job's slots",
+     .run = cmd_pause},
+    {.name = "resume",
+     .usage = "resume JOB [--checkpoint ID]",
+     .summary = "queue a paused or failed job again",
+     .details = "  --checkpoint ID          go on from this one (see `ithaca checkpoints`); newer "
+                "ones are given up\n"
+                "A job that failed can be resumed when it has a checkpoint; time_limit_s and\n"
+                "max_restarts are then counted from zero.\n",
+     .run = cmd_resume},
+    {.name = "checkpoints",
+     .usage = "checkpoints JOB",
+     .summary = "list a job's checkpoints, newest first",
+     .run = cmd_checkpoints},
+    {.name = "download",
+     .usage = "download JOB [--checkpoint ID] --output DIR",
+     .summary = "fetch the tuned model, or a checkpoint",
+     .details = "DIR becomes a Hugging Face folder; it appears when it is whole.\n",
+     .run = cmd_download},
     {.name = "sample",
      .usage = "sample (--job JOB | --model NAME) --prompt TEXT [--system TEXT] [--max-tokens N]",
      .summary = "ask a tuned or a base model",
@@ -62,7 +83,7 @@ static void main_help(FILE *out)
                   "usage: ithaca [--url URL] [--data-dir DIR] [--json] COMMAND ...\n\n",
                   ITHACA_VERSION);
     for (size_t i = 0; i < cli_command_count; i++)
-        (void)fprintf(out, "  %-8s %s\n", cli_commands[i].name, cli_commands[i].summary);
+        (void)fprintf(out, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].summary);
     (void)fprintf(
         out, "\n`ithaca COMMAND --help` shows a command's options.\n"
              "The daemon is found by --url, ITHACA_URL, or the file `url` in its data directory;\n"

@@ -1,0 +1,100 @@
+/* cmd_control: cancel, pause, resume a job, and the checkpoints that it may be resumed from. */
+#include "clients/cli/cli.h"
+#include "clients/cli/client.h"
+#include "common/clock.h"
+#include "common/limits.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *control_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "-";
+}
+
+/* One request about a job; method NULL: GET. New reference. */
+static int control_request(struct cli *cli, const char *method, const char *id, const char *tail,
+                           const json_t *body, json_t **ret, struct err *err)
+{
+    struct client *client = NULL;
+    CLEANUP(mem_free_ptr) char *escaped = client_escape(id);
+    CLEANUP(mem_free_ptr)
+    char *path = escaped != NULL ? mem_printf("/v1/fine_tuning/jobs/%s%s", escaped, tail) : NULL;
+    if (path == NULL)
+        return mem_fail(err, strlen(id), "a path");
+    TRY(cli_client(cli, &client, err));
+    return client_json(client, method, path, body, ret, err);
+}
+
+/* Sends it and prints the state that the job has then. */
+static int control_post(struct cli *cli, const char *id, const char *tail, const json_t *body,
+                        struct err *err)
+{
+    CLEANUP(json_unref) json_t *job = NULL;
+    TRY(control_request(cli, "POST", id, tail, body, &job, err));
+    if (cli->json)
+        return cli_print_json(job, err);
+    (void)printf("%s is %s\n", id, control_text(json_object_get(job, "ithaca"), "state"));
+    return 0;
+}
+
+int cmd_cancel(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    return control_post(cli, id, "/cancel", NULL, err);
+}
+
+int cmd_pause(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    return control_post(cli, id, "/pause", NULL, err);
+}
+
+int cmd_resume(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    const char *checkpoint = NULL;
+    CLEANUP(json_unref) json_t *body = NULL;
+    TRY(cli_take_option(cli, "--checkpoint", &checkpoint, err));
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    if (checkpoint != NULL && (body = json_pack("{s:s}", "checkpoint", checkpoint)) == NULL)
+        return err_set(err, ERR_USAGE, "--checkpoint: not UTF-8");
+    return control_post(cli, id, "/resume", body, err);
+}
+
+static void control_print_checkpoint(const json_t *checkpoint)
+{
+    const json_t *metrics = json_object_get(checkpoint, "metrics");
+    const json_t *valid = json_object_get(metrics, "valid_loss");
+    char when[CLOCK_ISO_BYTES];
+    clock_iso(json_integer_value(json_object_get(checkpoint, "created_at")) * 1000, when);
+    (void)printf("%s  %.19sZ  step %-8lld  loss %.4f", control_text(checkpoint, "id"), when,
+                 (long long)json_integer_value(json_object_get(checkpoint, "step_number")),
+                 json_number_value(json_object_get(metrics, "train_loss")));
+    if (json_is_number(valid))
+        (void)printf("  valid %.4f", json_number_value(valid));
+    (void)printf("\n");
+}
+
+int cmd_checkpoints(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    CLEANUP(json_unref) json_t *list = NULL;
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    TRY(control_request(cli, NULL, id, "/checkpoints?limit=10000", NULL, &list, err));
+    if (cli->json)
+        return cli_print_json(list, err);
+    size_t i;
+    const json_t *checkpoint;
+    json_array_foreach(json_object_get(list, "data"), i, checkpoint)
+        control_print_checkpoint(checkpoint);
+    return 0;
+}
