@@ -216,9 +216,12 @@ class Daemon:
         return self.process.wait(timeout=seconds)
 
     def kill(self):
+        """SIGKILL; what it has started lives on. start() begins the next one on the same folder."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        if self.exists("url"):  # it names a dead port
+            os.unlink(os.path.join(self.data_dir, "url"))
 
     def __enter__(self):
         return self
