@@ -20,7 +20,7 @@ static int bench_points(struct store *store, size_t batch, struct err *err)
     for (size_t done = 0; done < BENCH_POINTS; done += batch) {
         for (size_t i = 0; i < batch; i++)
             points[i] = (struct store_point){.job_id = "ftjob-bench",
-                                             .attempt = 1,
+                                             .attempt = (int64_t)batch, /* points are stored once */
                                              .step = (int64_t)((done + i) / 13),
                                              .metric = (enum metric_id)((done + i) % 13),
                                              .value = 0.5 * (double)i,
