@@ -157,6 +157,8 @@ static int checkpoint_file_take(struct checkpoint_file *file, const char *path,
 {
     int64_t words[CHECKPOINT_HEADER_WORDS], bytes;
     TRY(io_file_size(path, &bytes, err));
+    if (bytes < checkpoint_header_bytes(shape->unit_count))
+        return err_set(err, ERR_CORRUPT, "has %lld bytes, fewer than a header", (long long)bytes);
     TRY(io_pread_full(file->fd, words, sizeof words, 0, err));
     file->index = words[1];
     file->shards = words[2];
