@@ -22,10 +22,12 @@
 #include "worker/sample.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 static int parse_number(const char *option, const char *text, uint64_t max, uint64_t *ret,
                         struct err *err)
@@ -46,7 +48,7 @@ static int main_train(const struct launch_plan *plan, int number, struct err *er
     int rc = rank_open(&rank, plan, number, err);
     if (rc == 0)
         rc = rank_run(&rank, err);
-    if (rc != 0 && rc != -ERR_COORDINATOR_LOST)
+    if (rc != 0)
         rank_fail(&rank, err);
     rank_close(&rank);
     return rc;
@@ -92,9 +94,18 @@ static int main_init_model(int count, char **arguments, struct err *err)
     return model_init_builtin(arguments[0], arguments[1], seed, err);
 }
 
+/* The daemon's helpers end with it, unlike ranks and their keeper: nobody would wait for them. */
+static bool main_is_helper(const char *role)
+{
+    return strcmp(role, "--prepare") == 0 || strcmp(role, "--export") == 0 ||
+           strcmp(role, "--sample") == 0;
+}
+
 static int main_run(int count, char **arguments, struct err *err)
 {
     const char *role = count > 0 ? arguments[0] : "";
+    if (main_is_helper(role) && prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+        return err_set_errno(err, errno, "end with the parent");
     if (strcmp(role, "--rank") == 0 && count == 4 && strcmp(arguments[2], "--attempt-dir") == 0)
         return main_rank(arguments[1], arguments[3], err);
     if (strcmp(role, "--keep") == 0 && count == 2)

@@ -226,19 +226,19 @@ int rank_run(struct rank *rank, struct err *err)
 {
     enum train_end end;
     TRY(train_run(rank, &end, err));
-    if (end == TRAIN_ORPHANED)
-        return err_set(err, ERR_COORDINATOR_LOST,
-                       "no daemon came back within %lld s; the checkpoint of step %lld is written",
-                       (long long)(rank->plan->orphan_limit_ms / 1000),
-                       (long long)rank->saved_step);
-    if (end == TRAIN_PAUSED) {
+    bool orphaned = end == TRAIN_ORPHANED;
+    if (orphaned)
+        report_event(rank->report, 1,
+                     "no daemon came back within %lld s; the checkpoint of step %lld is written",
+                     (long long)(rank->plan->orphan_limit_ms / 1000), (long long)rank->saved_step);
+    if (end == TRAIN_FINISHED) {
+        TRY(rank_finish(rank, err));
+    } else {
         rank_phase(rank, rank->progress.step, WIRE_PHASE_DONE);
         report_paused(rank->report, rank->progress.step, rank->progress.trained_tokens);
-    } else {
-        TRY(rank_finish(rank, err));
     }
-    report_flush(rank->report, rank->plan->orphan_limit_ms);
-    return 0;
+    report_flush(rank->report, orphaned ? 0 : rank->plan->orphan_limit_ms);
+    return 0; /* an orphaned job goes on with the next daemon, as a paused one does */
 }
 
 void rank_fail(struct rank *rank, const struct err *reason)
