@@ -1,10 +1,10 @@
 /* train: the training loop: every step from where the run stands to its end, with metrics,
  * evaluations, checkpoints and the daemon's commands between steps. What a step is: step.h.
  *
- * Order after step s: its metrics; an evaluation when due; the end, when s is the last step or
- * evaluations stopped improving; else a checkpoint when due. A checkpoint that cannot be written
- * is told and the next one tried, unless the job is to pause: then it fails. Ranks hear commands at
- * different moments and agree on them before each step. */
+ * Order after step s: its metrics; an evaluation when due; a checkpoint when due, unless s is the
+ * last step; the end, when it is or evaluations stopped improving. A checkpoint that cannot be
+ * written is told and the next one tried, unless the job is to pause: then it fails. Ranks hear
+ * commands at different moments and agree on them before each step. */
 #pragma once
 #include "common/err.h"
 

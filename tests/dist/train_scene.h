@@ -123,9 +123,8 @@ static inline void train_scene_spec(struct train_scene *scene, const char *field
     must_work(job_spec_parse(json, &scene->plan.spec, &err), &err);
     json_decref(json);
     struct job_spec *spec = &scene->plan.spec;
-    spec->grad_accum = spec->grad_accum == JOB_AUTO ? 0 : spec->grad_accum;
     spec->recompute = JOB_recompute_NONE;
-    spec->tile_mlp = spec->tile_loss = 0;
+    spec->tile_mlp = spec->tile_loss = spec->seq_len;
 }
 
 static inline void train_scene_open(struct train_scene *scene, const char *fields)
