@@ -14,6 +14,7 @@
  *                 rank-R.log          stdout and stderr of rank R
  *                 keeper.log          the keeper's own
  *                 last-words-R        a dying rank's sentence
+ *                 unsent-R            frames of rank R that no daemon had seen (worker/report.h)
  *                 exit.json           written by the keeper when all ranks have ended
  *                                     (common/exit_report.h) */
 #pragma once

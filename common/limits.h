@@ -37,6 +37,8 @@ enum {
         64 << 20, /* a rank's captured output; later output is dropped and said so */
     LIMIT_JOBS_UNFINISHED = 10000, /* jobs in the daemon's memory, 4 KiB each; lists of them are */
                                    /* searched linearly */
+    LIMIT_REPORT_BYTES = 4 << 20,  /* what a rank keeps for a daemon that is away: some 20,000 */
+                                   /* steps of metrics, hours */
     LIMIT_RANK_LINKS = 256,        /* connections to the job socket: four a rank of a full node */
     LIMIT_POINTS_BATCH = 8192, /* metric points between two ticks: 100 ms of 64 ranks at 1 kHz */
 };

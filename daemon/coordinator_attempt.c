@@ -346,6 +346,7 @@ int coordinator_attempt_step(struct coordinator_job *job, struct err *err)
         return attempt_end(job, err);
     supervisor_tick(job->supervisor);
     if (supervisor_is_over(job->supervisor)) {
+        coordinator_ranks_take_unsent(job);
         coordinator_flush(job->coordinator); /* points first, then the end of the job */
         return attempt_end(job, err);
     }

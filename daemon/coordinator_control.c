@@ -113,8 +113,10 @@ static int control_resume(struct coordinator_job *job, const char *checkpoint_id
     if (!job->prepared)
         return coordinator_job_move_to(job, JOB_STATE_VALIDATING, NULL,
                                        "Job is resumed; its files are being checked.", err);
+    job->steps_done = step > 0 ? step : 0;
+    TRY(coordinator_attempt_progress(job, err));
     (void)snprintf(text, sizeof text, "Job is resumed: it goes on after step %lld.",
-                   (long long)(step > 0 ? step : 0));
+                   (long long)job->steps_done);
     return coordinator_job_enqueue(job, &(struct job_move){.event_text = text}, err);
 }
 

@@ -106,6 +106,8 @@ int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, co
 int coordinator_ranks_listen(struct coordinator *coordinator, struct loop *loop, struct err *err);
 struct supervisor_owner coordinator_ranks_owner(struct coordinator_job *job);
 void coordinator_ranks_acknowledge(struct coordinator *coordinator);
+/* Takes the frames that ranks left behind, once the attempt is over. */
+void coordinator_ranks_take_unsent(struct coordinator_job *job);
 
 /* coordinator_recover.c */
 int coordinator_recover(struct coordinator *coordinator, struct err *err);

@@ -1,5 +1,6 @@
 /* coordinator_ranks: what ranks say. Points go to telemetry, sentences become events at once, and
  * all of it tells the supervisor that the rank lives. SEEN goes out after the commit only. */
+#include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -119,6 +120,39 @@ static int ranks_frame(void *context, void *object, uint32_t rank, const struct 
         return ranks_failed(job, rank, frame, err);
     TRY(ranks_keep(job, rank, frame, err));
     return supervisor_frame(job->supervisor, rank, frame, err);
+}
+
+/* Frames of <attempt folder>/unsent-R that did not come over the socket. */
+static int ranks_take_file(struct coordinator_job *job, uint32_t rank, struct err *err)
+{
+    CLEANUP(mem_free_ptr)
+    char *path = mem_printf("%s/unsent-%u", job->supervisor->attempt_dir, rank);
+    CLEANUP(buf_done) struct buf frames;
+    buf_init(&frames, LIMIT_REPORT_BYTES + LIMIT_FRAME_BYTES);
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (!io_exists(path))
+        return 0;
+    TRY(io_read_file(path, LIMIT_REPORT_BYTES + LIMIT_FRAME_BYTES, &frames, err));
+    for (;;) {
+        struct wire_frame frame;
+        size_t bytes = 0;
+        TRY(wire_decode(&frames, &frame, &bytes, err));
+        if (bytes == 0)
+            return 0;
+        if (frame.seq > job->supervisor->ranks[rank].received_seq)
+            TRY(ranks_frame(NULL, job, rank, &frame, err));
+        buf_drop_front(&frames, bytes);
+    }
+}
+
+void coordinator_ranks_take_unsent(struct coordinator_job *job)
+{
+    for (uint32_t rank = 0; rank < job->supervisor->plan.world; rank++) {
+        struct err err;
+        if (ranks_take_file(job, rank, &err) != 0)
+            log_warn("coordinator", "%s, what rank %u left unsent: %s", job->id, rank, err.text);
+    }
 }
 
 static int64_t ranks_now(void *context)

@@ -86,6 +86,7 @@ static int checkpoint_begin(const struct checkpoint *checkpoint, struct err *err
 
 static int checkpoint_write_own(struct checkpoint *checkpoint, struct err *err)
 {
+    TRY(report_keep(checkpoint->rank->report, err)); /* metrics of the steps that it holds */
     struct rank *rank = checkpoint->rank;
     uint32_t file = (uint32_t)rank->number;
     if (file >= checkpoint->manifest.file_count)

@@ -6,6 +6,7 @@
 #include "worker/report.h"
 
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
 #include "common/utf8.h"
@@ -19,11 +20,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum {
-    REPORT_RING_BYTES = 4 << 20, /* some 20,000 steps of metrics: hours without a daemon */
-    REPORT_FLUSH_MS = 10000,
-    REPORT_FLUSH_POLL_MS = 5
-};
+enum { REPORT_FLUSH_MS = 10000, REPORT_FLUSH_POLL_MS = 5 };
 
 static void report_wake(struct report *report)
 {
@@ -41,7 +38,7 @@ int report_open(const struct launch_plan *plan, uint32_t rank, struct report **r
     report->wake_fd = -1;
     report->next_seq = 1;
     atomic_store(&report->alone_since_ms, clock_monotonic_ms());
-    buf_init(&report->ring, REPORT_RING_BYTES + LIMIT_FRAME_BYTES);
+    buf_init(&report->ring, LIMIT_REPORT_BYTES + LIMIT_FRAME_BYTES);
     (void)pthread_mutex_init(&report->lock, NULL); /* cannot fail on Linux */
     if (plan->socket[0] != '\0') {
         report->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -87,9 +84,29 @@ void report_flush(struct report *report, int64_t limit_ms)
         int64_t waited = clock_monotonic_ms() - start;
         bool connected = atomic_load(&report->connected);
         if (empty || waited > limit_ms || (connected && waited > REPORT_FLUSH_MS))
-            return;
+            break;
         clock_sleep_ms(REPORT_FLUSH_POLL_MS);
     }
+    struct err unkept; /* this is the last that can be done for them */
+    (void)report_keep(report, &unkept);
+}
+
+int report_keep(struct report *report, struct err *err)
+{
+    if (!report->threaded)
+        return 0;
+    CLEANUP(mem_free_ptr) char *folder = launch_plan_attempt_dir(report->plan);
+    CLEANUP(mem_free_ptr)
+    char *path = folder != NULL ? mem_printf("%s/unsent-%u", folder, report->rank) : NULL;
+    CLEANUP(buf_done) struct buf frames;
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    buf_init(&frames, LIMIT_REPORT_BYTES + LIMIT_FRAME_BYTES);
+    (void)pthread_mutex_lock(&report->lock);
+    buf_append(&frames, buf_str(&report->ring), report->ring.length);
+    (void)pthread_mutex_unlock(&report->lock);
+    TRY(buf_error(&frames, err));
+    return frames.length > 0 ? io_write_file(path, frames.data, frames.length, 0600, err) : 0;
 }
 
 void report_watch(struct report *report, struct coll *coll)
@@ -115,7 +132,7 @@ static void report_put(struct report *report, struct wire_frame *frame, bool may
     struct err err = {0};
     size_t before = report->ring.length;
     frame->seq = report->next_seq;
-    bool full = may_drop && before + LIMIT_FRAME_BYTES > REPORT_RING_BYTES;
+    bool full = may_drop && before + LIMIT_FRAME_BYTES > LIMIT_REPORT_BYTES;
     if (full || wire_encode(frame, &report->ring, &err) != 0)
         report->dropped++;
     else

@@ -31,8 +31,13 @@ int report_open(const struct launch_plan *plan, uint32_t rank, struct report **r
                 struct err *err);
 /* Ends the thread. NULL is fine. Frames not delivered are lost: report_flush() first. */
 void report_close(struct report *report);
-/* Waits until the daemon has seen all frames, at most limit_ms (and 10 s while it is connected). */
+/* Waits until the daemon has seen all frames, at most limit_ms (and 10 s while it is connected);
+ * what it has not seen by then is kept. */
 void report_flush(struct report *report, int64_t limit_ms);
+/* Writes the frames that the daemon has not seen to <attempt folder>/unsent-R: the daemon reads
+ * them when the attempt has ended, and knows those it has had. With a checkpoint, so that no step
+ * before it lacks its metrics, whoever is killed. */
+int report_keep(struct report *report, struct err *err);
 
 /* The communicator whose progress heartbeats tell and which CANCEL aborts; NULL takes it back. */
 void report_watch(struct report *report, struct coll *coll);

@@ -195,6 +195,44 @@ static void test_cause_told_to_the_last_daemon(void **state)
     assert_non_null(strstr(world_row(w, &job).text, "rank 0 in step 3, start: the loss is nan"));
 }
 
+/* What a rank wrote down when no daemon came: frames of its ring. */
+static void test_unsent_frames_are_taken(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    struct wire_frame metrics = {.type = WIRE_METRICS, .metrics = {.step = 1, .count = 1}};
+    struct wire_frame done = {.type = WIRE_DONE, .done = {.steps = 5, .trained_tokens = 77}};
+    world_send(&a, 0, metrics); /* came over the socket, as frame 2 */
+    world_run(w);
+    CLEANUP(buf_done) struct buf frames;
+    buf_init(&frames, LIMIT_FRAME_BYTES);
+    for (uint32_t seq = 2; seq <= 6; seq++) {
+        metrics.seq = seq;
+        metrics.metrics.step = seq - 1;
+        OK(w, wire_encode(&metrics, &frames, &w->err));
+    }
+    done.seq = 7;
+    OK(w, wire_encode(&done, &frames, &w->err));
+    CLEANUP(mem_free_ptr) char *path = io_join(a.keeper->argument, "unsent-0");
+    CLEANUP(mem_free_ptr) char *other = io_join(a.keeper->argument, "unsent-1");
+    CLEANUP(mem_free_ptr) char *model = io_join(a.plan.job_dir, "model");
+    OK(w, io_write_file(path, frames.data, frames.length, 0600, &w->err));
+    OK(w, io_write_file(other, "not frames at all", 17, 0600, &w->err)); /* said and passed over */
+    OK(w, io_make_dirs(model, 0700, &w->err));
+    const struct exit_report report = world_clean_exit(&a);
+    world_exit_report(&a, &report);
+    world_attempt_close(&a);
+    reopen(w);
+    world_run(w);
+    world_expect(w, &job, JOB_STATE_SUCCEEDED);
+    assert_int_equal(world_row(w, &job).trained_tokens, 77);
+    assert_int_equal(world_row(w, &job).steps_done, 5);
+    int points = 0;
+    OK(w, store_points_after(w->store, job.id, 0, 10, count_point, &points, &w->err));
+    assert_int_equal(points, 5);
+}
+
 static void test_pause_goes_on(void **state)
 {
     struct world *w = *state;
@@ -371,6 +409,7 @@ int main(void)
         WORLD_TEST(test_running_job_is_taken_over),
         WORLD_TEST(test_attempt_that_ended_meanwhile),
         WORLD_TEST(test_cause_told_to_the_last_daemon),
+        WORLD_TEST(test_unsent_frames_are_taken),
         WORLD_TEST(test_pause_goes_on),
         WORLD_TEST(test_unreadable_plan_stops_the_keeper),
         WORLD_TEST(test_recycled_pid_is_left_alone),

@@ -4,6 +4,7 @@
 #include "worker/report.h"
 
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
 
@@ -267,6 +268,37 @@ static void test_full_ring(void **state)
     report_close(report);
 }
 
+/* No daemon: what was to be sent is on disk after a flush that was in vain. */
+static void test_unsent_frames_are_kept(void **state)
+{
+    struct daemon *daemon = *state;
+    struct err err = {0};
+    CLEANUP(mem_free_ptr) char *folder = launch_plan_attempt_dir(&daemon->plan);
+    struct report *report = open_report(daemon); /* of rank 1 */
+    CLEANUP(mem_free_ptr) char *path = io_join(folder, "unsent-1");
+    assert_int_equal(io_make_dirs(folder, 0700, &err), 0);
+    assert_int_equal(report_keep(report, &err), 0);
+    assert_false(io_exists(path)); /* nothing is nothing */
+    report_ready(report, 9);
+    report_paused(report, 4, 40);
+    report_flush(report, 0);
+    CLEANUP(buf_done) struct buf frames;
+    buf_init(&frames, 1 << 20);
+    assert_int_equal(io_read_file(path, 1 << 20, &frames, &err), 0);
+    static const enum wire_type wanted[] = {WIRE_READY, WIRE_PAUSED};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct wire_frame frame;
+        size_t bytes = 0;
+        assert_int_equal(wire_decode(&frames, &frame, &bytes, &err), 0);
+        assert_int_equal(frame.type, wanted[i]);
+        assert_int_equal(frame.seq, i + 1);
+        buf_drop_front(&frames, bytes);
+    }
+    assert_int_equal(frames.length, 0);
+    report_close(report);
+    assert_int_equal(io_remove_tree(folder, &err), 0);
+}
+
 static void test_commands(void **state)
 {
     struct daemon *daemon = *state;
@@ -350,6 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_reconnect, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_ring, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unsent_frames_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_commands, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cancel, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_plan, setup, teardown),
