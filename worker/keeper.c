@@ -201,8 +201,7 @@ static void keeper_record_end(struct keeper *keeper, uint32_t rank, int status)
         end->exit_status = WEXITSTATUS(status);
         log_info("keeper", "rank %u (pid %d) exited with %d", rank, end->pid, end->exit_status);
     }
-    /* A rank that left because no daemon came back has its checkpoint; its peers leave as well. */
-    if (end->exit_status != 0 && end->exit_status != err_code_exit(ERR_COORDINATOR_LOST))
+    if (end->exit_status != 0)
         keeper_fail(keeper, rank, keeper->options->failed_grace_ms);
 }
 

@@ -51,8 +51,8 @@ struct rank {
 };
 
 int rank_open(struct rank *rank, const struct launch_plan *plan, int number, struct err *err);
-/* ERR_COORDINATOR_LOST when the daemon stayed away: the checkpoint is written, and it is not a
- * failure to tell peers of. */
+/* 0 too when the job is paused, or orphaned: then the checkpoint is written and a next attempt goes
+ * on. */
 int rank_run(struct rank *rank, struct err *err);
 /* Tells peers (their collectives fail at once) and the daemon; fine when half open. */
 void rank_fail(struct rank *rank, const struct err *reason);

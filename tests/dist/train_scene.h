@@ -176,10 +176,10 @@ static inline int train_scene_rank(const struct train_scene *scene, int number, 
     int rc = rank_open(&rank, &scene->plan, number, &err);
     if (rc == 0)
         rc = play(&rank, context, &err);
-    if (rc != 0)
+    if (rc != 0) {
         (void)fprintf(stderr, "rank %d of %u: %s\n", number, scene->plan.world, err.text);
-    if (rc != 0 && rc != -ERR_COORDINATOR_LOST)
         rank_fail(&rank, &err);
+    }
     rank_close(&rank);
     (void)fflush(NULL);
     return rc == 0 ? 0 : err_code_exit(err.code);
