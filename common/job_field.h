@@ -53,6 +53,10 @@ void job_field_set_default(const struct job_field *field, struct job_spec *spec)
 int job_field_parse(const struct job_field *field, const char *name, const json_t *value,
                     struct job_spec *spec, struct err *err);
 
+/* Refuses a member whose value is legal and not served. */
+int job_field_check_served(const struct job_field *field, const struct job_spec *spec,
+                           struct err *err);
+
 bool job_enum_is_boolean(const struct job_enum_value *value); /* true or false, not a string */
 
 /* New references: the member's value, the default, and all values of an enumeration. */

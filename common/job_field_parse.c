@@ -115,6 +115,20 @@ static bool job_enum_matches(const struct job_enum_value *legal, const json_t *v
     return json_is_string(value) && strcmp(json_string_value(value), legal->name) == 0;
 }
 
+static int job_enum_check_served(const struct job_enum *names, const char *name, int choice,
+                                 struct err *err)
+{
+    must(choice >= 0 && choice < names->count);
+    if (names->values[choice].served)
+        return 0;
+    CLEANUP(buf_done) struct buf served;
+    buf_init(&served, JOB_LEGAL_BYTES);
+    job_enum_list(names, true, &served);
+    return err_set_field(err, ERR_UNSUPPORTED, name,
+                         "%s: \"%s\" is not served by this version yet; use %s", name,
+                         names->values[choice].name, buf_str(&served));
+}
+
 static int job_field_parse_enum(const struct job_field *field, const char *name,
                                 const json_t *value, int *ret, struct err *err)
 {
@@ -124,16 +138,21 @@ static int job_field_parse_enum(const struct job_field *field, const char *name,
         choice++;
     if (choice == names->count)
         return job_field_wrong(field, name, value, err);
-    if (names->values[choice].served) {
-        *ret = choice;
+    TRY(job_enum_check_served(names, name, choice, err));
+    *ret = choice;
+    return 0;
+}
+
+int job_field_check_served(const struct job_field *field, const struct job_spec *spec,
+                           struct err *err)
+{
+    if (field->kind != JOB_FIELD_KIND_ENUM)
         return 0;
-    }
-    CLEANUP(buf_done) struct buf served;
-    buf_init(&served, JOB_LEGAL_BYTES);
-    job_enum_list(names, true, &served);
-    return err_set_field(err, ERR_UNSUPPORTED, name,
-                         "%s: \"%s\" is not served by this version yet; use %s", name,
-                         names->values[choice].name, buf_str(&served));
+    int choice;
+    memcpy(&choice, (const char *)spec + field->offset, sizeof choice);
+    char name[ERR_FIELD_MAX];
+    (void)snprintf(name, sizeof name, "ithaca.%s", field->path);
+    return job_enum_check_served(field->names, name, choice, err);
 }
 
 static int job_field_parse_not_yet(const struct job_field *field, const char *name,

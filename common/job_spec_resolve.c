@@ -1,13 +1,19 @@
 /* job_spec_resolve: the values that depend on model and machine. Until a planner weighs memory
  * against time, "auto" is the plain choice: nothing kept off the device, nothing recomputed, no
- * context parallelism. Resolving twice changes nothing. */
+ * context parallelism unless degrees ask for it. What is legal is common/mesh's word, and a refusal
+ * lists it. Resolving twice changes nothing. */
+#include "common/job_field.h"
 #include "common/job_spec.h"
+#include "common/mesh.h"
 #include "common/must.h"
 
 #include <stdio.h>
 
-/* Tokens in a loss tile by default: logits of 1024 tokens and 128 Ki vocabulary are 512 MiB. */
-enum { JOB_TILE_LOSS_TOKENS = 1024, JOB_EPOCHS_DEFAULT = 3 };
+enum {
+    JOB_TILE_LOSS_TOKENS = 1024, /* logits of 1024 tokens and 128 Ki vocabulary are 512 MiB */
+    JOB_KEEP_INPUT_EVERY = 4,    /* a quarter of the inputs; three layers replayed at most */
+    JOB_EPOCHS_DEFAULT = 3
+};
 
 /* "auto" becomes `value`; a given value must be it, because `why`. */
 static int job_settle(int64_t *field, int64_t value, const char *name, const char *why,
@@ -37,41 +43,133 @@ static int job_resolve_ranks(struct job_spec *spec, const struct job_facts *fact
     return 0;
 }
 
-static int job_resolve_context(struct job_spec *spec, const struct job_facts *facts,
-                               struct err *err)
+static void job_resolve_kind(struct job_spec *spec)
 {
-    static const char why[] = "with context_parallel.kind none (what auto is in this version)";
-    if (spec->context_kind == JOB_context_kind_AUTO)
+    if (spec->context_kind != JOB_context_kind_AUTO)
+        return;
+    if (spec->ulysses > 1)
+        spec->context_kind = JOB_context_kind_ULYSSES;
+    else if (spec->ring > 1)
+        spec->context_kind = JOB_context_kind_RING;
+    else
         spec->context_kind = JOB_context_kind_NONE;
-    must(spec->context_kind == JOB_context_kind_NONE); /* the others are not served yet */
-    TRY(job_settle(&spec->ulysses, 1, "ithaca.context_parallel.ulysses", why, err));
-    TRY(job_settle(&spec->ring, 1, "ithaca.context_parallel.ring", why, err));
-    return job_settle(&spec->heads_per_stage, facts->heads,
-                      "ithaca.context_parallel.heads_per_stage",
-                      "(all heads) unless context_parallel.kind is upipe", err);
 }
 
-static int job_resolve_memory(struct job_spec *spec, struct err *err)
+static int job_resolve_ring(struct job_spec *spec, struct err *err)
 {
+    static const char field[] = "ithaca.context_parallel.ring";
+    if (spec->context_kind == JOB_context_kind_NONE)
+        return job_settle(&spec->ring, 1, field, "with context_parallel.kind none", err);
+    if (spec->ring == JOB_AUTO)
+        spec->ring = spec->context_kind == JOB_context_kind_RING ? spec->gpus : 1;
+    if (spec->gpus % spec->ring == 0)
+        return 0;
+    char legal[MESH_LIST_BYTES];
+    mesh_ring_list(spec->gpus, legal);
+    return err_set_field(err, ERR_INVALID_VALUE, field,
+                         "%s is %lld; it must be %s, a divisor of gpus", field,
+                         (long long)spec->ring, legal);
+}
+
+static bool job_ulysses_fits(int64_t ranks, const struct job_facts *facts, int64_t ulysses)
+{
+    return ranks % ulysses == 0 && mesh_ulysses_legal(facts->heads, facts->kv_heads, ulysses);
+}
+
+static int job_resolve_ulysses(struct job_spec *spec, const struct job_facts *facts,
+                               struct err *err)
+{
+    static const char field[] = "ithaca.context_parallel.ulysses";
+    if (spec->context_kind == JOB_context_kind_NONE || spec->context_kind == JOB_context_kind_RING)
+        return job_settle(&spec->ulysses, 1, field,
+                          "unless context_parallel.kind is ulysses or upipe", err);
+    int64_t ranks = spec->gpus / spec->ring;
+    if (spec->ulysses == JOB_AUTO) {
+        spec->ulysses = ranks;
+        while (!job_ulysses_fits(ranks, facts, spec->ulysses))
+            spec->ulysses--; /* 1 fits */
+    }
+    if (job_ulysses_fits(ranks, facts, spec->ulysses))
+        return 0;
+    char legal[MESH_LIST_BYTES];
+    mesh_ulysses_list(facts->heads, facts->kv_heads, ranks, legal);
+    return err_set_field(err, ERR_INVALID_VALUE, field,
+                         "%s is %lld; it must be %s: it divides gpus / ring (%lld) and the "
+                         "model's %lld heads, and divides or is a multiple of its %lld "
+                         "key/value heads",
+                         field, (long long)spec->ulysses, legal, (long long)ranks,
+                         (long long)facts->heads, (long long)facts->kv_heads);
+}
+
+static int job_resolve_stage(struct job_spec *spec, const struct job_facts *facts, struct err *err)
+{
+    static const char field[] = "ithaca.context_parallel.heads_per_stage";
+    if (spec->context_kind != JOB_context_kind_UPIPE)
+        return job_settle(&spec->heads_per_stage, facts->heads / spec->ulysses, field,
+                          "(all heads of a rank) unless context_parallel.kind is upipe", err);
+    if (spec->heads_per_stage == JOB_AUTO)
+        spec->heads_per_stage = 1;
+    if (mesh_stage_legal(facts->heads, facts->kv_heads, spec->ulysses, spec->heads_per_stage))
+        return 0;
+    char legal[MESH_LIST_BYTES];
+    mesh_stage_list(facts->heads, facts->kv_heads, spec->ulysses, legal);
+    return err_set_field(err, ERR_INVALID_VALUE, field,
+                         "%s is %lld; it must be %s with ulysses %lld and the model's %lld heads "
+                         "and %lld key/value heads",
+                         field, (long long)spec->heads_per_stage, legal, (long long)spec->ulysses,
+                         (long long)facts->heads, (long long)facts->kv_heads);
+}
+
+static int job_resolve_overlap(struct job_spec *spec, struct err *err)
+{
+    if (spec->overlap == JOB_toggle_AUTO)
+        spec->overlap = JOB_toggle_OFF;
+    if (spec->overlap == JOB_toggle_OFF || spec->context_kind == JOB_context_kind_UPIPE)
+        return 0;
+    return err_set_field(err, ERR_INVALID_VALUE, "ithaca.overlap",
+                         "ithaca.overlap is true; it must be false or \"auto\" unless "
+                         "context_parallel.kind is upipe: other kinds have no next stage");
+}
+
+static int job_resolve_recompute(struct job_spec *spec, const struct job_facts *facts,
+                                 struct err *err)
+{
+    static const char field[] = "ithaca.keep_input_every";
     if (spec->recompute == JOB_recompute_AUTO)
         spec->recompute = JOB_recompute_NONE;
+    if (spec->recompute != JOB_recompute_ATTENTION)
+        return job_settle(&spec->keep_input_every, 1, field, "unless recompute is attention", err);
+    if (spec->keep_input_every == JOB_AUTO)
+        spec->keep_input_every =
+            facts->layers < JOB_KEEP_INPUT_EVERY ? facts->layers : JOB_KEEP_INPUT_EVERY;
+    if (spec->keep_input_every <= facts->layers)
+        return 0;
+    return err_set_field(err, ERR_INVALID_VALUE, field,
+                         "%s is %lld; it must be from 1 to %lld, the model's layers", field,
+                         (long long)spec->keep_input_every, (long long)facts->layers);
+}
+
+/* A tile longer than a rank's share of the sequence is that share. */
+static void job_resolve_tiles(struct job_spec *spec)
+{
+    struct mesh mesh = mesh_make((int)spec->gpus, (int)spec->ring, (int)spec->ulysses);
+    int64_t shard = mesh_seq_make(&mesh, spec->seq_len).shard;
+    if (spec->tile_mlp == JOB_AUTO || spec->tile_mlp > shard)
+        spec->tile_mlp = shard;
+    if (spec->tile_loss == JOB_AUTO)
+        spec->tile_loss = JOB_TILE_LOSS_TOKENS;
+    if (spec->tile_loss > shard)
+        spec->tile_loss = shard;
+}
+
+static void job_resolve_memory(struct job_spec *spec)
+{
     if (spec->offload == JOB_offload_AUTO)
         spec->offload = JOB_offload_NONE;
     if (spec->states == JOB_states_AUTO)
         spec->states = JOB_states_DEVICE;
-    if (spec->overlap == JOB_toggle_AUTO)
-        spec->overlap = JOB_toggle_OFF;
     if (spec->stream_residual == JOB_toggle_AUTO)
         spec->stream_residual = JOB_toggle_OFF;
-    /* A tile longer than the sequence is the sequence. */
-    if (spec->tile_mlp == JOB_AUTO || spec->tile_mlp > spec->seq_len)
-        spec->tile_mlp = spec->seq_len;
-    if (spec->tile_loss == JOB_AUTO)
-        spec->tile_loss = JOB_TILE_LOSS_TOKENS;
-    if (spec->tile_loss > spec->seq_len)
-        spec->tile_loss = spec->seq_len;
-    return job_settle(&spec->keep_input_every, 1, "ithaca.keep_input_every",
-                      "unless recompute is attention", err);
 }
 
 /* A schedule that cannot be what its sender thinks. With steps by epochs the same is known only
@@ -107,19 +205,35 @@ static int job_resolve_evaluation(const struct job_spec *spec, struct err *err)
                          "%s needs a validation_file; give one or leave it out", field);
 }
 
+/* Nothing that "auto" chose may be a value without code. */
+static int job_check_served(const struct job_spec *spec, struct err *err)
+{
+    for (size_t i = 0; i < job_field_count; i++)
+        TRY(job_field_check_served(&job_fields[i], spec, err));
+    return 0;
+}
+
 int job_spec_resolve(struct job_spec *spec, const struct job_facts *facts, struct err *err)
 {
-    must(facts->ranks_max >= 1 && facts->heads >= 1);
+    must(facts->ranks_max >= 1 && facts->heads >= 1 && facts->kv_heads >= 1);
+    must(facts->layers >= 1);
     struct job_spec resolved = *spec;
     TRY(job_resolve_ranks(&resolved, facts, err));
-    TRY(job_resolve_context(&resolved, facts, err));
-    TRY(job_resolve_memory(&resolved, err));
+    job_resolve_kind(&resolved);
+    TRY(job_resolve_ring(&resolved, err));
+    TRY(job_resolve_ulysses(&resolved, facts, err));
+    TRY(job_resolve_stage(&resolved, facts, err));
+    TRY(job_resolve_overlap(&resolved, err));
+    TRY(job_resolve_recompute(&resolved, facts, err));
+    job_resolve_tiles(&resolved);
+    job_resolve_memory(&resolved);
     TRY(job_resolve_schedule(&resolved, err));
     TRY(job_resolve_evaluation(&resolved, err));
     int64_t data_ranks = resolved.gpus / (resolved.ulysses * resolved.ring);
     TRY(job_settle(&resolved.grad_accum, (resolved.sequences + data_ranks - 1) / data_ranks,
-                   "ithaca.batch.grad_accum", "(batch.sequences / gpus, rounded up) or \"auto\"",
-                   err));
+                   "ithaca.batch.grad_accum",
+                   "(batch.sequences / data-parallel ranks, rounded up) or \"auto\"", err));
+    TRY(job_check_served(&resolved, err));
     if (resolved.max_steps == 0 && resolved.n_epochs <= 0)
         resolved.n_epochs = JOB_EPOCHS_DEFAULT;
     *spec = resolved;

@@ -92,6 +92,27 @@ static int plan_check_id(const char *key, const char *id, struct err *err)
     return 0;
 }
 
+static int64_t plan_degree(int64_t degree)
+{
+    return degree == JOB_AUTO ? 1 : degree;
+}
+
+static int plan_check_layout(const struct launch_plan *plan, struct err *err)
+{
+    int64_t ring = plan_degree(plan->spec.ring), ulysses = plan_degree(plan->spec.ulysses);
+    if (plan->world % (ring * ulysses) != 0)
+        return err_set(err, ERR_CORRUPT,
+                       "\"world\" %u is not a multiple of ring %lld x ulysses %lld", plan->world,
+                       (long long)ring, (long long)ulysses);
+    return 0;
+}
+
+struct mesh launch_plan_mesh(const struct launch_plan *plan)
+{
+    return mesh_make((int)plan->world, (int)plan_degree(plan->spec.ring),
+                     (int)plan_degree(plan->spec.ulysses));
+}
+
 static int plan_take(const json_t *object, struct launch_plan *plan, struct err *err)
 {
     TRY(plan_take_text(object, "job_id", plan->job_id, sizeof plan->job_id, err));
@@ -116,7 +137,7 @@ static int plan_take(const json_t *object, struct launch_plan *plan, struct err 
     TRY(plan_take_resume(object, plan, err));
     TRY(plan_take_integer(object, "steps_done", 0, INT64_MAX, &plan->steps_done, err));
     int rc = job_spec_parse(json_object_get(object, "spec"), &plan->spec, err);
-    return rc == 0 ? 0 : err_wrap(err, rc, "\"spec\": ");
+    return rc == 0 ? plan_check_layout(plan, err) : err_wrap(err, rc, "\"spec\": ");
 }
 
 static int plan_refuse_unknown(const json_t *object, const struct launch_plan *plan,

@@ -22,6 +22,7 @@
 #include "common/job_spec.h"
 #include "common/json.h"
 #include "common/limits.h"
+#include "common/mesh.h"
 #include "common/wire.h"
 
 #include <stdint.h>
@@ -50,5 +51,8 @@ int launch_plan_parse(const json_t *object, struct launch_plan *ret_plan, struct
 json_t *
 launch_plan_json(const struct launch_plan *plan); /* new reference; NULL when out of memory */
 void launch_plan_done(struct launch_plan *plan);
+
+/* The layout of the ranks: world and the spec's degrees, "auto" being 1. */
+struct mesh launch_plan_mesh(const struct launch_plan *plan);
 
 char *launch_plan_attempt_dir(const struct launch_plan *plan); /* caller mem_free()s */

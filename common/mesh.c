@@ -88,28 +88,32 @@ bool mesh_stage_legal(int64_t heads, int64_t kv_heads, int64_t ulysses, int64_t 
     return readers % heads_per_stage == 0 || heads_per_stage % readers == 0;
 }
 
-/* Adds a number to a list; the one before the last gets " or " instead of ", ". */
-static void mesh_list_add(char text[MESH_LIST_BYTES], int64_t value, bool last)
+/* Numbers into words; the caller holds one back until it knows whether it is the last. */
+static void mesh_list_add(char text[MESH_LIST_BYTES], const char *glue, int64_t value)
 {
     size_t length = strlen(text);
-    const char *glue = length == 0 ? "" : last ? " or " : ", ";
-    int written =
-        snprintf(text + length, MESH_LIST_BYTES - length, "%s%lld", glue, (long long)value);
+    int written = snprintf(text + length, MESH_LIST_BYTES - length, "%s%lld",
+                           length > 0 ? glue : "", (long long)value);
     must(written > 0 && (size_t)written < MESH_LIST_BYTES - length);
+}
+
+void mesh_ring_list(int64_t ranks, char ret_text[MESH_LIST_BYTES])
+{
+    mesh_ulysses_list(ranks, ranks, ranks, ret_text); /* with as many heads, any divisor */
 }
 
 void mesh_ulysses_list(int64_t heads, int64_t kv_heads, int64_t ranks,
                        char ret_text[MESH_LIST_BYTES])
 {
-    int64_t found = 1; /* 1 is always legal: a list never stays empty */
+    int64_t found = 1;
     ret_text[0] = '\0';
-    for (int64_t c = 2; c <= ranks && c <= heads; c++) {
+    for (int64_t c = 2; c <= ranks; c++) {
         if (ranks % c != 0 || !mesh_ulysses_legal(heads, kv_heads, c))
             continue;
-        mesh_list_add(ret_text, found, false);
+        mesh_list_add(ret_text, ", ", found);
         found = c;
     }
-    mesh_list_add(ret_text, found, true);
+    mesh_list_add(ret_text, " or ", found);
 }
 
 void mesh_stage_list(int64_t heads, int64_t kv_heads, int64_t ulysses,
@@ -121,10 +125,10 @@ void mesh_stage_list(int64_t heads, int64_t kv_heads, int64_t ulysses,
     for (int64_t u = 2; u <= heads / ulysses; u++) {
         if (!mesh_stage_legal(heads, kv_heads, ulysses, u))
             continue;
-        mesh_list_add(ret_text, found, false);
+        mesh_list_add(ret_text, ", ", found);
         found = u;
     }
-    mesh_list_add(ret_text, found, true);
+    mesh_list_add(ret_text, " or ", found);
 }
 
 struct mesh_heads mesh_heads_make(int64_t heads, int64_t kv_heads, int64_t ulysses,

@@ -64,9 +64,10 @@ struct mesh_ranks mesh_group(const struct mesh *mesh, enum mesh_group group, int
  * min(H/K, H/C), u divides g' or g' divides u. */
 bool mesh_ulysses_legal(int64_t heads, int64_t kv_heads, int64_t ulysses);
 bool mesh_stage_legal(int64_t heads, int64_t kv_heads, int64_t ulysses, int64_t heads_per_stage);
-/* The legal values in words, "1, 2, 4 or 8": Ulysses degrees that divide `ranks`; heads per stage.
- * 1 is always among them. */
+/* The legal values in words, "1, 2, 4 or 8": ring degrees (divisors of `ranks`); Ulysses degrees
+ * that divide `ranks`; heads per stage. 1 is always among them. */
 enum { MESH_LIST_BYTES = 256 };
+void mesh_ring_list(int64_t ranks, char ret_text[MESH_LIST_BYTES]);
 void mesh_ulysses_list(int64_t heads, int64_t kv_heads, int64_t ranks,
                        char ret_text[MESH_LIST_BYTES]);
 void mesh_stage_list(int64_t heads, int64_t kv_heads, int64_t ulysses,

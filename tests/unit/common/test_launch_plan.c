@@ -66,6 +66,41 @@ static void assert_refused(json_t *object, const char *what)
     assert_memory_equal(&plan, &untouched, sizeof plan);
 }
 
+static void test_layout(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *degrees;
+        int data, ring, ulysses; /* data 0: refused */
+    } cases[] = {
+        {"{}", 4, 1, 1},
+        {"{'ulysses':2}", 2, 1, 2},
+        {"{'ring':2,'ulysses':2}", 1, 2, 2},
+        {"{'ring':4,'ulysses':'auto'}", 1, 4, 1},
+        {"{'ring':4,'ulysses':2}", 0, 0, 0},
+        {"{'ulysses':3}", 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err;
+        struct launch_plan plan;
+        json_t *object = literal_plan();
+        json_object_set_new(json_object_get(json_object_get(object, "spec"), "ithaca"),
+                            "context_parallel", json_literal(cases[i].degrees));
+        if (cases[i].data == 0) {
+            assert_refused(object, cases[i].degrees);
+        } else {
+            assert_int_equal(launch_plan_parse(object, &plan, &err), 0);
+            struct mesh mesh = launch_plan_mesh(&plan);
+            assert_int_equal(mesh.data, cases[i].data);
+            assert_int_equal(mesh.ring, cases[i].ring);
+            assert_int_equal(mesh.ulysses, cases[i].ulysses);
+            launch_plan_done(&plan);
+        }
+        json_decref(object);
+    }
+    assert_int_equal(mem_live(), 0);
+}
+
 static void test_every_key_is_needed_and_typed(void **state)
 {
     (void)state;
@@ -156,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_layout),
         cmocka_unit_test(test_every_key_is_needed_and_typed),
         cmocka_unit_test(test_values_out_of_range),
         cmocka_unit_test(test_failing_allocations),

@@ -225,6 +225,8 @@ static void test_lists(void **state)
     }
     mesh_ulysses_list(28, 4, 8, text);
     assert_string_equal(text, "1, 2 or 4");
+    mesh_ring_list(12, text);
+    assert_string_equal(text, "1, 2, 3, 4, 6 or 12");
     mesh_ulysses_list(5, 5, 8, text);
     assert_string_equal(text, "1");
     mesh_stage_list(32, 8, 8, text);
