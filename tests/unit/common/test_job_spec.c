@@ -368,8 +368,8 @@ static void test_round_trip(void **state)
     static const char *const bodies[] = {
         "",
         "'hyperparameters':{'n_epochs':2.5,'learning_rate_multiplier':0.3,'batch_size':3}",
-        "'suffix':'s','seed':2147483647,'validation_file':'v','metadata':{'a':'\\u0001'},"
-        "'ithaca':{'max_steps':9,'gpus':4,'overlap':false,'optimizer':{'beta2':0.1}}",
+        ("'suffix':'s','seed':2147483647,'validation_file':'v','metadata':{'a':'\\u0001'},"
+         "'ithaca':{'max_steps':9,'gpus':4,'overlap':false,'optimizer':{'beta2':0.1}}"),
     };
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         struct err err;
