@@ -317,9 +317,9 @@ int loop_turn(struct loop *loop, int64_t max_ms, struct err *err)
 
 int loop_run(struct loop *loop, struct err *err)
 {
-    loop->stopped = false;
     while (!loop->stopped)
         TRY(loop_turn(loop, -1, err));
+    loop->stopped = false; /* it may run again */
     return 0;
 }
 

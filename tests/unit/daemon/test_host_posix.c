@@ -259,6 +259,23 @@ static void test_signal_and_wake(void **state)
     assert_int_equal(wakes, 1);
 }
 
+static void stop_loop(void *context)
+{
+    loop_stop(context);
+}
+
+/* The daemon turns the loop before it runs it: a SIGTERM of that time counts. */
+static void test_stop_before_run(void **state)
+{
+    struct fixture *f = *state;
+    loop_on_signal(f->loop, SIGTERM, stop_loop, f->loop);
+    assert_int_equal(raise(SIGTERM), 0);
+    assert_int_equal(loop_turn(f->loop, 0, &f->err), 0);
+    (void)alarm(10); /* a loop that forgot runs for ever */
+    assert_int_equal(loop_run(f->loop, &f->err), 0);
+    (void)alarm(0);
+}
+
 /* ---- bus ----------------------------------------------------------------------------------- */
 
 struct listener {
@@ -307,6 +324,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_unwatch_within_a_batch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_timer_and_prepare, setup, teardown),
         cmocka_unit_test_setup_teardown(test_signal_and_wake, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stop_before_run, setup, teardown),
         cmocka_unit_test(test_bus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
