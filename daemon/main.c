@@ -230,20 +230,30 @@ static int main_schema(int argc, char **argv, struct err *err)
     return 0;
 }
 
+static bool main_asks_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0)
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct err err = {0};
     const char *word = argc > 1 ? argv[1] : "run";
-    if (strcmp(word, "--version") == 0) {
-        (void)printf("ithacad %s\n", ITHACA_VERSION);
-    } else if (strcmp(word, "--help") == 0) {
+    if (main_asks_help(argc, argv)) {
         main_help();
+    } else if (strcmp(word, "--version") == 0) {
+        (void)printf("ithacad %s\n", ITHACA_VERSION);
     } else if (strcmp(word, "schema") == 0) {
         (void)main_schema(argc, argv, &err); /* err says whether it failed */
     } else {
         int skip = strcmp(word, "run") == 0 && argc > 1;
         (void)main_run(argc - skip, argv + skip, &err); /* err says whether it failed */
     }
+    if (err.code == ERR_NONE && (fflush(stdout) != 0 || ferror(stdout)))
+        err_set(&err, ERR_IO, "standard output cannot be written");
     if (err.code == ERR_NONE)
         return 0;
     (void)fprintf(stderr, "ithacad: %s\n", err.text);

@@ -153,7 +153,7 @@ int main(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_DFL); /* a closed pipe ends us quietly, as it does other filters */
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
     int rc = main_run(&cli, &err);
-    if (fflush(stdout) != 0 && rc == 0)
+    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0)
         rc = err_set(&err, ERR_IO, "standard output cannot be written");
     if (rc != 0)
         main_report(&cli, &err);

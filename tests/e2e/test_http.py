@@ -479,6 +479,12 @@ class Life(unittest.TestCase):
         self.assertRegex(version, r"^ithacad \d+\.\d+\.\d+\n$")
         shown = subprocess.run([ITHACAD, "--help"], capture_output=True, text=True, check=True).stdout
         self.assertIn("--data-dir", shown)
+        for before in (["run"], ["--port", "0"]):
+            again = subprocess.run([ITHACAD, *before, "--help"], capture_output=True, text=True, check=True)
+            self.assertEqual(again.stdout, shown)
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            lost = subprocess.run([ITHACAD, "schema"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual((lost.returncode, lost.stderr), (74, "ithacad: standard output cannot be written\n"))
         schema = subprocess.run([ITHACAD, "schema"], capture_output=True, text=True, check=True).stdout
         self.assertIn("/v1/fine_tuning/jobs", json.loads(schema)["paths"])
 
