@@ -45,6 +45,7 @@ struct ingest {
     struct ingest_owner owner;
     int fd; /* listens; -1 while there is none */
     struct loop_watch *watch;
+    bool starved; /* accept failed: nobody is let in until the next tick */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
     struct ingest_link *links;
     int link_count;
@@ -221,7 +222,16 @@ static void ingest_accept(void *context, uint32_t events)
     struct ingest *ingest = context;
     int fd = accept4(ingest->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct err err;
-    if (fd >= 0 && ingest_take(ingest, fd, &err) != 0)
+    if (fd < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
+        return;
+    if (fd < 0) { /* out of descriptors, say: who waits there would wake the loop for ever */
+        if (!ingest->starved)
+            log_warn("ingest", "no connection to the job socket is taken: %s", strerror(errno));
+        ingest->starved = loop_watch_events(ingest->watch, 0, &err) == 0;
+        return;
+    }
+    ingest->starved = false;
+    if (ingest_take(ingest, fd, &err) != 0)
         log_warn("ingest", "%s", err.text);
 }
 
@@ -303,6 +313,9 @@ void ingest_drop(struct ingest *ingest, const void *object)
 void ingest_tick(struct ingest *ingest)
 {
     int64_t now_ms = ingest->owner.now_ms(ingest->owner.context);
+    struct err unchanged; /* then the next tick tries again */
+    if (ingest->starved)
+        (void)loop_watch_events(ingest->watch, EPOLLIN, &unchanged);
     for (struct ingest_link *link = ingest->links, *next; link != NULL; link = next) {
         next = link->next;
         struct err err;

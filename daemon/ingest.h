@@ -54,5 +54,5 @@ void ingest_send(struct ingest *ingest, const void *object, uint32_t rank,
 int ingest_count(const struct ingest *ingest, const void *object);
 /* Closes the connections of an object that is going away. */
 void ingest_drop(struct ingest *ingest, const void *object);
-/* Closes connections that have not said HELLO in time. */
+/* Closes connections that have not said HELLO in time; lets in again whom accept could not. */
 void ingest_tick(struct ingest *ingest);

@@ -29,6 +29,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef ITHACA_SYSTEMD
@@ -36,8 +37,9 @@
 #endif
 
 enum {
-    MAIN_STOP_MS = 60000,    /* for steps and checkpoints; below systemd's 90 s */
-    MAIN_HTTP_STOP_MS = 2000 /* for answers under way */
+    MAIN_STOP_MS = 60000,     /* for steps and checkpoints; below systemd's 90 s */
+    MAIN_HTTP_STOP_MS = 2000, /* for answers under way */
+    MAIN_DESCRIPTORS = 32768  /* thrice the most connections, for their files and the ranks */
 };
 
 struct main_daemon {
@@ -188,6 +190,17 @@ static void main_close(struct main_daemon *self)
     settings_done(&self->settings);
 }
 
+/* Connections, uploads and ranks take a descriptor each: the usual soft limit of 1024 is below
+ * connections_max with an upload on every connection. */
+static void main_raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= MAIN_DESCRIPTORS)
+        return;
+    limit.rlim_cur = limit.rlim_max < MAIN_DESCRIPTORS ? limit.rlim_max : MAIN_DESCRIPTORS;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* then there are fewer */
+}
+
 static int main_run(int argc, char **argv, struct err *err)
 {
     struct main_daemon self = {.http = NULL};
@@ -197,6 +210,7 @@ static int main_run(int argc, char **argv, struct err *err)
     if (unknown != NULL)
         log_warn("main", "%.*s is no setting of ithacad; see ithacad --help",
                  (int)strcspn(unknown, "="), unknown);
+    main_raise_descriptors();
     (void)umask(0077);
     (void)signal(SIGPIPE, SIG_IGN); /* writes to lost clients and ranks give EPIPE instead */
     int rc = main_open(&self, err);

@@ -1,6 +1,7 @@
 /* ingest: frames over a socket pair: split, joined, malformed, out of turn; and a peer that does
  * not read. */
 #include "common/buf.h"
+#include "common/clock.h"
 #include "common/mem.h"
 #include "common/rng.h"
 #include "daemon/ingest.h"
@@ -17,8 +18,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 struct fixture {
@@ -298,6 +301,43 @@ static void test_too_many_connections(void **state)
     turn(f);
 }
 
+/* No descriptor is left to accept with: the loop sleeps all the same, and takes the connection once
+ * there is one. */
+static void test_out_of_descriptors(void **state)
+{
+    struct fixture *f = *state;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", f->path);
+    int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit few = {.rlim_cur = (rlim_t)client + 1, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0); /* descriptors below may be free */
+    int filler[64];
+    int filled = 0;
+    while (filled < 64 && (filler[filled] = dup(client)) >= 0)
+        filled++;
+    assert_int_equal(connect(client, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(loop_turn(f->loop, 0, &f->err), 0);
+    int64_t start_ms = clock_monotonic_ms();
+    assert_int_equal(loop_turn(f->loop, 50, &f->err), 0);
+    int64_t slept_ms = clock_monotonic_ms() - start_ms;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    while (filled > 0)
+        (void)close(filler[--filled]);
+    assert_true(slept_ms >= 40);
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    put_hello(f, &out, "ftjob-1");
+    ingest_tick(f->ingest);
+    turn(f);
+    push(f, client, &out);
+    assert_int_equal(ingest_count(f->ingest, f), 1);
+    (void)close(client);
+    buf_done(&out);
+    turn(f);
+}
+
 static void test_socket_file(void **state)
 {
     struct fixture *f = *state;
@@ -326,6 +366,7 @@ int main(void)
         INGEST_TEST(test_silence_before_hello),
         INGEST_TEST(test_peer_that_does_not_read),
         INGEST_TEST(test_too_many_connections),
+        INGEST_TEST(test_out_of_descriptors),
         INGEST_TEST(test_socket_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
