@@ -31,8 +31,8 @@ typedef int64_t loop_prepare_fn(void *context); /* longest sleep in ms; negative
 int loop_new(struct loop **ret_loop, struct err *err);
 void loop_free(struct loop *loop); /* NULL is fine; watches and timers left are released */
 
-/* Runs until loop_stop(), not at all when that came before (a signal in a loop_turn() of the start).
- * Fails only when epoll itself does. */
+/* Runs until loop_stop(), not at all when that came before (a signal in a loop_turn() of the
+ * start). Fails only when epoll itself does. */
 int loop_run(struct loop *loop, struct err *err);
 void loop_stop(struct loop *loop); /* from a callback */
 
