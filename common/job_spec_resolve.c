@@ -122,9 +122,9 @@ static int job_resolve_stage(struct job_spec *spec, const struct job_facts *fact
 
 static int job_resolve_overlap(struct job_spec *spec, struct err *err)
 {
-    if (spec->overlap == JOB_toggle_AUTO)
-        spec->overlap = JOB_toggle_OFF;
-    if (spec->overlap == JOB_toggle_OFF || spec->context_kind == JOB_context_kind_UPIPE)
+    if (spec->overlap == JOB_overlap_AUTO)
+        spec->overlap = JOB_overlap_OFF;
+    if (spec->overlap == JOB_overlap_OFF || spec->context_kind == JOB_context_kind_UPIPE)
         return 0;
     return err_set_field(err, ERR_INVALID_VALUE, "ithaca.overlap",
                          "ithaca.overlap is true; it must be false or \"auto\" unless "

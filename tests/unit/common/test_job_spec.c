@@ -67,7 +67,7 @@ static void test_defaults(void **state)
     assert_true(spec.learning_rate == 1e-5);
     assert_int_equal(spec.schedule, JOB_schedule_COSINE);
     assert_int_equal(spec.max_steps, 0);
-    assert_int_equal(spec.overlap, JOB_toggle_AUTO);
+    assert_int_equal(spec.overlap, JOB_overlap_AUTO);
     job_spec_done(&spec);
 }
 
@@ -89,7 +89,7 @@ static void test_every_kind_of_value(void **state)
     assert_int_equal(spec.gpus, 2);
     assert_int_equal(spec.seq_len, 65536);
     assert_false(spec.fsdp);
-    assert_int_equal(spec.overlap, JOB_toggle_OFF);
+    assert_int_equal(spec.overlap, JOB_overlap_OFF);
     assert_int_equal(spec.tile_mlp, JOB_AUTO);
     assert_int_equal(spec.tile_loss, 512);
     assert_int_equal(spec.recompute, JOB_recompute_INPUT);
@@ -171,11 +171,11 @@ static void test_wrong_types_and_ranges(void **state)
     refuse("'ithaca':{'optimizer':{'eps':0}}", invalid, "ithaca.optimizer.eps", "from 1e-20 to 1");
     refuse("'ithaca':{'optimizer':{'learning_rate':'auto'}}", invalid,
            "ithaca.optimizer.learning_rate", "it must be a number");
-    refuse("'ithaca':{'recompute':'some'}", invalid, "ithaca.recompute",
-           "is \"some\"; it must be \"auto\", \"none\", \"input\", \"input_and_attention\" (not "
-           "served yet) or \"attention\" (not served yet)");
+    refuse("'ithaca':{'states':'some'}", invalid, "ithaca.states",
+           "is \"some\"; it must be \"auto\", \"device\", \"host_optimizer\" (not served yet) or "
+           "\"host\" (not served yet)");
     refuse("'ithaca':{'recompute':7}", invalid, "ithaca.recompute", "is 7");
-    refuse("'ithaca':{'overlap':'false'}", invalid, "ithaca.overlap",
+    refuse("'ithaca':{'stream_residual':'false'}", invalid, "ithaca.stream_residual",
            "it must be \"auto\", true (not served yet) or false");
     refuse(
         "'ithaca':{'tile_mlp':'01234567890123456789012345678901234567890123456789012345678901234'}",
@@ -189,7 +189,8 @@ static void test_legal_values_not_served(void **state)
     refuse("'ithaca':{'offload':'host'}", unsupported, "ithaca.offload",
            "\"host\" is not served by this version yet; use \"auto\" or \"none\"");
     refuse("'ithaca':{'launcher':'slurm'}", unsupported, "ithaca.launcher", "use \"local\"");
-    refuse("'ithaca':{'overlap':true}", unsupported, "ithaca.overlap", "use \"auto\" or false");
+    refuse("'ithaca':{'stream_residual':true}", unsupported, "ithaca.stream_residual",
+           "use \"auto\" or false");
     refuse("'ithaca':{'lora':{'r':8}}", unsupported, "ithaca.lora", "leave it out or give null");
     refuse("'ithaca':{'hold':true}", unsupported, "ithaca.hold", "leave it out or give false");
     refuse("'ithaca':{'tags':['a']}", unsupported, "ithaca.tags", "leave it out or give []");

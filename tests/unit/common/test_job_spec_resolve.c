@@ -291,7 +291,7 @@ static void test_recompute_and_overlap(void **state)
     assert_string_equal(err.field, "ithaca.keep_input_every");
     assert_non_null(strstr(err.text, "is 4; it must be from 1 to 3"));
     accept("'ithaca':{}", &spec);
-    spec.overlap = JOB_toggle_ON;
+    spec.overlap = JOB_overlap_ON;
     assert_int_equal(job_spec_resolve(&spec, &facts, &err), -ERR_INVALID_VALUE);
     assert_string_equal(err.field, "ithaca.overlap");
 }
