@@ -197,6 +197,20 @@ int64_t mesh_seq_position(const struct mesh_seq *seq, int ring, int64_t row)
     return mesh_chunk(seq, ring, row >= seq->chunk) * seq->chunk + row % seq->chunk;
 }
 
+static int64_t mesh_between(int64_t value, int64_t low, int64_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+int64_t mesh_seq_rows_before(const struct mesh_seq *seq, int ring, int64_t position)
+{
+    must(ring >= 0 && ring < seq->ring && position >= 0 && position <= seq->padded);
+    if (seq->ring == 1)
+        return position;
+    return mesh_between(position - ring * seq->chunk, 0, seq->chunk) +
+           mesh_between(position - (seq->chunks - 1 - ring) * seq->chunk, 0, seq->chunk);
+}
+
 int mesh_seq_owner(const struct mesh_seq *seq, int64_t position, int64_t *ret_row)
 {
     must(position >= 0 && position < seq->padded);
@@ -225,37 +239,30 @@ int mesh_seq_spans(const struct mesh_seq *seq, int ring, int ulysses, struct mes
 struct mesh_ring_step mesh_ring_step(const struct mesh_seq *seq, int ring, int step)
 {
     must(ring >= 0 && ring < seq->ring && step >= 0 && step < seq->ring);
-    struct mesh_ring_step out = {.from = (ring - step + seq->ring) % seq->ring};
-    int parts = seq->ring > 1 ? 2 : 1;
-    for (int q = 0; q < parts; q++) {
-        for (int k = 0; k < parts; k++) {
-            struct mesh_block block = {.q_chunk = mesh_chunk(seq, ring, q),
-                                       .k_chunk = mesh_chunk(seq, out.from, k),
-                                       .q_part = q,
-                                       .k_part = k};
-            block.causal = block.q_chunk == block.k_chunk;
-            if (block.k_chunk > block.q_chunk)
-                continue;
-            must(out.blocks < 3);
-            out.block[out.blocks++] = block;
-        }
+    struct mesh_ring_step out = {.from = (ring - step + seq->ring) % seq->ring,
+                                 .causal = step == 0,
+                                 .q_rows = seq->rows,
+                                 .k_rows = seq->rows};
+    if (out.from < ring) { /* its first chunk comes before all queries, its second after them */
+        out.k_rows = seq->chunk;
+    } else if (out.from > ring) { /* both come after the first chunk, before the second */
+        out.q_row = seq->chunk;
+        out.q_rows = seq->chunk;
     }
     return out;
 }
 
-bool mesh_block_rectangle(const struct mesh_seq *seq, const struct mesh_block *block,
-                          int64_t doc_first, int64_t doc_end, struct mesh_rectangle *ret)
+bool mesh_ring_clip(const struct mesh_seq *seq, int ring, int64_t doc_first, int64_t doc_end,
+                    struct mesh_ring_step *step)
 {
-    int64_t q_first = block->q_chunk * seq->chunk, k_first = block->k_chunk * seq->chunk;
-    int64_t k_end = k_first + seq->chunk;
-    must(!block->causal && doc_first < k_end && doc_end >= k_end);
-    if (doc_end <= q_first)
+    must(!step->causal);
+    if (seq->rows == 0)
         return false;
-    int64_t k_skip = doc_first > k_first ? doc_first - k_first : 0;
-    int64_t q_rows = doc_end - q_first;
-    *ret = (struct mesh_rectangle){.q_row = block->q_part * seq->chunk,
-                                   .q_rows = q_rows < seq->chunk ? q_rows : seq->chunk,
-                                   .k_row = block->k_part * seq->chunk + k_skip,
-                                   .k_rows = seq->chunk - k_skip};
-    return true;
+    int64_t query = mesh_seq_position(seq, ring, step->q_row);
+    must(doc_first <= query && query < doc_end);
+    int64_t k_end = step->k_row + step->k_rows;
+    step->k_row = mesh_seq_rows_before(seq, step->from, doc_first);
+    step->k_rows = k_end - step->k_row;
+    step->q_rows = mesh_seq_rows_before(seq, ring, doc_end) - step->q_row;
+    return step->k_rows > 0;
 }

@@ -117,6 +117,9 @@ struct mesh_seq mesh_seq_make(const struct mesh *mesh, int64_t tokens);
 /* Position in the sequence of a row of ring index `ring`, 0 <= row < rows. Row t of Ulysses rank
  * c's shard is ring row c * shard + t. */
 int64_t mesh_seq_position(const struct mesh_seq *seq, int ring, int64_t row);
+/* How many ring rows of `ring` lie before a position, 0 <= position <= padded: where a document
+ * that begins there begins for this rank. */
+int64_t mesh_seq_rows_before(const struct mesh_seq *seq, int ring, int64_t position);
 /* And back: the ring index that holds a position, 0 <= position < padded, and its row. The Ulysses
  * rank is row / shard, its own row row % shard. */
 int mesh_seq_owner(const struct mesh_seq *seq, int64_t position, int64_t *ret_row);
@@ -132,30 +135,21 @@ int mesh_seq_spans(const struct mesh_seq *seq, int ring, int ulysses, struct mes
 
 /* Ring attention, arXiv 2310.01889. In step 0 .. R-1 ring rank i holds the K/V rows of `from` = (i
  * - step) mod R; between steps it sends them to i+1 and receives from i-1 (mod R). dk and dv travel
- * with them and are home after one more hop. A block is (query chunk, key chunk): causal on the
- * diagonal, all pairs off it; blocks that causality empties are left out. Without documents a step
- * is one call: step 0 causal over all ring rows; from < i: all queries, keys of part 0; from > i:
- * queries of part 1, all keys. */
-struct mesh_block {
-    int q_chunk; /* its rows begin at ring row q_part * chunk of the rank */
-    int k_chunk; /* its rows begin at ring row k_part * chunk of `from` */
-    int q_part;  /* 0 or 1 */
-    int k_part;  /* 0 or 1 */
-    bool causal; /* q_chunk == k_chunk; else k_chunk < q_chunk and every pair counts */
-};
+ * with them and are home after one more hop. By the zigzag a step is one call: step 0 causal over
+ * all ring rows; else every query with every key of a rectangle. Every ring rank has as many pairs
+ * in a step as any other. */
 struct mesh_ring_step {
-    int from;                   /* ring index whose K/V is held */
-    int blocks;                 /* 1 .. 3 */
-    struct mesh_block block[3]; /* by query chunk, then key chunk */
+    int from;      /* ring index whose K/V is held */
+    bool causal;   /* step 0 */
+    int64_t q_row; /* queries: first ring row of the rank ... */
+    int64_t q_rows;
+    int64_t k_row; /* keys: first ring row of `from` ... */
+    int64_t k_rows;
 };
 struct mesh_ring_step mesh_ring_step(const struct mesh_seq *seq, int ring, int step);
 
-/* Packing: in an off-diagonal block only one document can have both queries and keys: the one that
- * holds the key chunk's last token. With it at positions doc_first .. doc_end-1, its pairs are one
- * rectangle. Returns false when there are none. */
-struct mesh_rectangle {
-    int64_t q_row, q_rows; /* ring rows of the rank */
-    int64_t k_row, k_rows; /* ring rows of `from` */
-};
-bool mesh_block_rectangle(const struct mesh_seq *seq, const struct mesh_block *block,
-                          int64_t doc_first, int64_t doc_end, struct mesh_rectangle *ret);
+/* Packing: after step 0 only the document of the step's first query has keys in it, and its pairs
+ * are again a rectangle. Cuts the step down to the document at positions doc_first .. doc_end-1
+ * (padding may count as one); false when no pairs are left. */
+bool mesh_ring_clip(const struct mesh_seq *seq, int ring, int64_t doc_first, int64_t doc_end,
+                    struct mesh_ring_step *step);

@@ -291,6 +291,14 @@ static void check_seq(int ring, int ulysses, int64_t tokens)
         assert_int_equal(row, seq.shard);
     }
     assert_true(seq.padded == 0 || memchr(seen, 0, (size_t)seq.padded) == NULL);
+    for (int r = 0; r < ring; r++) {
+        int64_t before = 0, row;
+        for (int64_t position = 0; position < seq.padded; position++) {
+            assert_int_equal(mesh_seq_rows_before(&seq, r, position), before);
+            before += mesh_seq_owner(&seq, position, &row) == r;
+        }
+        assert_int_equal(mesh_seq_rows_before(&seq, r, seq.padded), seq.rows);
+    }
 }
 
 static void test_sequence(void **state)
@@ -349,69 +357,54 @@ static int64_t document_of(const int64_t *ends, int64_t documents, int64_t posit
     return -1;
 }
 
-/* One block with documents as the worker would: the diagonal masked, else one rectangle. */
-static void add_packed(struct triangle *triangle, const struct mesh_seq *seq, int ring, int from,
-                       const struct mesh_block *block, const int64_t *ends, int64_t documents)
+/* One step as the worker takes it with documents: step 0 masked, else one rectangle. */
+static void add_packed(struct triangle *triangle, const struct mesh_seq *seq, int ring,
+                       struct mesh_ring_step step, const int64_t *ends, int64_t documents)
 {
-    int64_t chunk = seq->chunk;
-    if (block->causal) {
-        for (int64_t q = 0; q < chunk; q++)
-            for (int64_t k = 0; k <= q; k++) {
-                int64_t at = block->q_chunk * chunk;
-                int64_t d = document_of(ends, documents, at + q);
-                if (d >= 0 && d == document_of(ends, documents, at + k))
-                    triangle_add(triangle, seq, ring, from, block->q_part * chunk + q,
-                                 block->k_part * chunk + k);
-            }
+    int64_t d = document_of(ends, documents, mesh_seq_position(seq, ring, step.q_row));
+    bool causal = step.causal;
+    if (!causal && (d < 0 || !mesh_ring_clip(seq, ring, d > 0 ? ends[d - 1] : 0, ends[d], &step)))
         return;
+    assert_true(step.q_rows > 0 && step.k_rows > 0 && step.k_row >= 0);
+    for (int64_t q = step.q_row; q < step.q_row + step.q_rows; q++) {
+        int64_t q_document = document_of(ends, documents, mesh_seq_position(seq, ring, q));
+        for (int64_t k = step.k_row; k < step.k_row + step.k_rows && (!causal || k <= q); k++) {
+            int64_t k_position = mesh_seq_position(seq, step.from, k);
+            if (!causal ||
+                (q_document >= 0 && q_document == document_of(ends, documents, k_position)))
+                triangle_add(triangle, seq, ring, step.from, q, k);
+        }
     }
-    int64_t d = document_of(ends, documents, (block->k_chunk + 1) * chunk - 1);
-    struct mesh_rectangle r;
-    if (d < 0 || !mesh_block_rectangle(seq, block, d > 0 ? ends[d - 1] : 0, ends[d], &r))
-        return;
-    assert_true(r.q_rows > 0 && r.k_rows > 0);
-    for (int64_t q = r.q_row; q < r.q_row + r.q_rows; q++)
-        for (int64_t k = r.k_row; k < r.k_row + r.k_rows; k++)
-            triangle_add(triangle, seq, ring, from, q, k);
 }
 
-/* The step as the one call that mesh.h promises without documents. */
-static void add_plain(struct triangle *triangle, const struct mesh_seq *seq, int ring, int step,
-                      int from)
+/* Without documents. Returns the pairs. */
+static int64_t add_plain(struct triangle *triangle, const struct mesh_seq *seq, int ring,
+                         const struct mesh_ring_step *step)
 {
-    int64_t half = seq->ring > 1 ? seq->chunk : seq->rows;
-    int64_t q_first = step > 0 && from > ring ? half : 0;
-    int64_t k_end = step > 0 && from < ring ? half : seq->rows;
-    for (int64_t q = q_first; q < seq->rows; q++)
-        for (int64_t k = 0; k < k_end && (step > 0 || k <= q); k++)
-            triangle_add(triangle, seq, ring, from, q, k);
+    int64_t pairs = 0;
+    for (int64_t q = step->q_row; q < step->q_row + step->q_rows; q++)
+        for (int64_t k = step->k_row; k < step->k_row + step->k_rows && (!step->causal || k <= q);
+             k++, pairs++)
+            triangle_add(triangle, seq, ring, step->from, q, k);
+    return pairs;
 }
 
-static int64_t block_pairs(const struct mesh_seq *seq, const struct mesh_block *block)
-{
-    return block->causal ? seq->chunk * (seq->chunk + 1) / 2 : seq->chunk * seq->chunk;
-}
-
-/* Runs all ring ranks and steps; *packed by blocks and documents, *plain by whole steps. */
+/* Runs all ring ranks and steps, *packed with documents, *plain without. */
 static void run_ring(const struct mesh_seq *seq, const int64_t *ends, int64_t documents,
                      struct triangle *packed, struct triangle *plain)
 {
-    int64_t pairs_of_step[DEGREE_MAX] = {0};
+    int64_t pairs_of_step[DEGREE_MAX];
     for (int ring = 0; ring < seq->ring; ring++) {
         int held = ring;
-        for (int step = 0; step < seq->ring; step++) {
-            struct mesh_ring_step what = mesh_ring_step(seq, ring, step);
-            int64_t pairs = 0;
-            assert_int_equal(what.from, held);
+        for (int number = 0; number < seq->ring; number++) {
+            struct mesh_ring_step step = mesh_ring_step(seq, ring, number);
+            assert_int_equal(step.from, held);
+            assert_int_equal(step.causal, number == 0);
             held = (held + seq->ring - 1) % seq->ring; /* received from ring - 1, who held that */
-            for (int b = 0; b < what.blocks; b++) {
-                assert_true(what.block[b].k_chunk <= what.block[b].q_chunk);
-                add_packed(packed, seq, ring, what.from, &what.block[b], ends, documents);
-                pairs += block_pairs(seq, &what.block[b]);
-            }
-            add_plain(plain, seq, ring, step, what.from);
-            assert_true(ring == 0 || pairs == pairs_of_step[step]); /* nobody waits */
-            pairs_of_step[step] = pairs;
+            add_packed(packed, seq, ring, step, ends, documents);
+            int64_t pairs = add_plain(plain, seq, ring, &step);
+            assert_true(ring == 0 || pairs == pairs_of_step[number]); /* nobody waits */
+            pairs_of_step[number] = pairs;
         }
         assert_int_equal(held, ring); /* dk, dv are home after one more hop */
     }
