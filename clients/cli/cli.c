@@ -6,6 +6,7 @@
 #include "common/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const struct cli_command *cli_command_find(const char *name)
@@ -14,6 +15,12 @@ const struct cli_command *cli_command_find(const char *name)
         if (strcmp(cli_commands[i].name, name) == 0)
             return &cli_commands[i];
     return NULL;
+}
+
+const char *cli_environment(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
 int cli_client(struct cli *cli, struct client **ret, struct err *err)

@@ -36,6 +36,9 @@ extern const struct cli_command cli_commands[];
 extern const size_t cli_command_count;
 const struct cli_command *cli_command_find(const char *name);
 
+/* A variable of the environment; an empty one counts as absent (NULL). */
+const char *cli_environment(const char *name);
+
 /* The connection; finds address and token on first use. */
 int cli_client(struct cli *cli, struct client **ret, struct err *err);
 

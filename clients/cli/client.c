@@ -1,15 +1,20 @@
 /* client: an easy handle, and a small parser of text/event-stream (WHATWG HTML, section 9.2). */
 #include "clients/cli/client.h"
 
+#include "clients/cli/address.h"
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/mem.h"
 
 #include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -20,90 +25,22 @@ enum {
 
 struct client {
     CURL *curl;
-    char *url;                    /* no slash at the end */
+    struct address address;
     char *authorization;          /* header line, or NULL */
     char detail[CURL_ERROR_SIZE]; /* libcurl's words for the last failure */
 };
-
-/* ---- where the daemon is ---- */
-
-/* Trimmed first line of <folder>/<name>; NULL when it cannot be read. */
-static char *client_read_line(const char *folder, const char *name)
-{
-    struct err ignored;
-    CLEANUP(mem_free_ptr) char *path = io_join(folder, name);
-    CLEANUP(buf_done) struct buf text;
-    buf_init(&text, LIMIT_PATH_BYTES);
-    if (path == NULL || io_read_file(path, LIMIT_PATH_BYTES, &text, &ignored) != 0)
-        return NULL;
-    return mem_strndup(buf_str(&text), strcspn(buf_str(&text), "\r\n"));
-}
-
-/* The data directories a daemon of this user or of the system has by default, in the order they are
- * tried. */
-static int client_data_dirs(char *ret_dirs[2], struct err *err)
-{
-    const char *xdg = getenv("XDG_DATA_HOME");
-    const char *home = getenv("HOME");
-    char *own = xdg != NULL && xdg[0] == '/'
-                    ? mem_printf("%s/ithaca", xdg)
-                    : mem_printf("%s/.local/share/ithaca", home ? home : "");
-    char *system_wide = mem_strdup("/var/lib/ithaca");
-    if (own == NULL || system_wide == NULL) {
-        mem_free(own);
-        mem_free(system_wide);
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    }
-    bool root = geteuid() == 0;
-    ret_dirs[0] = root ? system_wide : own;
-    ret_dirs[1] = root ? own : system_wide;
-    return 0;
-}
-
-static void client_find_in(struct client *client, const char *folder, char **token)
-{
-    if (client->url == NULL)
-        client->url = client_read_line(folder, "url");
-    if (*token == NULL)
-        *token = client_read_line(folder, "admin.token");
-}
-
-static int client_find(struct client *client, const char *url, const char *data_dir,
-                       struct err *err)
-{
-    const char *given_token = getenv("ITHACA_TOKEN");
-    CLEANUP(mem_free_ptr) char *token = given_token != NULL ? mem_strdup(given_token) : NULL;
-    if (url != NULL)
-        client->url = mem_strdup(url);
-    if (data_dir != NULL) {
-        client_find_in(client, data_dir, &token);
-    } else {
-        char *dirs[2] = {NULL, NULL};
-        TRY(client_data_dirs(dirs, err));
-        for (int i = 0; i < 2; i++) {
-            if (client->url == NULL || token == NULL)
-                client_find_in(client, dirs[i], &token);
-            mem_free(dirs[i]);
-        }
-    }
-    if (client->url == NULL)
-        return err_set(err, ERR_UNAVAILABLE,
-                       "no daemon found: start ithacad, or set ITHACA_URL (and ITHACA_TOKEN), or "
-                       "ITHACA_DATA_DIR to its data directory");
-    size_t length = strlen(client->url);
-    while (length > 0 && client->url[length - 1] == '/')
-        client->url[--length] = '\0';
-    if (token != NULL)
-        client->authorization = mem_printf("Authorization: Bearer %s", token);
-    return 0;
-}
 
 int client_new(const char *url, const char *data_dir, struct client **ret, struct err *err)
 {
     struct client *client = mem_new(1, sizeof *client);
     if (client == NULL)
         return mem_fail(err, sizeof *client, "the connection");
-    int rc = client_find(client, url, data_dir, err);
+    int rc = address_find(url, data_dir, &client->address, err);
+    if (rc == 0 && client->address.token != NULL) {
+        client->authorization = mem_printf("Authorization: Bearer %s", client->address.token);
+        if (client->authorization == NULL)
+            rc = mem_fail(err, LIMIT_PATH_BYTES, "the token");
+    }
     if (rc == 0 && (client->curl = curl_easy_init()) == NULL)
         rc = err_set(err, ERR_INTERNAL, "libcurl could not be started");
     if (rc != 0) {
@@ -120,14 +57,9 @@ void client_free(struct client *client)
         return;
     if (client->curl != NULL)
         curl_easy_cleanup(client->curl);
-    mem_free(client->url);
+    address_done(&client->address);
     mem_free(client->authorization);
     mem_free(client);
-}
-
-const char *client_url(const struct client *client)
-{
-    return client->url;
 }
 
 char *client_escape(const char *segment)
@@ -165,7 +97,7 @@ static size_t client_append(char *bytes, size_t size, size_t count, void *contex
 static int client_unreachable(const struct client *client, CURLcode code, struct err *err)
 {
     const char *why = client->detail[0] != '\0' ? client->detail : curl_easy_strerror(code);
-    return err_set(err, ERR_UNAVAILABLE, "%s: %s (is ithacad running?)", client->url, why);
+    return err_set(err, ERR_UNAVAILABLE, "%s: %s (is ithacad running?)", client->address.url, why);
 }
 
 /* Sends; *ret_status is the HTTP status. */
@@ -173,7 +105,7 @@ static CURLcode client_perform(struct client *client, const struct client_reques
                                long *ret_status)
 {
     CURL *curl = client->curl;
-    CLEANUP(mem_free_ptr) char *url = mem_printf("%s%s", client->url, request->path);
+    CLEANUP(mem_free_ptr) char *url = mem_printf("%s%s", client->address.url, request->path);
     CLEANUP(client_free_headers) struct curl_slist *headers = NULL;
     if (url == NULL)
         return CURLE_OUT_OF_MEMORY;
@@ -195,6 +127,8 @@ static CURLcode client_perform(struct client *client, const struct client_reques
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "ithaca/" ITHACA_VERSION);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 10L);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    if (client->address.local)
+        curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* whatever http_proxy says */
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, request->sink);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, request->sink_context);
     if (request->mime != NULL)
@@ -212,8 +146,13 @@ static CURLcode client_perform(struct client *client, const struct client_reques
 }
 
 /* Turns an answer of 400 and above into its error. */
-static int client_refusal(long status, const struct buf *body, struct err *err)
+static int client_refusal(const struct client *client, long status, const struct buf *body,
+                          struct err *err)
 {
+    if (status == 401 && client->authorization == NULL)
+        return err_set(err, ERR_AUTH,
+                       "%s wants a token: set ITHACA_TOKEN, or --data-dir to its data directory",
+                       client->address.url);
     struct err ignored;
     CLEANUP(json_unref) json_t *answer = NULL;
     (void)json_parse(buf_str(body), body->length, "answer", &answer, &ignored); /* may be no JSON */
@@ -241,7 +180,7 @@ static int client_exchange(struct client *client, struct client_request *request
     TRY(buf_error(out, err));
     if (code != CURLE_OK)
         return client_unreachable(client, code, err);
-    return status >= 400 ? client_refusal(status, out, err) : 0;
+    return status >= 400 ? client_refusal(client, status, out, err) : 0;
 }
 
 static int client_exchange_json(struct client *client, struct client_request *request, json_t **ret,
@@ -265,60 +204,73 @@ int client_json(struct client *client, const char *method, const char *path, con
     return client_exchange_json(client, &request, ret, err);
 }
 
-int client_bytes(struct client *client, const char *path, struct buf *out, struct err *err)
-{
-    struct client_request request = {.path = path};
-    return client_exchange(client, &request, out, err);
-}
-
-/* Bytes of an answer to a file; those of a refusal to `refusal`. */
-struct client_sink {
+struct client_download {
     struct client *client;
-    struct io_file file;
-    struct buf refusal;
-    struct err err; /* of the file */
+    int fd;
+    struct buf refusal; /* the body of a status of 400 and above */
+    struct err err;     /* of writing to fd */
 };
 
-static size_t client_sink_take(char *bytes, size_t size, size_t count, void *context)
+static size_t client_download_take(char *bytes, size_t size, size_t count, void *context)
 {
-    struct client_sink *sink = context;
+    struct client_download *download = context;
     long status = 0;
-    curl_easy_getinfo(sink->client->curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(download->client->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status >= 400)
-        return client_append(bytes, size, count, &sink->refusal);
-    bool written = io_write_full(sink->file.fd, bytes, size * count, &sink->err) == 0;
-    return written ? size * count : 0;
+        return client_append(bytes, size, count, &download->refusal);
+    return io_write_full(download->fd, bytes, size * count, &download->err) == 0 ? size * count : 0;
 }
 
-static int client_fill_file(struct client_sink *sink, const char *path, struct err *err)
+int client_download(struct client *client, const char *path, int fd, struct err *err)
 {
-    struct client_request request = {.path = path, .sink = client_sink_take, .sink_context = sink};
+    struct client_download download = {.client = client, .fd = fd};
+    struct client_request request = {
+        .path = path, .sink = client_download_take, .sink_context = &download};
     long status = 0;
-    CURLcode code = client_perform(sink->client, &request, &status);
-    if (sink->err.code != ERR_NONE) {
-        *err = sink->err;
-        return err_wrap(err, -(int)err->code, "%s: ", sink->file.path);
+    int rc = 0;
+    buf_init(&download.refusal, LIMIT_JSON_BODY_BYTES);
+    CURLcode code = client_perform(client, &request, &status);
+    if (download.err.code != ERR_NONE) {
+        *err = download.err;
+        rc = -(int)err->code;
+    } else if (code != CURLE_OK) {
+        rc = client_unreachable(client, code, err);
+    } else if (status >= 400) {
+        rc = client_refusal(client, status, &download.refusal, err);
     }
-    if (code != CURLE_OK)
-        return client_unreachable(sink->client, code, err);
-    return status >= 400 ? client_refusal(status, &sink->refusal, err)
-                         : io_file_commit(&sink->file, err);
+    buf_done(&download.refusal);
+    return rc;
 }
 
 int client_file(struct client *client, const char *path, const char *to, struct err *err)
 {
-    struct client_sink sink = {.client = client, .err = {.code = ERR_NONE}};
-    buf_init(&sink.refusal, LIMIT_JSON_BODY_BYTES);
-    TRY(io_file_create(&sink.file, to, 0644, err));
-    int rc = client_fill_file(&sink, path, err);
-    io_file_abort(&sink.file);
-    buf_done(&sink.refusal);
-    return rc;
+    char target[PATH_MAX]; /* behind links, so that they stay */
+    struct stat info;
+    if (realpath(to, target) != NULL)
+        to = target;
+    if (stat(to, &info) == 0 && !S_ISREG(info.st_mode)) {
+        int fd = open(to, O_WRONLY | O_CLOEXEC);
+        if (fd < 0)
+            return err_set_errno(err, errno, "%s", to);
+        int rc = client_download(client, path, fd, err);
+        if (close(fd) != 0 && rc == 0)
+            rc = err_set_errno(err, errno, "%s", to);
+        return rc;
+    }
+    CLEANUP(io_file_abort) struct io_file file;
+    TRY(io_file_create(&file, to, 0644, err));
+    TRY(client_download(client, path, file.fd, err));
+    return io_file_commit(&file, err);
 }
 
 int client_upload(struct client *client, const char *path, const char *purpose, json_t **ret,
                   struct err *err)
 {
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return err_set_errno(err, errno, "%s", path);
+    if (S_ISDIR(info.st_mode))
+        return err_set(err, ERR_INVALID_VALUE, "%s is a folder; upload one file", path);
     curl_mime *mime = curl_mime_init(client->curl);
     curl_mimepart *file = mime != NULL ? curl_mime_addpart(mime) : NULL;
     curl_mimepart *why = mime != NULL ? curl_mime_addpart(mime) : NULL;
@@ -423,7 +375,7 @@ static int client_stream_once(struct client *client, const char *path, struct cl
     if (sse->broken)
         return err_set(err, ERR_TOO_LARGE, "an event of the stream is over %d bytes",
                        LIMIT_JSON_BODY_BYTES);
-    return sse->refused ? client_refusal(status, &sse->data, err) : 0;
+    return sse->refused ? client_refusal(client, status, &sse->data, err) : 0;
 }
 
 int client_stream(struct client *client, const char *path, client_event_fn *on_event, void *context,

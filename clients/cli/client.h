@@ -1,9 +1,8 @@
 /* client: HTTP to the daemon by libcurl (https://curl.se/libcurl/c/). One connection, used again
  * and again.
  *
- * The address: --url, ITHACA_URL, or the file `url` in the daemon's data directory. The token:
- * ITHACA_TOKEN, or `admin.token` there. Answers of 400 and above become errors with the API's
- * message, field and code. */
+ * Where it goes says address.h; addresses of this machine go past any proxy. Answers of 400 and
+ * above become errors with the API's message, field and code. */
 #pragma once
 #include "common/buf.h"
 #include "common/err.h"
@@ -15,14 +14,14 @@ struct client;
 
 int client_new(const char *url, const char *data_dir, struct client **ret, struct err *err);
 void client_free(struct client *client);
-const char *client_url(const struct client *client);
 
 /* path begins with "/v1/..."; body may be NULL (GET when method is NULL). New reference. */
 int client_json(struct client *client, const char *method, const char *path, const json_t *body,
                 json_t **ret, struct err *err);
-/* Raw bytes of a GET, appended to *out. */
-int client_bytes(struct client *client, const char *path, struct buf *out, struct err *err);
-/* The bytes of a GET into a file, which appears when they are all there. */
+/* Raw bytes of a GET, written to fd as they come. */
+int client_download(struct client *client, const char *path, int fd, struct err *err);
+/* The same into a file, which appears when all is there. A device or a pipe is written to as it is.
+ */
 int client_file(struct client *client, const char *path, const char *to, struct err *err);
 /* Multipart upload of a local file. New reference: the file object. */
 int client_upload(struct client *client, const char *path, const char *purpose, json_t **ret,

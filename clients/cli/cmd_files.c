@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static char *files_path(const char *id, const char *tail)
 {
@@ -52,18 +53,13 @@ static int files_get(struct cli *cli, struct client *client, const char *id, str
 {
     const char *output = NULL;
     CLEANUP(mem_free_ptr) char *path = files_path(id, "/content");
-    CLEANUP(buf_done) struct buf bytes;
-    buf_init(&bytes, (size_t)LIMIT_FILE_BYTES);
     TRY(cli_take_option(cli, "--output", &output, err));
     TRY(cli_finish_arguments(cli, err));
     if (path == NULL)
         return mem_fail(err, LIMIT_ID_BYTES, "a path");
-    TRY(client_bytes(client, path, &bytes, err));
     if (output != NULL)
-        return io_write_file(output, buf_str(&bytes), bytes.length, 0644, err);
-    if (fwrite(buf_str(&bytes), 1, bytes.length, stdout) != bytes.length)
-        return err_set(err, ERR_IO, "standard output cannot be written");
-    return 0;
+        return client_file(client, path, output, err);
+    return client_download(client, path, STDOUT_FILENO, err);
 }
 
 static int files_show_or_rm(struct cli *cli, struct client *client, const char *id,

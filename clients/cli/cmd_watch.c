@@ -7,8 +7,10 @@
 #include "common/mem.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct watch {
     struct cli *cli;
@@ -91,6 +93,24 @@ static int watch_outcome(struct cli *cli, const json_t *job, struct err *err)
                    message != NULL ? message : "no reason given");
 }
 
+/* Ctrl-C ends the watching, not the job; who pressed it should know. */
+static char watch_farewell[256];
+
+static void watch_on_interrupt(int number)
+{
+    (void)!write(STDERR_FILENO, watch_farewell, strlen(watch_farewell));
+    (void)raise(number); /* SA_RESETHAND: now it ends us */
+}
+
+static void watch_expect_interrupt(const char *job_id)
+{
+    struct sigaction action = {.sa_handler = watch_on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    (void)snprintf(watch_farewell, sizeof watch_farewell,
+                   "\nthe job goes on; see it: ithaca watch %.64s, end it: ithaca cancel %.64s\n",
+                   job_id, job_id);
+    (void)sigaction(SIGINT, &action, NULL); /* cannot fail for SIGINT */
+}
+
 int cmd_watch_job(struct cli *cli, const char *job_id, struct err *err)
 {
     struct client *client = NULL;
@@ -108,7 +128,9 @@ int cmd_watch_job(struct cli *cli, const char *job_id, struct err *err)
     progress_init(&watch.progress, stderr);
     watch.progress.steps_total =
         json_integer_value(json_object_get(json_object_get(before, "ithaca"), "steps_total"));
+    watch_expect_interrupt(job_id);
     int rc = client_stream(client, stream, watch_on_event, &watch, err);
+    (void)signal(SIGINT, SIG_DFL);
     progress_finish(&watch.progress);
     TRY(rc);
     TRY(client_json(client, NULL, path, NULL, &job, err));

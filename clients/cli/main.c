@@ -33,7 +33,7 @@ const struct cli_command cli_commands[] = {
      .run = cmd_events},
     {.name = "logs",
      .usage = "logs JOB [--rank R] [--attempt N]",
-     .summary = "print a rank's output",
+     .summary = "print the end of a rank's output (64 KiB)",
      .run = cmd_logs},
     {.name = "cancel", .usage = "cancel JOB", .summary = "cancel a job", .run = cmd_cancel},
     {.name = "pause",
@@ -119,9 +119,9 @@ static int main_run(struct cli *cli, struct err *err)
     TRY(cli_take_option(cli, "--data-dir", &cli->data_dir, err));
     cli->json = cli_take_flag(cli, "--json");
     if (cli->url == NULL)
-        cli->url = getenv("ITHACA_URL");
+        cli->url = cli_environment("ITHACA_URL");
     if (cli->data_dir == NULL)
-        cli->data_dir = getenv("ITHACA_DATA_DIR");
+        cli->data_dir = cli_environment("ITHACA_DATA_DIR");
     if (cli_take_flag(cli, "--version")) {
         (void)printf("ithaca %s\n", ITHACA_VERSION);
         return 0;

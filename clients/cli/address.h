@@ -1,0 +1,20 @@
+/* address: where the daemon is, and the token for it.
+ *
+ * The URL: the one given (--url, ITHACA_URL), or the file `url` in a data directory. The token:
+ * ITHACA_TOKEN, or `admin.token` in that directory. A directory that the user named (--data-dir,
+ * ITHACA_DATA_DIR) lends its token to any URL; the default ones only to the URL in their own file,
+ * so that no daemon's secret goes to a stranger. */
+#pragma once
+#include "common/err.h"
+
+#include <stdbool.h>
+
+struct address {
+    char *url;   /* no slash at the end; owned */
+    char *token; /* or NULL; owned */
+    bool local;  /* the URL names this machine: no proxy is needed to reach it */
+};
+
+/* url and data_dir may be NULL. ERR_UNAVAILABLE when no URL is found. */
+int address_find(const char *url, const char *data_dir, struct address *ret, struct err *err);
+void address_done(struct address *address);
