@@ -1,4 +1,5 @@
-/* coll_shm: collectives among processes of one machine, over a shm_room.
+/* coll_shm: collectives among processes of one machine, over a shm_room. A communicator that splits
+ * off has a room of its own, named after the first (".<split>.<its first rank>").
  *
  * Calls run in pieces of at most half a slot, a round of the room a piece: a rank copies its piece
  * into its slot, meets the others, and reads what it needs from their slots. What a rank sends to
@@ -19,9 +20,14 @@
 
 #include <stdalign.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { SHM_BLOCK = 8192 }; /* bytes summed at a time */
+enum {
+    SHM_BLOCK = 8192,                    /* bytes summed at a time */
+    SHM_NAME_BYTES = LIMIT_ID_BYTES + 32 /* of a room, with what a split adds */
+};
 
 #define SHM_CALLS(X)  \
     X(all_gather)     \
@@ -46,8 +52,13 @@ static const char *const shm_call_names[SHM_CALL_COUNT] = {[SHM_CALL_none] = "no
 struct coll_shm {
     struct coll base; /* first: a coll is cast to its coll_shm */
     struct shm_room room;
-    struct shm_note note; /* the running call */
-    bool failed;          /* a call has failed: no more calls */
+    struct shm_note note;          /* the running call */
+    bool failed;                   /* a call has failed: no more calls */
+    struct coll_shm_config config; /* its name is `name` */
+    char name[SHM_NAME_BYTES];
+    struct coll_shm *parent;                  /* that it split off, or NULL */
+    struct coll_shm *splits[COLL_SPLITS_MAX]; /* that split off it */
+    int split_count;
 };
 
 static int shm_wrap(struct coll_shm *shm, int rc, struct err *err)
@@ -64,6 +75,8 @@ static int shm_begin(struct coll_shm *shm, enum shm_call kind, enum dtype dtype,
 {
     must(count >= 0 && count <= INT64_MAX / 8 / LIMIT_RANKS);
     shm->base.seq++;
+    if (shm->parent != NULL)
+        shm->parent->base.seq++;
     shm->note = (struct shm_note){.kind = kind, .dtype = dtype, .count = count};
     shm_room_start_clock(&shm->room);
     int rc = shm_room_check(&shm->room, err);
@@ -79,7 +92,7 @@ static int shm_check_notes(struct coll_shm *shm, struct err *err)
         if (memcmp(&theirs, &shm->note, sizeof theirs) == 0)
             continue;
         shm_room_abort(&shm->room); /* nobody may use what it reads */
-        return err_set(err, ERR_INTERNAL, "rank %d calls %s of %lld %s", rank,
+        return err_set(err, ERR_INTERNAL, "rank %d calls %s of %lld %s", shm->room.numbers[rank],
                        shm_call_names[theirs.kind % SHM_CALL_COUNT], (long long)theirs.count,
                        dtype_name((enum dtype)(theirs.dtype % DTYPE_COUNT)));
     }
@@ -230,24 +243,27 @@ static int coll_shm_all_reduce(struct coll *coll, struct stream *stream, void *d
 }
 
 static int coll_shm_all_to_all(struct coll *coll, struct stream *stream, const void *send,
-                               void *recv, int64_t count, enum dtype dtype, struct err *err)
+                               void *recv, int64_t count, int copies, enum dtype dtype,
+                               struct err *err)
 {
     (void)stream;
     struct coll_shm *shm = (struct coll_shm *)coll;
     struct shm_room *room = &shm->room;
+    must(copies >= 1 && room->world % copies == 0);
     TRY(shm_begin(shm, SHM_CALL_all_to_all, dtype, count, err));
     int64_t bytes = count * (int64_t)dtype_bytes(dtype), share = shm_share(room), at = 0;
+    int mine = room->rank / copies; /* the part for this rank */
     do {
         int64_t length = shm_min(share, bytes - at);
         shm_room_turn(room);
-        for (int rank = 0; rank < room->world; rank++)
-            if (rank != room->rank)
-                shm_copy(shm_room_half(room, room->rank) + rank * share,
-                         (const char *)send + rank * bytes + at, length);
+        for (int part = 0; part < room->world / copies; part++)
+            if (part != mine || copies > 1)
+                shm_copy(shm_room_half(room, room->rank) + part * share,
+                         (const char *)send + part * bytes + at, length);
         TRY(shm_meet(shm, err));
         for (int rank = 0; rank < room->world; rank++) {
-            const char *from = rank == room->rank ? (const char *)send + rank * bytes + at
-                                                  : shm_room_half(room, rank) + room->rank * share;
+            const char *from = rank == room->rank ? (const char *)send + mine * bytes + at
+                                                  : shm_room_half(room, rank) + mine * share;
             shm_copy((char *)recv + rank * bytes + at, from, length);
         }
         at += length;
@@ -288,15 +304,64 @@ static int coll_shm_barrier(struct coll *coll, struct err *err)
 
 static void coll_shm_abort(struct coll *coll)
 {
-    shm_room_abort(&((struct coll_shm *)coll)->room);
+    struct coll_shm *shm = (struct coll_shm *)coll;
+    shm_room_abort(&shm->room);
+    for (int i = 0; i < shm->split_count; i++)
+        coll_shm_abort(&shm->splits[i]->base);
 }
 
 static void coll_shm_close(struct coll *coll)
 {
     struct coll_shm *shm = (struct coll_shm *)coll;
-    if (shm != NULL)
-        shm_room_leave(&shm->room);
+    if (shm == NULL)
+        return;
+    for (int i = 0; i < shm->split_count; i++)
+        coll_shm_close(&shm->splits[i]->base);
+    shm_room_leave(&shm->room);
     mem_free(shm);
+}
+
+static void shm_split_name(const char *name, int split, int first, char *ret, size_t size)
+{
+    (void)snprintf(ret, size, "%.*s.%d.%d", LIMIT_ID_BYTES, name, split, first);
+}
+
+void coll_shm_unlink(const char *name, int world)
+{
+    (void)shm_unlink(name); /* gone already, unless joining failed */
+    char split_name[SHM_NAME_BYTES];
+    for (int split = 0; split < COLL_SPLITS_MAX; split++)
+        for (int first = 0; first < world; first++) {
+            shm_split_name(name, split, first, split_name, sizeof split_name);
+            (void)shm_unlink(split_name); /* the same */
+        }
+}
+
+static int coll_shm_split(struct coll *coll, int color, struct coll **ret, struct err *err)
+{
+    struct coll_shm *shm = (struct coll_shm *)coll;
+    must(color >= 0 && shm->split_count < COLL_SPLITS_MAX);
+    int64_t mine = color, colors[LIMIT_RANKS];
+    TRY(coll_shm_all_gather(coll, NULL, &mine, colors, 1, DTYPE_I64, err));
+    int numbers[LIMIT_RANKS], count = 0, rank = 0;
+    for (int r = 0; r < coll->world; r++)
+        if (colors[r] == mine) {
+            rank = r == coll->rank ? count : rank;
+            numbers[count++] = shm->room.numbers[r];
+        }
+    struct coll_shm_config config = shm->config;
+    char name[SHM_NAME_BYTES];
+    shm_split_name(shm->name, shm->split_count, numbers[0], name, sizeof name);
+    config.name = name;
+    config.numbers = numbers;
+    config.rank = rank;
+    config.world = count;
+    TRY(coll_shm_open(&config, ret, err));
+    struct coll_shm *split = (struct coll_shm *)*ret;
+    split->parent = shm;
+    shm->splits[shm->split_count] = split;
+    shm->split_count++; /* last: abort may come from another thread */
+    return 0;
 }
 
 static const struct coll_ops coll_shm_ops = {
@@ -307,6 +372,7 @@ static const struct coll_ops coll_shm_ops = {
     .all_to_all = coll_shm_all_to_all,
     .send_recv = coll_shm_send_recv,
     .barrier = coll_shm_barrier,
+    .split = coll_shm_split,
     .abort = coll_shm_abort,
     .close = coll_shm_close,
 };
@@ -317,6 +383,10 @@ int coll_shm_open(const struct coll_shm_config *config, struct coll **ret, struc
     if (shm == NULL)
         return mem_fail(err, sizeof *shm, "a communicator");
     shm->base = (struct coll){.ops = &coll_shm_ops, .rank = config->rank, .world = config->world};
+    shm->config = *config;
+    (void)snprintf(shm->name, sizeof shm->name, "%s", config->name);
+    shm->config.name = shm->name;
+    shm->config.numbers = NULL;
     int rc = shm_room_enter(&shm->room, config, err);
     if (rc != 0)
         coll_shm_close(&shm->base);

@@ -18,6 +18,7 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "common/utf8.h"
+#include "worker/coll.h"
 #include "worker/proc_stat.h"
 #include "worker/rank_env.h"
 #include "worker/rank_process.h"
@@ -313,7 +314,7 @@ static void keeper_close(struct keeper *keeper)
                            (int)keeper->ranks[rank].pid, (long long)keeper->options->kill_wait_ms);
     }
     if (keeper->options->shm_name[0] != '\0')
-        (void)shm_unlink(keeper->options->shm_name); /* gone already, unless joining failed */
+        coll_shm_unlink(keeper->options->shm_name, (int)keeper->options->world);
 }
 
 static int keeper_report(const struct keeper *keeper, struct err *err)

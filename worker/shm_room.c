@@ -161,9 +161,10 @@ static int shm_fail_timeout(const struct shm_room *room, struct err *err)
         (void)snprintf(before, sizeof before, "%s", err->text);
         int pid = atomic_load(&room->header->ranks[rank].pid);
         if (pid != 0)
-            rc = err_set(err, ERR_COLL_TIMEOUT, "%s%s rank %d (pid %d)", before, comma, rank, pid);
+            rc = err_set(err, ERR_COLL_TIMEOUT, "%s%s rank %d (pid %d)", before, comma,
+                         room->numbers[rank], pid);
         else
-            rc = err_set(err, ERR_COLL_TIMEOUT, "%s%s rank %d", before, comma, rank);
+            rc = err_set(err, ERR_COLL_TIMEOUT, "%s%s rank %d", before, comma, room->numbers[rank]);
         comma = ",";
     }
     return rc;
@@ -173,7 +174,7 @@ int shm_room_check(const struct shm_room *room, struct err *err)
 {
     int aborted_by = atomic_load(&room->header->aborted_by);
     if (aborted_by != 0)
-        return err_set(err, ERR_COLL_ABORTED, "aborted by rank %d", aborted_by - 1);
+        return err_set(err, ERR_COLL_ABORTED, "aborted by rank %d", room->numbers[aborted_by - 1]);
     return 0;
 }
 
@@ -364,8 +365,8 @@ static int shm_enter_other(struct shm_room *room, const char *name, struct err *
         shm_room_leave(room);
         clock_sleep_ms(SHM_POLL_MS);
     }
-    return err_set(err, ERR_COLL_TIMEOUT, "not arrived within %lld ms: rank 0",
-                   (long long)room->timeout_ms);
+    return err_set(err, ERR_COLL_TIMEOUT, "not arrived within %lld ms: rank %d",
+                   (long long)room->timeout_ms, room->numbers[0]);
 }
 
 int shm_room_enter(struct shm_room *room, const struct coll_shm_config *config, struct err *err)
@@ -383,6 +384,8 @@ int shm_room_enter(struct shm_room *room, const struct coll_shm_config *config, 
         .round = 1,
         .spins = config->world <= sysconf(_SC_NPROCESSORS_ONLN) ? SHM_SPINS : 0,
     };
+    for (int rank = 0; rank < config->world; rank++)
+        room->numbers[rank] = config->numbers != NULL ? config->numbers[rank] : rank;
     shm_room_start_clock(room);
     int rc = config->rank == 0 ? shm_enter_first(room, config->name, err)
                                : shm_enter_other(room, config->name, err);

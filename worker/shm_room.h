@@ -11,6 +11,7 @@
  * has read all of round k-1; after the meeting of round k-1 the half of round k-2 is free. */
 #pragma once
 #include "common/err.h"
+#include "common/limits.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,10 +31,11 @@ struct shm_room {
     size_t map_bytes;          /* of the mapping */
     int64_t half_bytes;        /* of half a slot: the largest piece; whole cache lines */
     int rank, world;
-    int64_t timeout_ms;  /* of entering and of each call */
-    int64_t deadline_ns; /* monotonic, of the running call */
-    uint32_t round;      /* the current round; its lowest bit picks the half */
-    int spins;           /* looks before sleeping */
+    int numbers[LIMIT_RANKS]; /* what errors call the ranks */
+    int64_t timeout_ms;       /* of entering and of each call */
+    int64_t deadline_ns;      /* monotonic, of the running call */
+    uint32_t round;           /* the current round; its lowest bit picks the half */
+    int spins;                /* looks before sleeping */
 };
 
 enum { SHM_ROOM_LINE = 64 }; /* bytes of a cache line; halves start on one */

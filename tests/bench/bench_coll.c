@@ -50,7 +50,7 @@ static int bench_call(struct coll *coll, int kind, char *a, char *b, struct err 
     case 1:
         return coll->ops->reduce_scatter(coll, NULL, a, b, count, DTYPE_F32, err);
     case 2:
-        return coll->ops->all_to_all(coll, NULL, a, b, count, DTYPE_F32, err);
+        return coll->ops->all_to_all(coll, NULL, a, b, count, 1, DTYPE_F32, err);
     case 3:
         return coll->ops->all_reduce(coll, NULL, a, 1, DTYPE_F64, err);
     default:

@@ -122,7 +122,7 @@ static int check_reduce(struct coll *coll, struct bench *b, int call, int64_t co
     return 0;
 }
 
-static int check_all_to_all(struct coll *coll, struct bench *b, int call, int64_t count,
+static int check_all_to_all(struct coll *coll, struct bench *b, int call, int64_t count, int copies,
                             enum dtype dtype)
 {
     struct err err = {0};
@@ -131,11 +131,11 @@ static int check_all_to_all(struct coll *coll, struct bench *b, int call, int64_
     char *theirs = memory(all + 1);
     for (int rank = 0; rank < coll->world; rank++) {
         fill(dtype, theirs, call, rank, count * coll->world);
-        memcpy(b->want + (size_t)rank * part, theirs + (size_t)coll->rank * part, part);
+        memcpy(b->want + (size_t)rank * part, theirs + (size_t)(coll->rank / copies) * part, part);
     }
     mem_free(theirs);
     memset(b->recv, 0x5a, all + 64);
-    EXPECT(coll->ops->all_to_all(coll, NULL, b->send, b->recv, count, dtype, &err) == 0);
+    EXPECT(coll->ops->all_to_all(coll, NULL, b->send, b->recv, count, copies, dtype, &err) == 0);
     EXPECT(memcmp(b->recv, b->want, all) == 0);
     EXPECT(guarded(b->recv, all));
     return 0;
@@ -177,7 +177,9 @@ static int play_everything(const struct scene *scene, struct coll *coll)
                             half - 1, half, half + 1, 2 * half,  2 * half + 3};
         for (size_t c = 0; c < sizeof counts / sizeof counts[0] && rc == 0; c++, call++) {
             rc |= check_gather(coll, &b, call, counts[c], moves[type]);
-            rc |= check_all_to_all(coll, &b, call, counts[c], moves[type]);
+            for (int copies = 1; copies <= scene->world && rc == 0; copies++)
+                if (scene->world % copies == 0)
+                    rc |= check_all_to_all(coll, &b, call, counts[c], copies, moves[type]);
             rc |= check_ring(coll, &b, call, counts[c], moves[type]);
             if (moves[type] == DTYPE_BF16 || moves[type] == DTYPE_U8)
                 continue;
@@ -229,7 +231,7 @@ static int play_mixture(const struct scene *scene, struct coll *coll)
             rc = check_reduce(coll, &b, call, count, dtype);
             break;
         case 3:
-            rc = check_all_to_all(coll, &b, call, count, dtype);
+            rc = check_all_to_all(coll, &b, call, count, 1, dtype);
             break;
         default:
             rc = check_ring(coll, &b, call, count, dtype);
@@ -240,6 +242,51 @@ static int play_mixture(const struct scene *scene, struct coll *coll)
     mem_free(b.recv);
     mem_free(b.want);
     return rc;
+}
+
+/* Groups of their own: neighbours, then every other rank, used in turns with the whole. */
+static int play_split(const struct scene *scene, struct coll *coll)
+{
+    struct err err = {0};
+    struct bench b = {.bytes = (size_t)WORLD_MAX * COUNT_MAX * 8 + 64};
+    struct coll *pairs = NULL, *strided = NULL;
+    EXPECT(coll->ops->split(coll, coll->rank / 2, &pairs, &err) == 0);
+    EXPECT(coll->ops->split(coll, coll->rank % 2, &strided, &err) == 0);
+    EXPECT(pairs->world == 2 && pairs->rank == coll->rank % 2);
+    EXPECT(strided->world == scene->world / 2 && strided->rank == coll->rank / 2);
+    b.send = memory(b.bytes);
+    b.recv = memory(b.bytes);
+    b.want = memory(b.bytes);
+    int rc = 0;
+    uint64_t before = coll->seq;
+    for (int call = 0; call < 20 && rc == 0; call++) {
+        rc |= check_gather(strided, &b, call, 100 + call, DTYPE_F32);
+        rc |= check_all_to_all(pairs, &b, call, 3000 + call, 1 + call % 2, DTYPE_F32);
+        rc |= check_ring(strided, &b, call, 50, DTYPE_F64);
+        rc |= check_reduce(coll, &b, call, 9, DTYPE_I64);
+    }
+    EXPECT(coll->seq >= before + 80);
+    mem_free(b.send);
+    mem_free(b.recv);
+    mem_free(b.want);
+    if (rc != 0)
+        return rc;
+    /* One rank gives up: those that wait in a group of it are let go, and told who it was. */
+    if (coll->rank == 3) {
+        coll->ops->abort(coll);
+        return 0;
+    }
+    int64_t one = 1;
+    if (coll->rank == 2)
+        EXPECT(pairs->ops->all_reduce(pairs, NULL, &one, 1, DTYPE_I64, &err) == -ERR_COLL_ABORTED);
+    EXPECT(coll->rank != 2 || strstr(err.text, "aborted by rank 3") != NULL);
+    return 0;
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    scene_play(&(struct scene){.world = 4, .timeout_ms = 20000, .victim = -1, .play = play_split});
 }
 
 static void test_mixture(void **state)
@@ -294,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_collective),
         cmocka_unit_test(test_mixture),
+        cmocka_unit_test(test_split),
         cmocka_unit_test(test_sum_of_bf16_is_refused),
         cmocka_unit_test(test_ranks_that_disagree_find_out),
     };
