@@ -164,8 +164,7 @@ int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct
     int64_t start = clock_monotonic_ns();
     TRY(fsdp->coll->ops->reduce_scatter(fsdp->coll, stream, full, piece, u->shard, DTYPE_F32, err));
     fsdp->coll_ns += clock_monotonic_ns() - start;
-    must(fsdp_act_is_f32(fsdp)); /* NEEDSWORK: ops has no fp32 += for devices whose [act] is not */
-    struct ops_add add = {.count = u->shard, .a = u->grad, .b = piece, .out = u->grad};
+    struct ops_add add = {.count = u->shard, .a = u->grad, .b = piece, .out = u->grad, .f32 = true};
     return fsdp->device->ops->add(fsdp->device, stream, &add, err);
 }
 

@@ -16,6 +16,7 @@ int linear_forward(const struct linear *linear, const void *x, void *y, bool y_f
                             .c = y,
                             .ldc = linear->n,
                             .c_f32 = y_f32,
+                            .accumulate = linear->accumulate,
                             .alpha = 1.0f,
                             .bias = linear->bias,
                             .batch = 1};

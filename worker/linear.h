@@ -14,6 +14,7 @@ struct linear {
     int64_t n, k;       /* out and in features */
     const void *weight; /* [act] (n, k) */
     const void *bias;   /* [act] (n), or NULL */
+    bool accumulate;    /* linear_forward: y += */
 };
 
 /* y = x * weight^T + bias; y is fp32 when y_f32, else [act] */

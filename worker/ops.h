@@ -42,7 +42,8 @@ struct ops_gemm {
     const void *bias; /* in [act] (n), or NULL */
     int64_t batch;    /* 1 for a single product */
     int64_t stride_a, stride_b,
-        stride_c; /* between matrices of the batch; 0 repeats the matrix (not C) */
+        stride_c;        /* between matrices of the batch; 0 repeats the matrix (not C) */
+    int64_t stride_bias; /* between biases of the batch; 0 repeats the bias */
 };
 
 /* out[t] = table[ids[t]]; ids in [0, V). */
@@ -99,37 +100,72 @@ struct ops_rope {
     bool inverse;
 };
 
-/* Causal attention of packed documents, without a score matrix (FlashAttention-2, arXiv
- * 2307.08691): tiles of keys with a running maximum and sum. Query head j uses key/value head j /
- * (q_heads / kv_heads). Row r of document s (doc_rows[s] <= r < doc_rows[s+1]) sees the keys of its
- * document up to row r. softmax scale is `scale`. Tensors are addressed x + head*head_stride +
- * row*row_stride, the last dimension contiguous. */
+/* A tensor of heads, addressed x + head*head_stride + row*row_stride, the last dimension (d)
+ * contiguous. */
 struct ops_heads {
     void *data;
     int64_t head_stride, row_stride;
 };
+
+/* Attention without a score matrix (FlashAttention-2, arXiv 2307.08691): tiles of keys with a
+ * running maximum and sum. Query head j uses key/value head j / (q_heads / kv_heads). softmax scale
+ * is `scale`.
+ *   causal, over packed documents (kv_rows 0): row r of document s (doc_rows[s] <= r <
+ *     doc_rows[s+1]) sees the keys of its document up to row r;
+ *   a rectangle (kv_rows > 0; doc_rows unused): every row sees all kv_rows keys. */
 struct ops_attention {
     int64_t q_heads, kv_heads, rows, head_dim;
+    int64_t kv_rows; /* of a rectangle; 0: causal */
     int64_t documents;
     const int64_t
         *doc_rows; /* in HOST memory (documents + 1): first rows; doc_rows[documents] = rows */
     float scale;
-    struct ops_heads q, k, v; /* in [act] (q_heads | kv_heads, rows, d) */
+    struct ops_heads q, k, v; /* in [act] (q_heads | kv_heads, rows | kv_rows, d) */
     struct ops_heads o;       /* = [act] (q_heads, rows, d) */
     float *lse;               /* = (q_heads, rows): natural log of the sum of exponentials */
+    int64_t lse_stride;       /* between heads of lse; 0: rows */
 };
-/* Gradients from O and LSE (recomputing probabilities by tiles). delta[head, row] = sum of dO*O is
- * scratch. */
+/* Gradients from LSE and delta (probabilities again, by tiles). lse and delta are the row's over
+ * all its keys, also where this call sees a part of them. */
 struct ops_attention_bwd {
     int64_t q_heads, kv_heads, rows, head_dim;
+    int64_t kv_rows; /* of a rectangle; 0: causal */
     int64_t documents;
     const int64_t *doc_rows; /* in HOST memory */
     float scale;
-    struct ops_heads q, k, v, o, d_o; /* in [act] */
-    const float *lse;                 /* in (q_heads, rows) */
-    float *delta;                     /* scratch (q_heads, rows) */
-    struct ops_heads dq;              /* = [act] (q_heads, rows, d) */
-    struct ops_heads dk, dv;          /* = [act] (kv_heads, rows, d) */
+    struct ops_heads q, k, v, d_o; /* in [act] */
+    const float *lse, *delta;      /* in (q_heads, rows) */
+    int64_t lse_stride;            /* between heads of lse and of delta; 0: rows */
+    struct ops_heads dq;           /* += fp32 (q_heads, rows, d) */
+    struct ops_heads dk, dv;       /* += fp32 (kv_heads, rows | kv_rows, d) */
+};
+/* delta = sum over d of O*dO: what attention_bwd takes from O. */
+struct ops_attention_delta {
+    int64_t heads, rows, head_dim;
+    struct ops_heads o, d_o; /* in [act] (heads, rows, d) */
+    float *delta;            /* = (heads, rows) */
+};
+/* Softmax over two sets of keys from softmax over each (arXiv 2310.01889): with L = log(e^lse +
+ * e^lse_part), o = o*e^(lse-L) + part*e^(lse_part-L); lse = L. A side that saw no key has lse -inf
+ * and counts for nothing; where neither did, o and lse stay. */
+struct ops_attention_merge {
+    int64_t heads, rows, head_dim;
+    struct ops_heads part;   /* in [act] (heads, rows, d) */
+    const float *lse_part;   /* in (heads, rows) */
+    int64_t lse_part_stride; /* between heads; 0: rows */
+    struct ops_heads o;      /* += fp32 (heads, rows, d) */
+    float *lse;              /* += (heads, rows) */
+    int64_t lse_stride;      /* between heads; 0: rows */
+};
+
+/* Heads to another layout: out = the sum over `copies` of in, added in fp32 in their order. */
+struct ops_unpack {
+    int64_t heads, rows, head_dim;
+    int64_t copies;      /* 1: a copy */
+    int64_t copy_stride; /* of in, between copies of a head */
+    struct ops_heads in; /* in [act], or fp32 when in_f32: (heads, rows, d) */
+    bool in_f32;
+    struct ops_heads out; /* = [act] (heads, rows, d) */
 };
 
 /* out = silu(gate) * up */
@@ -190,8 +226,9 @@ struct ops_colsum {
 /* out = a + b elementwise. */
 struct ops_add {
     int64_t count;
-    const void *a, *b; /* in [act] */
-    void *out;         /* = [act]; may alias a or b */
+    const void *a, *b; /* in [act], or fp32 when f32 */
+    void *out;         /* = the same; may alias a or b */
+    bool f32;
 };
 
 /* Between [act] and fp32: to_act ? (act)out = (fp32)in : (fp32)out = (act)in. */
@@ -202,22 +239,25 @@ struct ops_cast {
     bool to_act;
 };
 
-#define OPS_TABLE(X) \
-    X(gemm)          \
-    X(embed)         \
-    X(embed_bwd)     \
-    X(rmsnorm)       \
-    X(rmsnorm_bwd)   \
-    X(rope)          \
-    X(attention)     \
-    X(attention_bwd) \
-    X(swiglu)        \
-    X(swiglu_bwd)    \
-    X(cross_entropy) \
-    X(adamw)         \
-    X(sumsq)         \
-    X(colsum)        \
-    X(add)           \
+#define OPS_TABLE(X)   \
+    X(gemm)            \
+    X(embed)           \
+    X(embed_bwd)       \
+    X(rmsnorm)         \
+    X(rmsnorm_bwd)     \
+    X(rope)            \
+    X(attention)       \
+    X(attention_bwd)   \
+    X(attention_delta) \
+    X(attention_merge) \
+    X(unpack)          \
+    X(swiglu)          \
+    X(swiglu_bwd)      \
+    X(cross_entropy)   \
+    X(adamw)           \
+    X(sumsq)           \
+    X(colsum)          \
+    X(add)             \
     X(cast)
 
 struct ops {

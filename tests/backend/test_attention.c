@@ -158,16 +158,28 @@ static struct tensors tensors_of(const struct shape *shape)
     };
 }
 
+static void zero_heads(const struct shape *shape, const struct ops_heads *heads, int64_t count)
+{
+    for (int64_t h = 0; h < count; h++)
+        for (int64_t r = 0; r < shape->rows; r++)
+            memset(at(heads, h, r), 0, (size_t)shape->head_dim * sizeof(float));
+}
+
 static void run(int threads, const struct shape *shape, const struct tensors *t, float scale)
 {
     RUN(threads, attention, .q_heads = shape->q_heads, .kv_heads = shape->kv_heads,
         .rows = shape->rows, .head_dim = shape->head_dim, .documents = shape->documents,
         .doc_rows = shape->doc_rows, .scale = scale, .q = t->q, .k = t->k, .v = t->v, .o = t->o,
         .lse = t->lse);
+    RUN(threads, attention_delta, .heads = shape->q_heads, .rows = shape->rows,
+        .head_dim = shape->head_dim, .o = t->o, .d_o = t->d_o, .delta = t->delta);
+    zero_heads(shape, &t->dq, shape->q_heads);
+    zero_heads(shape, &t->dk, shape->kv_heads);
+    zero_heads(shape, &t->dv, shape->kv_heads);
     RUN(threads, attention_bwd, .q_heads = shape->q_heads, .kv_heads = shape->kv_heads,
         .rows = shape->rows, .head_dim = shape->head_dim, .documents = shape->documents,
-        .doc_rows = shape->doc_rows, .scale = scale, .q = t->q, .k = t->k, .v = t->v, .o = t->o,
-        .d_o = t->d_o, .lse = t->lse, .delta = t->delta, .dq = t->dq, .dk = t->dk, .dv = t->dv);
+        .doc_rows = shape->doc_rows, .scale = scale, .q = t->q, .k = t->k, .v = t->v, .d_o = t->d_o,
+        .lse = t->lse, .delta = t->delta, .dq = t->dq, .dk = t->dk, .dv = t->dv);
 }
 
 /* Outputs of a second run on other thread counts have the same bits, gaps included. */

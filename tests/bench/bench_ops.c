@@ -102,7 +102,6 @@ static void bench_attention(const struct model *model)
                                          .q = forward.q,
                                          .k = forward.k,
                                          .v = forward.v,
-                                         .o = forward.o,
                                          .d_o = {floats(rows * q), d, q},
                                          .lse = forward.lse,
                                          .delta = floats(model->heads * rows),
@@ -138,7 +137,8 @@ static void bench_rows(const struct model *model)
     print("rmsnorm with residual", BEST_NS(rmsnorm, &norm), 4 * bytes, "GB/s");
     struct ops_rmsnorm_bwd norm_bwd = {rows, width, 1e-5f, x, weight, rstd, y, z, false, weight};
     print("rmsnorm_bwd", BEST_NS(rmsnorm_bwd, &norm_bwd), 3 * bytes, "GB/s");
-    print("add", BEST_NS(add, (&(struct ops_add){count, x, y, z})), 3 * bytes, "GB/s");
+    print("add", BEST_NS(add, (&(struct ops_add){.count = count, .a = x, .b = y, .out = z})),
+          3 * bytes, "GB/s");
     print("colsum", BEST_NS(colsum, (&(struct ops_colsum){rows, width, x, weight})), bytes, "GB/s");
     float *heads = floats(rows * model->heads * model->head_dim);
     struct ops_rope rope = {.heads = model->heads,

@@ -25,7 +25,8 @@ enum { TILE = ATTENTION_TILE, KEYS = 256 };
 /* Running state of a tile of queries. */
 struct attention_state {
     int64_t row, rows;       /* first query and number of queries */
-    int64_t first_key[TILE]; /* of each query's document */
+    int64_t first_key[TILE]; /* that each query sees */
+    int64_t kv_rows;         /* of a rectangle; 0: causal */
     float largest[TILE];     /* scaled score met so far */
     float sum[TILE];         /* of exp(score - largest) */
     float *scores;           /* (TILE, KEYS): scores, then probabilities */
@@ -39,7 +40,8 @@ CPU_CLONES static void attention_softmax(struct attention_state *state, int64_t 
 {
     for (int64_t i = 0; i < state->rows; i++) {
         int64_t begin, end;
-        attention_visible(state->row + i, state->first_key[i], key, keys, &begin, &end);
+        int64_t last_key = state->kv_rows > 0 ? state->kv_rows - 1 : state->row + i;
+        attention_visible(state->first_key[i], last_key, key, keys, &begin, &end);
         float *scores = state->scores + i * KEYS;
         float *o = state->o + i * state->o_stride;
         float before = state->largest[i];
@@ -119,20 +121,23 @@ static void attention_tile(const struct ops_attention *args, int64_t head, int64
     struct attention_state state = {
         .row = row,
         .rows = args->rows - row < TILE ? args->rows - row : TILE,
+        .kv_rows = args->kv_rows,
         .scores = scratch,
         .o = attention_at(&args->o, head, row),
         .o_stride = args->o.row_stride,
         .head_dim = args->head_dim,
     };
-    attention_first_keys(args->doc_rows, args->documents, row, state.rows, state.first_key);
+    if (args->kv_rows == 0)
+        attention_first_keys(args->doc_rows, args->documents, row, state.rows, state.first_key);
     for (int64_t i = 0; i < state.rows; i++) {
         state.largest[i] = -INFINITY;
         memset(state.o + i * state.o_stride, 0, (size_t)args->head_dim * sizeof(float));
     }
-    int64_t end = row + state.rows;
+    int64_t end = args->kv_rows > 0 ? args->kv_rows : row + state.rows;
     for (int64_t key = state.first_key[0]; key < end; key += KEYS)
         attention_keys(args, head, &state, key, end - key < KEYS ? end - key : KEYS);
-    attention_finish(&state, args->lse + head * args->rows + row);
+    int64_t lse_stride = args->lse_stride > 0 ? args->lse_stride : args->rows;
+    attention_finish(&state, args->lse + head * lse_stride + row);
 }
 
 int cpu_attention(struct device *device, struct stream *stream, const struct ops_attention *args,
@@ -142,7 +147,8 @@ int cpu_attention(struct device *device, struct stream *stream, const struct ops
     if (args->q_heads == 0 || args->rows == 0)
         return 0;
     must(args->kv_heads > 0 && args->q_heads % args->kv_heads == 0);
-    must(args->doc_rows[0] == 0 && args->doc_rows[args->documents] == args->rows);
+    must(args->kv_rows > 0 ||
+         (args->doc_rows[0] == 0 && args->doc_rows[args->documents] == args->rows));
     omp_set_num_threads(device_cpu_threads(device));
     /* Late tiles have the most keys: they go first, so that no thread ends with a long one. */
     int64_t tiles = (args->rows + TILE - 1) / TILE;

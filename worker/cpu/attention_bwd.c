@@ -3,9 +3,10 @@
  * tile.
  *
  * A unit of work is one key/value head with its query heads, on a segment: whole documents,
- * together at least 256 rows. Nothing outside the unit touches its dq, dk and dv, which accumulate
- * where they lie, in the order of the tiles: no second copy, no atomics, and the same bits for any
- * thread count. The price: one document uses at most kv_heads threads.
+ * together at least 256 rows, or the keys of a rectangle. Nothing outside the unit touches its dq,
+ * dk and dv, which accumulate where they lie, in the order of the tiles: no second copy, no
+ * atomics, and the same bits for any thread count. The price: one document uses at most kv_heads
+ * threads.
  *
  * 512 rows, 8 heads of 32 over 4, one document: 2.7 ms, 125 GF/s of the pairs needed; in documents
  * of 128 rows 1.1 ms (bench_ops, one core of an EPYC of family 26, OpenBLAS 0.3.21 Cooperlake,
@@ -19,7 +20,7 @@
 
 #include <string.h>
 
-enum { TILE = ATTENTION_TILE, SEGMENT_ROWS = 256, DELTA_ROWS = 64 };
+enum { TILE = ATTENTION_TILE, SEGMENT_ROWS = 256 };
 
 struct attention_segment {
     int64_t document; /* first document behind it */
@@ -32,26 +33,14 @@ static bool attention_next_segment(const struct ops_attention_bwd *args,
                                    struct attention_segment *segment)
 {
     segment->row = segment->end;
-    while (segment->document < args->documents && segment->end - segment->row < SEGMENT_ROWS) {
+    if (args->kv_rows > 0)
+        segment->end = args->kv_rows;
+    while (args->kv_rows == 0 && segment->document < args->documents &&
+           segment->end - segment->row < SEGMENT_ROWS) {
         segment->document++;
         segment->end = args->doc_rows[segment->document];
     }
     return segment->end > segment->row;
-}
-
-/* delta of rows [row, end) of a head: dO times O. */
-CPU_CLONES static void attention_delta(const struct ops_attention_bwd *args, int64_t head,
-                                       int64_t row, int64_t end)
-{
-    for (; row < end; row++) {
-        const float *o = attention_at(&args->o, head, row);
-        const float *d_o = attention_at(&args->d_o, head, row);
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t c = 0; c < args->head_dim; c++)
-            sum += o[c] * d_o[c];
-        args->delta[head * args->rows + row] = sum;
-    }
 }
 
 /* A tile of queries against a tile of keys. */
@@ -59,18 +48,27 @@ struct attention_pair {
     int64_t head, kv_head;
     int64_t row, rows;       /* queries */
     int64_t key, keys;       /* keys */
-    int64_t first_key[TILE]; /* of each query's document */
+    int64_t first_key[TILE]; /* that each query sees */
     float *p;                /* (TILE, TILE) scaled scores, then probabilities */
     float *ds;               /* (TILE, TILE) gradient of probabilities, then of unscaled scores */
 };
+
+/* Of query i of the tile, in lse and delta. */
+static inline int64_t attention_lse_at(const struct ops_attention_bwd *args,
+                                       const struct attention_pair *pair, int64_t i)
+{
+    int64_t stride = args->lse_stride > 0 ? args->lse_stride : args->rows;
+    return pair->head * stride + pair->row + i;
+}
 
 CPU_CLONES static void attention_probabilities(const struct ops_attention_bwd *args,
                                                const struct attention_pair *pair)
 {
     for (int64_t i = 0; i < pair->rows; i++) {
         int64_t begin, end;
-        attention_visible(pair->row + i, pair->first_key[i], pair->key, pair->keys, &begin, &end);
-        float lse = args->lse[pair->head * args->rows + pair->row + i];
+        int64_t last_key = args->kv_rows > 0 ? args->kv_rows - 1 : pair->row + i;
+        attention_visible(pair->first_key[i], last_key, pair->key, pair->keys, &begin, &end);
+        float lse = args->lse[attention_lse_at(args, pair, i)];
         float *p = pair->p + i * TILE;
 #pragma omp simd
         for (int64_t j = begin; j < end; j++)
@@ -86,7 +84,7 @@ CPU_CLONES static void attention_dscores(const struct ops_attention_bwd *args,
                                          const struct attention_pair *pair)
 {
     for (int64_t i = 0; i < pair->rows; i++) {
-        float delta = args->delta[pair->head * args->rows + pair->row + i];
+        float delta = args->delta[attention_lse_at(args, pair, i)];
         const float *p = pair->p + i * TILE;
         float *ds = pair->ds + i * TILE;
 #pragma omp simd
@@ -155,32 +153,25 @@ static void attention_pair_bwd(const struct ops_attention_bwd *args,
                          attention_at(&args->dk, pair->kv_head, pair->key), args->dk.row_stride);
 }
 
-static void attention_zero(const struct ops_heads *heads, int64_t head, int64_t row, int64_t end,
-                           int64_t head_dim)
-{
-    for (; row < end; row++)
-        memset(attention_at(heads, head, row), 0, (size_t)head_dim * sizeof(float));
-}
-
 static void attention_unit_bwd(const struct ops_attention_bwd *args, int64_t kv_head,
                                const struct attention_segment *segment, float *scratch)
 {
     int64_t group = args->q_heads / args->kv_heads;
-    attention_zero(&args->dk, kv_head, segment->row, segment->end, args->head_dim);
-    attention_zero(&args->dv, kv_head, segment->row, segment->end, args->head_dim);
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
-        attention_zero(&args->dq, head, segment->row, segment->end, args->head_dim);
     struct attention_pair pair = {.kv_head = kv_head, .p = scratch, .ds = scratch + TILE * TILE};
     for (pair.key = segment->row; pair.key < segment->end; pair.key += TILE) {
-        int64_t left = segment->end - pair.key;
+        int64_t left = segment->end - pair.key, first = 0, end = args->rows;
         pair.keys = left < TILE ? left : TILE;
-        int64_t document =
-            attention_document(args->doc_rows, args->documents, pair.key + pair.keys - 1);
-        int64_t end = args->doc_rows[document + 1]; /* no later query sees these keys */
-        for (pair.row = pair.key; pair.row < end; pair.row += TILE) {
+        if (args->kv_rows == 0) {
+            first = pair.key;
+            end = args->doc_rows[attention_document(args->doc_rows, args->documents,
+                                                    pair.key + pair.keys - 1) +
+                                 1]; /* no later query sees these keys */
+        }
+        for (pair.row = first; pair.row < end; pair.row += TILE) {
             pair.rows = end - pair.row < TILE ? end - pair.row : TILE;
-            attention_first_keys(args->doc_rows, args->documents, pair.row, pair.rows,
-                                 pair.first_key);
+            if (args->kv_rows == 0)
+                attention_first_keys(args->doc_rows, args->documents, pair.row, pair.rows,
+                                     pair.first_key);
             for (pair.head = kv_head * group; pair.head < (kv_head + 1) * group; pair.head++)
                 attention_pair_bwd(args, &pair);
         }
@@ -194,16 +185,12 @@ int cpu_attention_bwd(struct device *device, struct stream *stream,
     if (args->q_heads == 0 || args->rows == 0)
         return 0;
     must(args->kv_heads > 0 && args->q_heads % args->kv_heads == 0);
-    must(args->doc_rows[0] == 0 && args->doc_rows[args->documents] == args->rows);
+    must(args->kv_rows > 0 ||
+         (args->doc_rows[0] == 0 && args->doc_rows[args->documents] == args->rows));
     omp_set_num_threads(device_cpu_threads(device));
     int64_t next = 0; /* unit to take, shared by the threads */
 #pragma omp parallel num_threads(device_cpu_threads(device))
     {
-#pragma omp for collapse(2) schedule(static)
-        for (int64_t head = 0; head < args->q_heads; head++)
-            for (int64_t row = 0; row < args->rows; row += DELTA_ROWS)
-                attention_delta(args, head, row,
-                                args->rows - row < DELTA_ROWS ? args->rows : row + DELTA_ROWS);
         /* Every thread walks all units and works on those it draws. */
         int64_t mine = -1, unit = 0;
         struct attention_segment segment = {0};

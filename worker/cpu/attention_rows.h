@@ -1,4 +1,5 @@
-/* attention_rows: which keys a row sees, shared by attention's forward and backward. */
+/* attention_rows: which keys a row sees, shared by attention's forward and backward. A rectangle is
+ * one document whose rows all see its last key. */
 #pragma once
 #include "worker/ops.h"
 
@@ -31,13 +32,13 @@ static inline void attention_first_keys(const int64_t *doc_rows, int64_t documen
     }
 }
 
-/* Columns of the tile of keys [key, key + keys) that `row` sees: [*ret_begin, *ret_end), empty when
- * begin >= end. */
-static inline void attention_visible(int64_t row, int64_t first_key, int64_t key, int64_t keys,
+/* Columns of the tile of keys [key, key + keys) that are seen by a row whose keys are first_key to
+ * last_key: [*ret_begin, *ret_end), empty when begin >= end. */
+static inline void attention_visible(int64_t first_key, int64_t last_key, int64_t key, int64_t keys,
                                      int64_t *ret_begin, int64_t *ret_end)
 {
     *ret_begin = first_key > key ? first_key - key : 0;
-    *ret_end = row - key + 1 < keys ? row - key + 1 : keys;
+    *ret_end = last_key - key + 1 < keys ? last_key - key + 1 : keys;
 }
 
 static inline float *attention_at(const struct ops_heads *heads, int64_t head, int64_t row)

@@ -32,9 +32,8 @@ void cpu_sgemm(const struct cpu_sgemm *args)
                 gemm_int(args->ldb), args->beta, args->c, gemm_int(args->ldc));
 }
 
-static void gemm_lay_bias(const struct ops_gemm *args, float *c)
+static void gemm_lay_bias(const struct ops_gemm *args, const float *bias, float *c)
 {
-    const float *bias = args->bias;
     for (int64_t row = 0; row < args->m; row++) {
         float *line = c + row * args->ldc;
         if (!args->accumulate) {
@@ -66,7 +65,7 @@ int cpu_gemm(struct device *device, struct stream *stream, const struct ops_gemm
     for (int64_t i = 0; i < args->batch; i++) {
         float *c = (float *)args->c + i * args->stride_c;
         if (args->bias != NULL)
-            gemm_lay_bias(args, c);
+            gemm_lay_bias(args, (const float *)args->bias + i * args->stride_bias, c);
         if (args->k == 0) {
             gemm_empty_sum(args, c);
             continue;
