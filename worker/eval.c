@@ -12,17 +12,21 @@ static int eval_add_positions(struct rank *rank, float *losses, struct eval_resu
     const struct batch *batch = &rank->batch;
     const struct device_ops *dev = rank->device->dev;
     TRY(dev->copy(rank->device, rank->stream, losses, rank->model.row_loss,
-                  (size_t)batch->tokens * sizeof *losses, err));
+                  (size_t)batch->rows * sizeof *losses, err));
     TRY(dev->sync(rank->device, rank->stream, err));
-    for (int64_t t = 0; t < batch->tokens; t++) {
-        if (batch->host_targets[t] < 0)
-            continue;
-        int64_t bucket =
-            (int64_t)batch->host_positions[t] * EVAL_BUCKETS / rank->plan->spec.seq_len;
-        must(bucket >= 0 && bucket < EVAL_BUCKETS);
-        result->bucket_trained[bucket]++;
-        result->bucket_loss[bucket] += (double)losses[t];
-    }
+    struct mesh_span spans[2];
+    int count = mesh_seq_spans(&batch->seq, rank->place.ring, rank->place.ulysses, spans);
+    for (int i = 0; i < count; i++)
+        for (int64_t t = 0; t < spans[i].count; t++) {
+            int64_t at = spans[i].position + t;
+            if (batch->host_targets[at] < 0)
+                continue;
+            int64_t bucket =
+                (int64_t)batch->host_positions[at] * EVAL_BUCKETS / rank->plan->spec.seq_len;
+            must(bucket >= 0 && bucket < EVAL_BUCKETS);
+            result->bucket_trained[bucket]++;
+            result->bucket_loss[bucket] += (double)losses[spans[i].row + t];
+        }
     return 0;
 }
 

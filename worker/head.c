@@ -55,8 +55,8 @@ static int head_tile(const struct head *head, int64_t row, int64_t rows, struct 
 int head_run(const struct head *head, struct err *err)
 {
     int64_t tile = head->model->options.tile_loss;
-    for (int64_t row = 0; row < head->batch->tokens; row += tile) {
-        int64_t left = head->batch->tokens - row;
+    for (int64_t row = 0; row < head->batch->rows; row += tile) {
+        int64_t left = head->batch->rows - row;
         TRY(head_tile(head, row, left < tile ? left : tile, err));
     }
     return 0;

@@ -1,10 +1,9 @@
 /* layer_bwd: see layer.h. model->dx carries the gradient of the residual stream: the MLP half turns
- * dy into d_mid, the attention half d_mid into dx, each adding its branch's part to it. */
+ * dy into d_mid, the attention half d_mid into dx, each adding its branch's part to it. dWo is one
+ * product over all heads; dq then takes O's place. x is only read. */
 #include "worker/layer.h"
 #include "worker/linear.h"
 #include "worker/ops.h"
-
-#include <math.h>
 
 static int layer_bwd_norm(const struct layer *layer, enum model_tensor weight, const void *x,
                           const float *rstd, const void *dy, void *dx, bool accumulate,
@@ -37,21 +36,18 @@ static int layer_bwd_linear(const struct layer *layer, int64_t rows, enum model_
     return linear_dx(&linear, dy, dx, accumulate, err);
 }
 
-/* x_mid's norm of a tile into tile_norm and tile_rstd; under recompute x_mid itself first. */
-static int layer_bwd_mid(const struct layer *layer, int64_t row, int64_t rows, struct err *err)
+/* x_mid of a tile, kept or from x and o again, in *ret; its norm in tile_norm and tile_rstd. */
+static int layer_bwd_mid(const struct layer *layer, int64_t row, int64_t rows, void **ret,
+                         struct err *err)
 {
     const struct model *model = layer->model;
-    if (model->options.recompute_input)
-        return layer_fwd_mid(layer, row, rows, err);
-    const struct model_config *c = &model->shape->config;
-    struct ops_rmsnorm norm = {.rows = rows,
-                               .width = c->hidden_size,
-                               .eps = (float)c->rms_norm_eps,
-                               .x = model_at(model, layer->acts->x_mid, row * c->hidden_size),
-                               .weight = model_weight(model, layer->weights, MODEL_TENSOR_LN2),
-                               .y = model->tile_norm,
-                               .rstd = model->tile_rstd};
-    return model->device->ops->rmsnorm(model->device, layer->stream, &norm, err);
+    int64_t width = model->shape->config.hidden_size;
+    *ret = model_at(model, layer->acts->x_mid, row * width);
+    if (*ret != NULL)
+        return layer_norm(layer, MODEL_TENSOR_LN2, *ret, model->tile_norm, rows, width,
+                          model->tile_rstd, err);
+    *ret = model->tile_mid;
+    return layer_fwd_mid(layer, row, rows, *ret, err);
 }
 
 static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t rows, struct err *err)
@@ -61,9 +57,9 @@ static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t ro
     const struct model_config *c = &model->shape->config;
     int64_t count = rows * c->intermediate_size;
     void *dy = model_at(model, model->dx, row * c->hidden_size);
-    void *gate, *up;
+    void *gate, *up, *x_mid;
     layer_gate_up(layer, row, &gate, &up);
-    TRY(layer_bwd_mid(layer, row, rows, err));
+    TRY(layer_bwd_mid(layer, row, rows, &x_mid, err));
     if (!model->keep_mlp)
         TRY(layer_fwd_gate_up(layer, rows, gate, up, err));
     struct ops_swiglu swiglu = {.count = count, .gate = gate, .up = up, .out = model->tile_act};
@@ -77,49 +73,18 @@ static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t ro
                          model->tile_h, false, err));
     TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_UP, MODEL_TENSOR_COUNT, model->tile_norm, up,
                          model->tile_h, true, err));
-    return layer_bwd_norm(layer, MODEL_TENSOR_LN2,
-                          model_at(model, layer->acts->x_mid, row * c->hidden_size),
-                          model->tile_rstd, model->tile_h, dy, true, rows, c->hidden_size, err);
+    return layer_bwd_norm(layer, MODEL_TENSOR_LN2, x_mid, model->tile_rstd, model->tile_h, dy, true,
+                          rows, c->hidden_size, err);
 }
 
-/* d_o and dWo of all rows from d_mid, then attention's own gradients. */
-static int layer_bwd_attention(const struct layer *layer, struct err *err)
-{
-    struct model *model = layer->model;
-    const struct model_acts *acts = layer->acts;
-    const struct model_config *c = &model->shape->config;
-    int64_t d = c->head_dim, q_row = c->heads * d, kv_row = c->kv_heads * d;
-    TRY(layer_bwd_linear(layer, layer->batch->tokens, MODEL_TENSOR_O, MODEL_TENSOR_COUNT, acts->o,
-                         model->dx, model->d_o, false, err));
-    struct ops_attention_bwd attention = {.q_heads = c->heads,
-                                          .kv_heads = c->kv_heads,
-                                          .rows = layer->batch->tokens,
-                                          .head_dim = d,
-                                          .documents = layer->batch->documents,
-                                          .doc_rows = layer->batch->doc_rows,
-                                          .scale = (float)(1.0 / sqrt((double)d)),
-                                          .q = {acts->q, d, q_row},
-                                          .k = {acts->k, d, kv_row},
-                                          .v = {acts->v, d, kv_row},
-                                          .o = {acts->o, d, q_row},
-                                          .d_o = {model->d_o, d, q_row},
-                                          .lse = acts->lse,
-                                          .delta = model->delta,
-                                          .dq = {model->dq, d, q_row},
-                                          .dk = {model->dk, d, kv_row},
-                                          .dv = {model->dv, d, kv_row}};
-    return model->device->ops->attention_bwd(model->device, layer->stream, &attention, err);
-}
-
-/* Gradient of one of q, k of a tile: back through RoPE and the norm over heads, in place. */
+/* Gradient of one of q, k of a tile (rows of dq or dk; xn in tile_norm): back through RoPE and the
+ * norm over heads, in place. What went into that norm is projected again. */
 static int layer_bwd_head_input(const struct layer *layer, int64_t row, int64_t rows, bool is_query,
-                                struct err *err)
+                                void *dx, struct err *err)
 {
     struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
     int64_t heads = is_query ? c->heads : c->kv_heads;
-    int64_t at = row * heads * c->head_dim;
-    void *dx = model_at(model, is_query ? model->dq : model->dk, at);
     struct ops_rope rope = {.heads = heads,
                             .tokens = rows,
                             .head_dim = c->head_dim,
@@ -131,49 +96,51 @@ static int layer_bwd_head_input(const struct layer *layer, int64_t row, int64_t 
                             .scale = 1.0f,
                             .inverse = true};
     TRY(model->device->ops->rope(model->device, layer->stream, &rope, err));
-    const void *raw = model_at(model, is_query ? layer->acts->q_raw : layer->acts->k_raw, at);
-    if (raw == NULL)
+    if (!c->qk_norm)
         return 0;
-    return layer_bwd_norm(layer, is_query ? MODEL_TENSOR_Q_NORM : MODEL_TENSOR_K_NORM, raw, NULL,
-                          dx, dx, false, rows * heads, c->head_dim, err);
+    struct linear project = layer_linear(layer, rows, is_query ? MODEL_TENSOR_Q : MODEL_TENSOR_K,
+                                         is_query ? MODEL_TENSOR_Q_BIAS : MODEL_TENSOR_K_BIAS);
+    TRY(linear_forward(&project, model->tile_norm, model->tile_raw, false, err));
+    return layer_bwd_norm(layer, is_query ? MODEL_TENSOR_Q_NORM : MODEL_TENSOR_K_NORM,
+                          model->tile_raw, NULL, dx, dx, false, rows * heads, c->head_dim, err);
 }
 
-/* A tile of dq, dk, dv back through the projections and the first norm. */
+/* A tile of dq (which lies in o), dk, dv back through the projections and the first norm. */
 static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t rows, struct err *err)
 {
     struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
-    int64_t q_at = row * c->heads * c->head_dim, kv_at = row * c->kv_heads * c->head_dim;
+    int64_t kv_at = row * c->kv_heads * c->head_dim;
+    void *dq = model_at(model, layer->acts->o, row * c->heads * c->head_dim);
+    void *dk = model_at(model, model->dk, kv_at), *dv = model_at(model, model->dv, kv_at);
     const void *x = model_at(model, layer->acts->x, row * c->hidden_size);
-    struct ops_rmsnorm norm = {.rows = rows,
-                               .width = c->hidden_size,
-                               .eps = (float)c->rms_norm_eps,
-                               .x = x,
-                               .weight = model_weight(model, layer->weights, MODEL_TENSOR_LN1),
-                               .y = model->tile_norm,
-                               .rstd = model->tile_rstd};
-    TRY(model->device->ops->rmsnorm(model->device, layer->stream, &norm, err));
-    TRY(layer_bwd_head_input(layer, row, rows, true, err));
-    TRY(layer_bwd_head_input(layer, row, rows, false, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_Q, MODEL_TENSOR_Q_BIAS, model->tile_norm,
-                         model_at(model, model->dq, q_at), model->tile_h, false, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_K, MODEL_TENSOR_K_BIAS, model->tile_norm,
-                         model_at(model, model->dk, kv_at), model->tile_h, true, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_V, MODEL_TENSOR_V_BIAS, model->tile_norm,
-                         model_at(model, model->dv, kv_at), model->tile_h, true, err));
+    TRY(layer_norm(layer, MODEL_TENSOR_LN1, x, model->tile_norm, rows, c->hidden_size,
+                   model->tile_rstd, err));
+    TRY(layer_bwd_head_input(layer, row, rows, true, dq, err));
+    TRY(layer_bwd_head_input(layer, row, rows, false, dk, err));
+    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_Q, MODEL_TENSOR_Q_BIAS, model->tile_norm, dq,
+                         model->tile_h, false, err));
+    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_K, MODEL_TENSOR_K_BIAS, model->tile_norm, dk,
+                         model->tile_h, true, err));
+    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_V, MODEL_TENSOR_V_BIAS, model->tile_norm, dv,
+                         model->tile_h, true, err));
     return layer_bwd_norm(layer, MODEL_TENSOR_LN1, x, model->tile_rstd, model->tile_h,
                           model_at(model, model->dx, row * c->hidden_size), true, rows,
                           c->hidden_size, err);
 }
 
-int layer_bwd(const struct layer *layer, struct err *err)
+int layer_bwd(const struct layer *layer, bool attention_ready, struct err *err)
 {
-    for (int64_t row = 0, rows; row < layer->batch->tokens; row += rows) {
+    struct model *model = layer->model;
+    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
         rows = layer_tile(layer, row);
         TRY(layer_bwd_mlp_tile(layer, row, rows, err));
     }
-    TRY(layer_bwd_attention(layer, err));
-    for (int64_t row = 0, rows; row < layer->batch->tokens; row += rows) {
+    struct linear out = layer_linear(layer, layer->batch->rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
+    TRY(linear_dw(&out, model->dx, layer->acts->o, model_grad(model, layer->grad, MODEL_TENSOR_O),
+                  NULL, err));
+    TRY(context_backward(layer, attention_ready, err));
+    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
         rows = layer_tile(layer, row);
         TRY(layer_bwd_qkv_tile(layer, row, rows, err));
     }

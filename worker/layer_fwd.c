@@ -1,10 +1,9 @@
-/* layer_fwd: see layer.h. Everything but attention runs over tiles of tokens. */
+/* layer_fwd: see layer.h. Everything runs over tiles of tokens. x_mid that is not kept lies where y
+ * will be, and the MLP's last product is added to it there. */
 #include "common/must.h"
 #include "worker/layer.h"
 #include "worker/linear.h"
 #include "worker/ops.h"
-
-#include <math.h>
 
 struct linear layer_linear(const struct layer *layer, int64_t rows, enum model_tensor weight,
                            enum model_tensor bias)
@@ -24,7 +23,7 @@ struct linear layer_linear(const struct layer *layer, int64_t rows, enum model_t
 
 int64_t layer_tile(const struct layer *layer, int64_t row)
 {
-    int64_t rows = layer->batch->tokens - row;
+    int64_t rows = layer->batch->rows - row;
     return rows < layer->model->options.tile_mlp ? rows : layer->model->options.tile_mlp;
 }
 
@@ -36,8 +35,8 @@ void layer_gate_up(const struct layer *layer, int64_t row, void **ret_gate, void
     *ret_up = model_at(model, layer->acts->up, at);
 }
 
-static int layer_fwd_norm(const struct layer *layer, enum model_tensor weight, const void *x,
-                          void *y, int64_t rows, int64_t width, float *rstd, struct err *err)
+int layer_norm(const struct layer *layer, enum model_tensor weight, const void *x, void *y,
+               int64_t rows, int64_t width, float *rstd, struct err *err)
 {
     const struct model *model = layer->model;
     struct ops_rmsnorm norm = {.rows = rows,
@@ -50,74 +49,8 @@ static int layer_fwd_norm(const struct layer *layer, enum model_tensor weight, c
     return model->device->ops->rmsnorm(model->device, layer->stream, &norm, err);
 }
 
-static int layer_fwd_rope(const struct layer *layer, void *x, int64_t heads, int64_t row,
-                          int64_t rows, struct err *err)
-{
-    const struct model *model = layer->model;
-    int64_t d = model->shape->config.head_dim;
-    struct ops_rope rope = {.heads = heads,
-                            .tokens = rows,
-                            .head_dim = d,
-                            .head_stride = d,
-                            .token_stride = heads * d,
-                            .x = x,
-                            .positions = layer->batch->positions + row,
-                            .inv_freq = model->inv_freq,
-                            .scale = 1.0f};
-    return model->device->ops->rope(model->device, layer->stream, &rope, err);
-}
-
-/* One of q, k: projection, norm over each head where the model has it, RoPE. */
-static int layer_fwd_head_input(const struct layer *layer, int64_t row, int64_t rows, bool is_query,
-                                struct err *err)
-{
-    const struct model *model = layer->model;
-    const struct model_config *c = &model->shape->config;
-    int64_t heads = is_query ? c->heads : c->kv_heads;
-    int64_t at = row * heads * c->head_dim;
-    void *y = model_at(model, is_query ? layer->acts->q : layer->acts->k, at);
-    void *raw = model_at(model, is_query ? layer->acts->q_raw : layer->acts->k_raw, at);
-    struct linear project = layer_linear(layer, rows, is_query ? MODEL_TENSOR_Q : MODEL_TENSOR_K,
-                                         is_query ? MODEL_TENSOR_Q_BIAS : MODEL_TENSOR_K_BIAS);
-    TRY(linear_forward(&project, model->tile_norm, raw != NULL ? raw : y, false, err));
-    if (raw != NULL)
-        TRY(layer_fwd_norm(layer, is_query ? MODEL_TENSOR_Q_NORM : MODEL_TENSOR_K_NORM, raw, y,
-                           rows * heads, c->head_dim, NULL, err));
-    return layer_fwd_rope(layer, y, heads, row, rows, err);
-}
-
-int layer_fwd_attention(const struct layer *layer, struct err *err)
-{
-    const struct model *model = layer->model;
-    const struct model_config *c = &model->shape->config;
-    const struct model_acts *acts = layer->acts;
-    int64_t d = c->head_dim;
-    for (int64_t row = 0, rows; row < layer->batch->tokens; row += rows) {
-        rows = layer_tile(layer, row);
-        TRY(layer_fwd_norm(layer, MODEL_TENSOR_LN1, model_at(model, acts->x, row * c->hidden_size),
-                           model->tile_norm, rows, c->hidden_size, NULL, err));
-        TRY(layer_fwd_head_input(layer, row, rows, true, err));
-        TRY(layer_fwd_head_input(layer, row, rows, false, err));
-        struct linear value = layer_linear(layer, rows, MODEL_TENSOR_V, MODEL_TENSOR_V_BIAS);
-        TRY(linear_forward(&value, model->tile_norm,
-                           model_at(model, acts->v, row * c->kv_heads * d), false, err));
-    }
-    struct ops_attention attention = {.q_heads = c->heads,
-                                      .kv_heads = c->kv_heads,
-                                      .rows = layer->batch->tokens,
-                                      .head_dim = d,
-                                      .documents = layer->batch->documents,
-                                      .doc_rows = layer->batch->doc_rows,
-                                      .scale = (float)(1.0 / sqrt((double)d)),
-                                      .q = {acts->q, d, c->heads * d},
-                                      .k = {acts->k, d, c->kv_heads * d},
-                                      .v = {acts->v, d, c->kv_heads * d},
-                                      .o = {acts->o, d, c->heads * d},
-                                      .lse = acts->lse};
-    return model->device->ops->attention(model->device, layer->stream, &attention, err);
-}
-
-int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, struct err *err)
+int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, void *x_mid,
+                  struct err *err)
 {
     const struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
@@ -129,7 +62,7 @@ int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, struct e
                                .eps = (float)c->rms_norm_eps,
                                .x = model->tile_h,
                                .residual = model_at(model, layer->acts->x, row * c->hidden_size),
-                               .sum = model_at(model, layer->acts->x_mid, row * c->hidden_size),
+                               .sum = x_mid,
                                .weight = model_weight(model, layer->weights, MODEL_TENSOR_LN2),
                                .y = model->tile_norm,
                                .rstd = model->tile_rstd};
@@ -145,28 +78,39 @@ int layer_fwd_gate_up(const struct layer *layer, int64_t rows, void *gate, void 
     return linear_forward(&project, layer->model->tile_norm, up, false, err);
 }
 
-int layer_fwd_mlp(const struct layer *layer, void *y, struct err *err)
+/* y += MLP(x_mid) of a tile, whose norm is in tile_norm. */
+static int layer_fwd_mlp_tile(const struct layer *layer, int64_t row, int64_t rows, void *y,
+                              struct err *err)
 {
     const struct model *model = layer->model;
     struct device *device = model->device;
-    const struct model_config *c = &model->shape->config;
-    for (int64_t row = 0, rows; row < layer->batch->tokens; row += rows) {
+    void *gate, *up;
+    layer_gate_up(layer, row, &gate, &up);
+    TRY(layer_fwd_gate_up(layer, rows, gate, up, err));
+    struct ops_swiglu swiglu = {.count = rows * model->shape->config.intermediate_size,
+                                .gate = gate,
+                                .up = up,
+                                .out = model->tile_act};
+    TRY(device->ops->swiglu(device, layer->stream, &swiglu, err));
+    struct linear down = layer_linear(layer, rows, MODEL_TENSOR_DOWN, MODEL_TENSOR_COUNT);
+    down.accumulate = true;
+    return linear_forward(&down, model->tile_act, y, false, err);
+}
+
+int layer_fwd_mlp(const struct layer *layer, void *y, struct err *err)
+{
+    const struct model *model = layer->model;
+    const struct device_ops *dev = model->device->dev;
+    int64_t width = model->shape->config.hidden_size;
+    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
         rows = layer_tile(layer, row);
-        void *gate, *up;
-        layer_gate_up(layer, row, &gate, &up);
-        TRY(layer_fwd_mid(layer, row, rows, err));
-        TRY(layer_fwd_gate_up(layer, rows, gate, up, err));
-        struct ops_swiglu swiglu = {
-            .count = rows * c->intermediate_size, .gate = gate, .up = up, .out = model->tile_act};
-        TRY(device->ops->swiglu(device, layer->stream, &swiglu, err));
-        void *out = model_at(model, y, row * c->hidden_size);
-        struct linear down = layer_linear(layer, rows, MODEL_TENSOR_DOWN, MODEL_TENSOR_COUNT);
-        TRY(linear_forward(&down, model->tile_act, out, false, err));
-        struct ops_add add = {.count = rows * c->hidden_size,
-                              .a = out,
-                              .b = model_at(model, layer->acts->x_mid, row * c->hidden_size),
-                              .out = out};
-        TRY(device->ops->add(device, layer->stream, &add, err));
+        void *y_tile = model_at(model, y, row * width);
+        void *kept = model_at(model, layer->acts->x_mid, row * width);
+        TRY(layer_fwd_mid(layer, row, rows, kept != NULL ? kept : y_tile, err));
+        if (kept != NULL)
+            TRY(dev->copy(model->device, layer->stream, y_tile, kept,
+                          (size_t)(rows * width) * dtype_bytes(dev->act_dtype), err));
+        TRY(layer_fwd_mlp_tile(layer, row, rows, y_tile, err));
     }
     return 0;
 }

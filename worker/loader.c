@@ -44,6 +44,7 @@ static int loader_build(struct loader *loader, const struct loader_options *opti
 int loader_init(struct loader *loader, const struct loader_options *options, struct err *err)
 {
     *loader = (struct loader){.shuffle = options->shuffle,
+                              .uncounted = options->uncounted,
                               .rank = options->rank,
                               .world = options->world,
                               .sequences_end = INT64_MAX};
@@ -102,7 +103,8 @@ static int64_t loader_sequence(struct loader *loader, int64_t step, int64_t micr
 void loader_count(struct loader *loader, int64_t step, int64_t *ret_tokens, int64_t *ret_trained)
 {
     int64_t tokens = 0, trained = 0;
-    for (int64_t place = 0; place < loader->micro_steps * loader->slots; place++) {
+    int64_t places = loader->uncounted ? 0 : loader->micro_steps * loader->slots;
+    for (int64_t place = 0; place < places; place++) {
         int64_t s = loader_sequence(loader, step, place / loader->slots, place % loader->slots);
         for (int64_t i = s < 0 ? 0 : loader->pack.first[s]; s >= 0 && i < loader->pack.first[s + 1];
              i++) {

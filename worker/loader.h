@@ -1,7 +1,8 @@
 /* loader: which sequence goes to which step, micro-step and rank.
  *
  * A token shard is packed into sequences (common/pack.h); training takes them in the shuffled
- * order of pack_order, `batch` of them a step, evaluation takes them as they come. Sequence i of a
+ * order of pack_order, `batch` of them a step, evaluation takes them as they come. "Rank" is a data
+ * index here (common/mesh.h): all ranks of a context group load the same. Sequence i of a
  * global batch goes to rank i % world, micro-step (i / world) / slots: a rank works on `slots`
  * sequences at once. Places beyond the batch, or beyond the run's last sequence, stay empty. So
  * what is trained in a step does not depend on the number of ranks.
@@ -29,13 +30,14 @@ struct loader_options {
     int64_t batch; /* sequences of one step; 0: all there are */
     int64_t slots; /* sequences a rank takes in one micro-step: loader_slots() */
     int rank, world;
+    bool uncounted; /* loader_count() says 0: another rank of the context group counts */
 };
 
 struct loader {
     struct dataset data;
     struct pack pack;
     struct pack_order order; /* when shuffling */
-    bool shuffle;
+    bool shuffle, uncounted;
     int rank, world;
     int64_t batch;         /* sequences of one step */
     int64_t slots;         /* sequences a rank takes in one micro-step */

@@ -1,5 +1,5 @@
-/* model: see model.h. Buffers are declared in the arena by what they hold; the order of work is
- * embedding, layers, head, layers backwards, embedding. A unit is gathered just before its use. */
+/* model: see model.h. The order of work is embedding, layers, head, layers backwards, embedding. A
+ * unit is gathered just before its use. */
 #include "worker/model.h"
 
 #include "common/mem.h"
@@ -37,97 +37,6 @@ static void model_find_offsets(struct model *model)
     }
 }
 
-static int model_reserve_act(struct model *model, struct arena *arena, enum arena_kind kind,
-                             void *slot, int64_t elements, struct err *err)
-{
-    int64_t bytes = elements * (int64_t)dtype_bytes(model->device->dev->act_dtype);
-    return arena_reserve(arena, kind, slot, bytes, err);
-}
-
-/* What a layer's backward reads beside x. */
-static int model_reserve_kept(struct model *model, struct arena *arena, struct model_acts *acts,
-                              struct err *err)
-{
-    const struct model_config *c = &model->shape->config;
-    int64_t tokens = model->options.tokens_max;
-    int64_t q = tokens * c->heads * c->head_dim, kv = tokens * c->kv_heads * c->head_dim;
-    if (c->qk_norm) {
-        TRY(model_reserve_act(model, arena, ARENA_ATTENTION, &acts->q_raw, q, err));
-        TRY(model_reserve_act(model, arena, ARENA_ATTENTION, &acts->k_raw, kv, err));
-    }
-    TRY(model_reserve_act(model, arena, ARENA_ATTENTION, &acts->q, q, err));
-    TRY(model_reserve_act(model, arena, ARENA_ATTENTION, &acts->k, kv, err));
-    TRY(model_reserve_act(model, arena, ARENA_ATTENTION, &acts->v, kv, err));
-    TRY(model_reserve_act(model, arena, ARENA_ATTENTION, &acts->o, q, err));
-    TRY(arena_reserve(arena, ARENA_ATTENTION, &acts->lse,
-                      tokens * c->heads * (int64_t)sizeof(float), err));
-    return model_reserve_act(model, arena, ARENA_RESIDUAL, &acts->x_mid, tokens * c->hidden_size,
-                             err);
-}
-
-static int model_reserve_layers(struct model *model, struct arena *arena, struct err *err)
-{
-    const struct model_config *c = &model->shape->config;
-    int64_t residual = model->options.tokens_max * c->hidden_size;
-    int64_t mlp = model->options.tile_mlp * c->intermediate_size;
-    for (int64_t l = 0; l < c->layers; l++) {
-        struct model_acts *acts = &model->acts[l];
-        TRY(model_reserve_act(model, arena, ARENA_RESIDUAL, &acts->x, residual, err));
-        if (!model->options.recompute_input)
-            TRY(model_reserve_kept(model, arena, acts, err));
-        if (model->keep_mlp) {
-            TRY(model_reserve_act(model, arena, ARENA_TILES, &acts->gate, mlp, err));
-            TRY(model_reserve_act(model, arena, ARENA_TILES, &acts->up, mlp, err));
-        }
-    }
-    if (model->options.recompute_input)
-        TRY(model_reserve_kept(model, arena, &model->shared, err));
-    if (!model->keep_mlp) {
-        TRY(model_reserve_act(model, arena, ARENA_TILES, &model->shared.gate, mlp, err));
-        TRY(model_reserve_act(model, arena, ARENA_TILES, &model->shared.up, mlp, err));
-    }
-    return model_reserve_act(model, arena, ARENA_RESIDUAL, &model->x_out, residual, err);
-}
-
-static int model_reserve_backward(struct model *model, struct arena *arena, struct err *err)
-{
-    const struct model_config *c = &model->shape->config;
-    int64_t tokens = model->options.tokens_max;
-    int64_t q = tokens * c->heads * c->head_dim, kv = tokens * c->kv_heads * c->head_dim;
-    TRY(model_reserve_act(model, arena, ARENA_RESIDUAL, &model->dx, tokens * c->hidden_size, err));
-    TRY(model_reserve_act(model, arena, ARENA_ATTENTION, &model->d_o, q, err));
-    TRY(model_reserve_act(model, arena, ARENA_ATTENTION, &model->dq, q, err));
-    TRY(model_reserve_act(model, arena, ARENA_ATTENTION, &model->dk, kv, err));
-    TRY(model_reserve_act(model, arena, ARENA_ATTENTION, &model->dv, kv, err));
-    return arena_reserve(arena, ARENA_ATTENTION, &model->delta,
-                         tokens * c->heads * (int64_t)sizeof(float), err);
-}
-
-static int model_reserve_tiles(struct model *model, struct arena *arena, struct err *err)
-{
-    const struct model_config *c = &model->shape->config;
-    int64_t mlp = model->options.tile_mlp, loss = model->options.tile_loss;
-    int64_t tile = mlp > loss ? mlp : loss;
-    int64_t f32 = (int64_t)sizeof(float);
-    TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_norm, tile * c->hidden_size,
-                          err));
-    TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_h, tile * c->hidden_size, err));
-    TRY(arena_reserve(arena, ARENA_TILES, &model->tile_rstd, tile * f32, err));
-    TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_act, mlp * c->intermediate_size,
-                          err));
-    TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_dact, mlp * c->intermediate_size,
-                          err));
-    TRY(arena_reserve(arena, ARENA_TILES, &model->tile_logits, loss * c->vocab_size * f32, err));
-    if (model->device->dev->act_dtype != DTYPE_F32)
-        TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_dlogits, loss * c->vocab_size,
-                              err));
-    TRY(arena_reserve(arena, ARENA_WORKSPACE, &model->inv_freq, c->head_dim / 2 * f32, err));
-    TRY(arena_reserve(arena, ARENA_WORKSPACE, &model->row_loss,
-                      model->options.tokens_max * (int64_t)sizeof(float), err));
-    TRY(arena_reserve(arena, ARENA_WORKSPACE, &model->loss_sum, (int64_t)sizeof(double), err));
-    return arena_reserve(arena, ARENA_WORKSPACE, &model->correct, (int64_t)sizeof(int64_t), err);
-}
-
 static int64_t model_tile(int64_t wanted, int64_t otherwise, int64_t tokens_max)
 {
     int64_t tile = wanted > 0 ? wanted : otherwise;
@@ -143,20 +52,27 @@ int model_init(struct model *model, const struct model_options *options, struct 
     int64_t tokens = options->tokens_max;
     model->options.tile_mlp = model_tile(options->tile_mlp, tokens, tokens);
     model->options.tile_loss = model_tile(options->tile_loss, MODEL_TILE_LOSS_TOKENS, tokens);
-    model->keep_mlp = !options->recompute_input && model->options.tile_mlp == tokens;
+    if (model->options.recompute == JOB_recompute_AUTO)
+        model->options.recompute = JOB_recompute_NONE;
+    if (model->options.recompute != JOB_recompute_ATTENTION || options->keep_input_every == 0)
+        model->options.keep_input_every = 1;
+    bool keep_all = model->options.recompute == JOB_recompute_NONE;
+    model->keep_mlp = keep_all && model->options.tile_mlp == tokens;
     model_find_offsets(model);
     size_t layers = (size_t)model->shape->config.layers;
     model->acts = mem_new(layers, sizeof *model->acts);
-    if (model->acts == NULL)
+    model->segment = mem_new((size_t)model->options.keep_input_every, sizeof *model->segment);
+    if (model->acts == NULL || model->segment == NULL)
         return mem_fail(err, layers * sizeof *model->acts, "a model's buffers");
-    TRY(model_reserve_layers(model, arena, err));
-    TRY(model_reserve_backward(model, arena, err));
-    return model_reserve_tiles(model, arena, err);
+    TRY(context_init(&model->context, &options->context, &model->shape->config, tokens, keep_all,
+                     model->device, arena, err));
+    return model_reserve(model, arena, err);
 }
 
 void model_done(struct model *model)
 {
     mem_free(model->acts);
+    mem_free(model->segment);
     *model = (struct model){0};
 }
 
@@ -174,39 +90,27 @@ int model_load_constants(struct model *model, struct stream *stream, struct err 
     return model_totals_zero(model, stream, err);
 }
 
-/* A layer's buffers: its own, and the shared ones for what it does not keep. */
-static struct model_acts model_layer_acts(const struct model *model, int64_t l)
-{
-    struct model_acts acts = model->options.recompute_input ? model->shared : model->acts[l];
-    acts.x = model->acts[l].x;
-    if (!model->keep_mlp) {
-        acts.gate = model->shared.gate;
-        acts.up = model->shared.up;
-    }
-    return acts;
-}
-
 int model_forward(struct model *model, const struct batch *batch, struct stream *stream,
                   struct err *err)
 {
     const struct model_config *c = &model->shape->config;
-    must(batch->tokens <= model->options.tokens_max);
+    must(batch->rows <= model->options.tokens_max);
     const void *weights = NULL;
     TRY(fsdp_gather(model->fsdp, 0, stream, &weights, err));
-    struct ops_embed embed = {.tokens = batch->tokens,
+    struct ops_embed embed = {.tokens = batch->rows,
                               .vocab = c->vocab_size,
                               .width = c->hidden_size,
                               .ids = batch->ids,
                               .table = model_weight(model, weights, MODEL_TENSOR_EMBED),
-                              .out = model->acts[0].x};
+                              .out = model_layer_acts(model, 0).x};
     TRY(model->device->ops->embed(model->device, stream, &embed, err));
     for (int64_t l = 0; l < c->layers; l++) {
         TRY(fsdp_gather(model->fsdp, l + 1, stream, &weights, err));
         struct model_acts acts = model_layer_acts(model, l);
         struct layer layer = {
             .model = model, .batch = batch, .stream = stream, .acts = &acts, .weights = weights};
-        TRY(layer_fwd_attention(&layer, err));
-        void *y = l + 1 < c->layers ? model->acts[l + 1].x : model->x_out;
+        TRY(context_forward(&layer, err));
+        void *y = l + 1 < c->layers ? model_layer_acts(model, l + 1).x : model->x_out;
         TRY(layer_fwd_mlp(&layer, y, err));
     }
     return 0;
@@ -254,6 +158,23 @@ int model_head_evaluate(struct model *model, const struct batch *batch, struct s
     return head_run(&head, err);
 }
 
+/* Inputs of the segment that ends with layer l, from its first and each O; those of the last
+ * segment are there since forward. */
+static int model_replay(struct model *model, const struct batch *batch, int64_t l,
+                        struct stream *stream, struct err *err)
+{
+    int64_t every = model->options.keep_input_every;
+    if (l % every != every - 1 || l == model->shape->config.layers - 1)
+        return 0;
+    for (int64_t from = l - l % every; from < l; from++) {
+        struct model_acts acts = model_layer_acts(model, from);
+        struct layer layer = {.model = model, .batch = batch, .stream = stream, .acts = &acts};
+        TRY(fsdp_gather(model->fsdp, from + 1, stream, &layer.weights, err));
+        TRY(layer_fwd_mlp(&layer, model_layer_acts(model, from + 1).x, err));
+    }
+    return 0;
+}
+
 int model_backward(struct model *model, const struct batch *batch, struct stream *stream,
                    struct err *err)
 {
@@ -261,6 +182,7 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
     const void *weights = NULL;
     float *grad = NULL;
     for (int64_t l = c->layers - 1; l >= 0; l--) {
+        TRY(model_replay(model, batch, l, stream, err));
         TRY(fsdp_gather(model->fsdp, l + 1, stream, &weights, err));
         TRY(fsdp_grad_begin(model->fsdp, l + 1, stream, &grad, err));
         struct model_acts acts = model_layer_acts(model, l);
@@ -270,13 +192,14 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
                               .acts = &acts,
                               .weights = weights,
                               .grad = grad};
-        if (model->options.recompute_input)
-            TRY(layer_fwd_attention(&layer, err));
-        TRY(layer_bwd(&layer, err));
+        bool again = model->options.recompute == JOB_recompute_INPUT;
+        if (again)
+            TRY(context_forward(&layer, err));
+        TRY(layer_bwd(&layer, again, err));
         TRY(fsdp_grad_end(model->fsdp, l + 1, stream, err));
     }
     TRY(fsdp_grad_begin(model->fsdp, 0, stream, &grad, err));
-    struct ops_embed_bwd embed = {.tokens = batch->tokens,
+    struct ops_embed_bwd embed = {.tokens = batch->rows,
                                   .vocab = c->vocab_size,
                                   .width = c->hidden_size,
                                   .ids = batch->ids,

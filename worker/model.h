@@ -6,40 +6,46 @@
  *     TRY(model_backward(&model, &batch, stream, err));            all other gradients
  * evaluation: model_forward, then model_head_evaluate.
  *
- * What a layer keeps for its backward pass is decided by `recompute`: none keeps q, k, v, O, LSE,
- * the residual after attention and (when the MLP runs in one tile) gate and up; input keeps x
- * alone and runs the attention half again. Norms, projections, MLP and loss run over tiles of
- * tokens, so neither (T, f) beyond a tile nor (T, V) exists.
+ * T is this rank's tokens: context.h says how ranks share a sequence. What a layer keeps for its
+ * backward pass is decided by `recompute`:
+ *   none                  x, q, k, v, O, LSE, the residual after attention and (when the MLP runs
+ * in one tile) gate and up; input                 x; attention runs again; input_and_attention   x,
+ * O, LSE; q, k, v are projected again, attention is not; attention             O, LSE, and x of
+ * every k-th layer (keep_input_every); the k-1 others of a segment are replayed from it and each O,
+ * once, when backward gets there. Norms, projections, MLP and loss run over tiles of tokens, so
+ * neither (T, f) beyond a tile nor (T, V) exists.
  *
- * Files: model.c (buffers, embedding, order of layers), layer_fwd.c, layer_bwd.c, head.c. */
+ * Files: model.c (embedding, order of layers), model_memory.c (buffers), layer_fwd.c, layer_bwd.c,
+ * head.c; attention: context.h. */
 #pragma once
 #include "common/err.h"
+#include "common/job_spec.h"
 #include "common/model_shape.h"
 #include "worker/batch.h"
+#include "worker/context.h"
 #include "worker/fsdp.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct model_options {
-    int64_t tokens_max;   /* T: capacity of a batch */
-    int64_t tile_mlp;     /* tokens a tile of norms, projections and MLP; 0: all */
-    int64_t tile_loss;    /* tokens a tile of logits and loss; 0: MODEL_TILE_LOSS_TOKENS */
-    bool recompute_input; /* keep only x of each layer */
+    int64_t tokens_max;           /* T: capacity of this rank's share of a batch */
+    int64_t tile_mlp;             /* tokens a tile of norms, projections and MLP; 0: all */
+    int64_t tile_loss;            /* tokens a tile of logits and loss; 0: MODEL_TILE_LOSS_TOKENS */
+    enum job_recompute recompute; /* AUTO is none */
+    int64_t keep_input_every;     /* k, under recompute attention; 0: 1 */
+    struct context_options context;
 };
 enum { MODEL_TILE_LOSS_TOKENS = 1024 };
 
-/* What a layer leaves for its backward pass. Under recompute_input all layers share everything but
- * x. */
+/* What a layer leaves for its backward pass, or shares with all layers. S' = C*T. */
 struct model_acts {
     void *x;         /* [act] (T, h) the layer's input */
-    void *q_raw;     /* [act] (T, H*d) before qk-norm; NULL without */
-    void *k_raw;     /* [act] (T, K*d) */
-    void *q;         /* [act] (T, H*d) after RoPE */
-    void *k, *v;     /* [act] (T, K*d) */
-    void *o;         /* [act] (T, H*d) */
-    float *lse;      /* (H, T) */
-    void *x_mid;     /* [act] (T, h) the residual after attention */
+    void *q;         /* [act] (H/C, S', d) after RoPE, stage after stage; NULL: not kept */
+    void *k, *v;     /* [act] (max(1, K/C), S', d) alike */
+    void *o;         /* [act] (T, H*d); in backward dq takes its place */
+    float *lse;      /* (H/C, S') */
+    void *x_mid;     /* [act] (T, h) the residual after attention; NULL: not kept */
     void *gate, *up; /* [act] (T, f), or (tile, f) shared and recomputed in backward */
 };
 
@@ -47,18 +53,20 @@ struct model {
     struct device *device; /* borrowed, as are the next two */
     struct fsdp *fsdp;
     const struct model_shape *shape;
-    struct model_options options;       /* tile sizes settled */
-    bool keep_mlp;                      /* gate and up are kept per layer */
+    struct model_options options; /* tile sizes settled */
+    bool keep_mlp;                /* gate and up are kept per layer */
+    struct context context;
     int64_t offset[MODEL_TENSOR_COUNT]; /* elements from the start of the tensor's unit; -1: none */
 
     struct model_acts *acts;  /* (L) what each layer keeps */
     struct model_acts shared; /* what no layer keeps: one set for all */
+    void **segment;           /* (keep_input_every - 1) x of a segment's layers after the first */
     void *x_out;              /* [act] (T, h) the last layer's output */
     void *dx;                 /* [act] (T, h) gradient of the residual stream, in place */
-    void *d_o, *dq;           /* [act] (T, H*d) */
     void *dk, *dv;            /* [act] (T, K*d) */
-    float *delta;             /* (H, T) scratch of attention's backward */
     void *tile_norm;          /* [act] (tile, h) a norm's output */
+    void *tile_mid;           /* [act] (tile, h) x_mid where it is not kept */
+    void *tile_raw;           /* [act] (tile, H*d) q or k before qk-norm */
     void *tile_h;             /* [act] (tile, h) scratch: O*Wo, a norm's output gradient */
     float *tile_rstd;         /* (tile) */
     void *tile_act;           /* [act] (tile, f) SwiGLU's output */
@@ -90,6 +98,11 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
 int model_totals_zero(struct model *model, struct stream *stream, struct err *err);
 int model_totals(struct model *model, struct stream *stream, double *ret_loss_sum,
                  int64_t *ret_correct, struct err *err);
+
+/* model_init's part in model_memory.c. */
+int model_reserve(struct model *model, struct arena *arena, struct err *err);
+/* A layer's buffers: its own, and the shared ones for what it does not keep. */
+struct model_acts model_layer_acts(const struct model *model, int64_t l);
 
 /* The address `elements` further on in an [act] buffer; NULL stays NULL. */
 void *model_at(const struct model *model, const void *base, int64_t elements);

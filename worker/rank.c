@@ -47,9 +47,10 @@ static int rank_open_loader(struct rank *rank, const char *name, bool train, str
         .shuffle = train,
         .seed = (uint64_t)spec->seed,
         .batch = train ? spec->sequences : 0,
-        .slots = loader_slots(spec->sequences, spec->grad_accum, rank->world),
-        .rank = rank->number,
-        .world = rank->world};
+        .slots = loader_slots(spec->sequences, spec->grad_accum, rank->mesh.data),
+        .rank = rank->place.data,
+        .world = rank->mesh.data,
+        .uncounted = rank->place.ring > 0 || rank->place.ulysses > 0};
     TRY(loader_init(loader, &options, err));
     if (loader->data.vocab > rank->shape.config.vocab_size)
         return err_set(err, ERR_DATA, "%s: made for %lld token ids, the model has %lld", path,
@@ -69,20 +70,41 @@ static int rank_open_data(struct rank *rank, struct err *err)
     return 0;
 }
 
+/* Communicators of the groups that share a sequence. */
+static int rank_open_context(struct rank *rank, struct context_options *context, struct err *err)
+{
+    const struct job_spec *spec = &rank->plan->spec;
+    *context = (struct context_options){.mesh = rank->mesh, .place = rank->place};
+    if (spec->context_kind == JOB_context_kind_UPIPE)
+        context->heads_per_stage = spec->heads_per_stage;
+    if (rank->mesh.ulysses > 1) {
+        struct mesh_ranks group = mesh_group(&rank->mesh, MESH_GROUP_ULYSSES, rank->number);
+        TRY(rank->coll->ops->split(rank->coll, group.first, &context->ulysses, err));
+    }
+    if (rank->mesh.ring > 1) {
+        struct mesh_ranks group = mesh_group(&rank->mesh, MESH_GROUP_RING, rank->number);
+        TRY(rank->coll->ops->split(rank->coll, group.first, &context->ring, err));
+    }
+    return 0;
+}
+
 /* Declares all device memory, takes it, fills what has a first value. */
 static int rank_open_memory(struct rank *rank, struct err *err)
 {
     const struct job_spec *spec = &rank->plan->spec;
-    struct model_options options = {.tokens_max = rank->train.slots * spec->seq_len,
+    int64_t tokens = rank->train.slots * spec->seq_len;
+    struct model_options options = {.tokens_max = mesh_seq_make(&rank->mesh, tokens).shard,
                                     .tile_mlp = spec->tile_mlp,
                                     .tile_loss = spec->tile_loss,
-                                    .recompute_input = spec->recompute == JOB_recompute_INPUT};
+                                    .recompute = spec->recompute,
+                                    .keep_input_every = spec->keep_input_every};
+    TRY(rank_open_context(rank, &options.context, err));
     arena_init(&rank->arena, rank->device);
     TRY(fsdp_init(&rank->fsdp, &rank->shape, rank->device, rank->coll, spec->fsdp, err));
     TRY(fsdp_reserve(&rank->fsdp, &rank->arena, err));
     TRY(model_init(&rank->model, &options, &rank->fsdp, &rank->arena, err));
     TRY(optim_init(&rank->optim, spec, &rank->fsdp, &rank->arena, err));
-    TRY(batch_init(&rank->batch, options.tokens_max, &rank->arena, err));
+    TRY(batch_init(&rank->batch, &rank->mesh, rank->place, tokens, &rank->arena, err));
     TRY(arena_reserve(&rank->arena, ARENA_WORKSPACE, &rank->sums,
                       RANK_SUMS * (int64_t)sizeof(int64_t), err));
     TRY(arena_commit(&rank->arena, err));
@@ -118,6 +140,8 @@ static int rank_open_parts(struct rank *rank, struct err *err)
     TRY(coll_shm_open(&shm, &rank->coll, err));
     report_watch(rank->report, rank->coll);
     rank_phase(rank, 0, WIRE_PHASE_LOAD);
+    rank->mesh = launch_plan_mesh(plan);
+    rank->place = mesh_place(&rank->mesh, rank->number);
     TRY(rank_open_data(rank, err));
     TRY(rank_open_memory(rank, err));
     TRY(rank_open_weights(rank, err));

@@ -31,7 +31,9 @@ struct rank {
     int world;
     struct device *device;
     struct coll *coll;
-    struct stream *stream; /* NULL: the default stream */
+    struct mesh mesh;        /* how ranks share sequences */
+    struct mesh_place place; /* of this rank */
+    struct stream *stream;   /* NULL: the default stream */
     struct model_shape shape;
     struct arena arena;
     struct fsdp fsdp;

@@ -103,8 +103,11 @@ static void open_scene(struct scene *scene, const struct model_config *config,
     arena_init(&scene->arena, scene->device);
     CHECK(fsdp_init(&scene->fsdp, &scene->shape, scene->device, scene->coll, true, err));
     CHECK(fsdp_reserve(&scene->fsdp, &scene->arena, err));
-    CHECK(model_init(&scene->model, options, &scene->fsdp, &scene->arena, err));
-    CHECK(batch_init(&scene->batch, TOKENS, &scene->arena, err));
+    struct model_options alone = *options;
+    alone.context.mesh = mesh_make(1, 1, 1);
+    CHECK(model_init(&scene->model, &alone, &scene->fsdp, &scene->arena, err));
+    CHECK(batch_init(&scene->batch, &alone.context.mesh, alone.context.place, TOKENS, &scene->arena,
+                     err));
     CHECK(arena_commit(&scene->arena, err));
     CHECK(fsdp_clear(&scene->fsdp, NULL, err));
     CHECK(model_load_constants(&scene->model, NULL, err));
@@ -313,10 +316,26 @@ static void test_layouts(void **state)
     static const struct model_options layouts[] = {
         {.tokens_max = TOKENS, .tile_mlp = 1, .tile_loss = 1},
         {.tokens_max = TOKENS, .tile_mlp = 13, .tile_loss = 7},
-        {.tokens_max = TOKENS, .recompute_input = true},
-        {.tokens_max = TOKENS + 9, .recompute_input = true, .tile_mlp = 17, .tile_loss = 64},
+        {.tokens_max = TOKENS, .recompute = JOB_recompute_INPUT},
+        {.tokens_max = TOKENS, .recompute = JOB_recompute_INPUT_AND_ATTENTION},
+        {.tokens_max = TOKENS, .recompute = JOB_recompute_ATTENTION},
+        {.tokens_max = TOKENS, .recompute = JOB_recompute_ATTENTION, .keep_input_every = 2},
+        {.tokens_max = TOKENS, .recompute = JOB_recompute_ATTENTION, .keep_input_every = 3},
+        {.tokens_max = TOKENS, .recompute = JOB_recompute_ATTENTION, .keep_input_every = 9},
+        {.tokens_max = TOKENS, .context.heads_per_stage = 1},
+        {.tokens_max = TOKENS, .context.heads_per_stage = 2},
+        {.tokens_max = TOKENS, .recompute = JOB_recompute_INPUT, .context.heads_per_stage = 1},
+        {.tokens_max = TOKENS,
+         .recompute = JOB_recompute_INPUT_AND_ATTENTION,
+         .context.heads_per_stage = 2,
+         .tile_mlp = 11},
+        {.tokens_max = TOKENS + 9,
+         .recompute = JOB_recompute_INPUT,
+         .tile_mlp = 17,
+         .tile_loss = 64},
     };
     struct model_config config = config_of("qwen3");
+    config.layers = 5;
     struct model_options options = {.tokens_max = TOKENS};
     struct scene plain;
     open_scene(&plain, &config, &options);

@@ -80,7 +80,9 @@ static void run_step(const struct plan *plan, int64_t step, int seen[EXAMPLES], 
         *steps = plan->epochs > 0 ? loader_set_epochs(&loader, plan->epochs) : 0;
         assert_int_equal(device_cpu_open(1, &device, &err), 0);
         arena_init(&arena, device);
-        assert_int_equal(batch_init(&batch, options.slots * SEQ_LEN, &arena, &err), 0);
+        assert_int_equal(batch_init(&batch, &(struct mesh){1, 1, 1, 1}, (struct mesh_place){0},
+                                    options.slots * SEQ_LEN, &arena, &err),
+                         0);
         int64_t tokens, trained, tokens_filled = 0, trained_filled = 0;
         loader_count(&loader, step, &tokens, &trained);
         for (int64_t micro = 0; micro < loader.micro_steps; micro++) {
@@ -147,7 +149,8 @@ static void test_targets(void **state)
     struct batch batch;
     assert_int_equal(device_cpu_open(1, &device, &err), 0);
     arena_init(&arena, device);
-    assert_int_equal(batch_init(&batch, 9, &arena, &err), 0);
+    assert_int_equal(
+        batch_init(&batch, &(struct mesh){1, 1, 1, 1}, (struct mesh_place){0}, 9, &arena, &err), 0);
     batch_clear(&batch);
     batch_append(&batch, (const int32_t[]){5, 6, 7, 8}, (const uint8_t[]){1, 0, 1, 1}, 4);
     batch_append(&batch, (const int32_t[]){9}, (const uint8_t[]){1}, 1);

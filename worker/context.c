@@ -1,0 +1,58 @@
+/* context: buffers; see context.h. */
+#include "worker/context.h"
+
+#include "common/must.h"
+
+/* Each slot takes elements of `bytes`. */
+static int context_reserve(struct arena *arena, void *slot, int64_t elements, int64_t bytes,
+                           struct err *err)
+{
+    return arena_reserve(arena, ARENA_ATTENTION, slot, elements * bytes, err);
+}
+
+static int context_reserve_ring(struct context *context, struct arena *arena, int64_t kv,
+                                int64_t act, struct err *err)
+{
+    int ring = context->options.mesh.ring;
+    for (int i = 0; i < 2 && i < ring - 1; i++) {
+        TRY(context_reserve(arena, &context->ring_k[i], kv, act, err));
+        TRY(context_reserve(arena, &context->ring_v[i], kv, act, err));
+    }
+    if (ring == 1)
+        return 0;
+    TRY(context_reserve(arena, &context->ring_dk, kv, (int64_t)sizeof(float), err));
+    return context_reserve(arena, &context->ring_dv, kv, (int64_t)sizeof(float), err);
+}
+
+int context_init(struct context *context, const struct context_options *options,
+                 const struct model_config *config, int64_t tokens_max, bool keep_inputs,
+                 struct device *device, struct arena *arena, struct err *err)
+{
+    const struct mesh *mesh = &options->mesh;
+    must((mesh->ulysses > 1) == (options->ulysses != NULL));
+    must((mesh->ring > 1) == (options->ring != NULL));
+    *context = (struct context){.device = device, .config = config, .options = *options};
+    if (context->options.heads_per_stage == 0)
+        context->options.heads_per_stage = config->heads / mesh->ulysses;
+    context->heads = mesh_heads_make(config->heads, config->kv_heads, mesh->ulysses,
+                                     context->options.heads_per_stage);
+    int64_t rows = tokens_max * mesh->ulysses, act = (int64_t)dtype_bytes(device->dev->act_dtype);
+    int64_t f32 = (int64_t)sizeof(float);
+    int64_t q_rows = context->heads.per_stage * rows, q = q_rows * config->head_dim;
+    int64_t kv = context->heads.kv_staged * rows * config->head_dim;
+    if (!keep_inputs) {
+        TRY(context_reserve(arena, &context->q, q, act, err));
+        TRY(context_reserve(arena, &context->k, kv, act, err));
+        TRY(context_reserve(arena, &context->v, kv, act, err));
+    }
+    TRY(context_reserve(arena, &context->back, q, act, err));
+    TRY(context_reserve(arena, &context->dq, q, f32, err));
+    TRY(context_reserve(arena, &context->dk, kv, f32, err));
+    TRY(context_reserve(arena, &context->dv, kv, f32, err));
+    TRY(context_reserve(arena, &context->delta, q_rows, f32, err));
+    if (mesh->ulysses > 1) {
+        TRY(context_reserve(arena, &context->send, q, act, err));
+        TRY(context_reserve(arena, &context->delta_send, q_rows, f32, err));
+    }
+    return context_reserve_ring(context, arena, kv, act, err);
+}

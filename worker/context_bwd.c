@@ -1,0 +1,114 @@
+/* context_bwd: see context.h. A stage of the backward pass: dO through Wo, delta on the token side,
+ * both sent; q, k, v again unless they are there; gradients in fp32; dq returned over O's slice,
+ * which nobody reads any more, dk and dv once for each K/V head. */
+#include "common/must.h"
+#include "worker/context_private.h"
+#include "worker/ring.h"
+
+/* dO of the stage in `back`, delta in `delta`, head side. */
+static int stage_output_gradient(const struct context_stage *stage, struct err *err)
+{
+    const struct layer *layer = stage->layer;
+    struct model *model = layer->model;
+    const struct context *context = &model->context;
+    bool exchanged = context->options.mesh.ulysses > 1;
+    void *d_o = exchanged ? context->send : context->back;
+    float *delta = exchanged ? context->delta_send : context->delta;
+    TRY(context_heads_project_back(layer, &stage->q_heads, model->dx, d_o, err));
+    TRY(context_heads_delta(layer, &stage->q_heads, d_o, delta, err));
+    TRY(context_heads_send(layer, &stage->q_heads, d_o, context->back, context->config->head_dim,
+                           context->device->dev->act_dtype, err));
+    return context_heads_send(layer, &stage->q_heads, delta, context->delta, 1, DTYPE_F32, err);
+}
+
+static int stage_zero(const struct context_stage *stage, float *x, int64_t heads, struct err *err)
+{
+    const struct context *context = &stage->layer->model->context;
+    int64_t count = heads * stage->layer->batch->seq.rows * context->config->head_dim;
+    return context->device->dev->zero(context->device, stage->layer->stream, x,
+                                      (size_t)count * sizeof *x, err);
+}
+
+static int stage_attention_bwd(const struct context_stage *stage, struct err *err)
+{
+    const struct layer *layer = stage->layer;
+    const struct context *context = &layer->model->context;
+    int64_t heads = context->heads.per_stage, kv_heads = context->heads.kv_staged;
+    TRY(stage_zero(stage, context->dq, heads, err));
+    if (stage->at.kv_first) {
+        TRY(stage_zero(stage, context->dk, kv_heads, err));
+        TRY(stage_zero(stage, context->dv, kv_heads, err));
+    }
+    if (context->options.mesh.ring > 1)
+        return ring_attention_bwd(stage, err);
+    struct ops_attention_bwd args = {.q_heads = heads,
+                                     .kv_heads = kv_heads,
+                                     .rows = layer->batch->seq.rows,
+                                     .head_dim = context->config->head_dim,
+                                     .documents = layer->batch->ring_documents,
+                                     .doc_rows = layer->batch->ring_doc_rows,
+                                     .scale = stage->scale,
+                                     .q = context_head_side(layer, stage->q, heads, 0),
+                                     .k = context_head_side(layer, stage->k, kv_heads, 0),
+                                     .v = context_head_side(layer, stage->v, kv_heads, 0),
+                                     .d_o = context_head_side(layer, context->back, heads, 0),
+                                     .lse = stage->lse,
+                                     .delta = context->delta};
+    args.dq = context_head_side_f32(layer, context->dq, heads, 0);
+    args.dk = context_head_side_f32(layer, context->dk, kv_heads, 0);
+    args.dv = context_head_side_f32(layer, context->dv, kv_heads, 0);
+    return context->device->ops->attention_bwd(context->device, layer->stream, &args, err);
+}
+
+/* dq to its tokens, in the activations' type. */
+static int stage_return_dq(const struct context_stage *stage, struct err *err)
+{
+    const struct layer *layer = stage->layer;
+    const struct context *context = &layer->model->context;
+    if (context->options.mesh.ulysses == 1)
+        return context_heads_unpack(layer, &stage->q_heads, context->dq, true, layer->acts->o, err);
+    struct ops_cast cast = {.count = context->heads.per_stage * layer->batch->seq.rows *
+                                     context->config->head_dim,
+                            .in = context->dq,
+                            .out = context->send,
+                            .to_act = true};
+    TRY(context->device->ops->cast(context->device, layer->stream, &cast, err));
+    TRY(context_heads_return(layer, &stage->q_heads, context->send, context->back,
+                             context->device->dev->act_dtype, err));
+    return context_heads_unpack(layer, &stage->q_heads, context->back, false, layer->acts->o, err);
+}
+
+/* dk or dv to its tokens, in fp32: where ranks share a head their parts are added there. dq is free
+ * by now and takes what arrives. */
+static int stage_return_kv(const struct context_stage *stage, const float *grad, void *out,
+                           struct err *err)
+{
+    const struct layer *layer = stage->layer;
+    const struct context *context = &layer->model->context;
+    if (context->options.mesh.ulysses > 1) {
+        TRY(context_heads_return(layer, &stage->kv_heads, grad, context->dq, DTYPE_F32, err));
+        grad = context->dq;
+    }
+    return context_heads_unpack(layer, &stage->kv_heads, grad, true, out, err);
+}
+
+int context_backward(const struct layer *layer, bool ready, struct err *err)
+{
+    const struct model *model = layer->model;
+    const struct context *context = &model->context;
+    must(context->heads.kv_staged <= context->heads.per_stage);
+    bool there = layer->acts->q != NULL || (ready && context->heads.stages == 1);
+    for (int64_t s = 0; s < context->heads.stages; s++) {
+        struct context_stage stage = context_stage_make(layer, s);
+        if (!there)
+            TRY(context_stage_inputs(&stage, err));
+        TRY(stage_output_gradient(&stage, err));
+        TRY(stage_attention_bwd(&stage, err));
+        TRY(stage_return_dq(&stage, err));
+        if (!stage.at.kv_last)
+            continue;
+        TRY(stage_return_kv(&stage, context->dk, model->dk, err));
+        TRY(stage_return_kv(&stage, context->dv, model->dv, err));
+    }
+    return 0;
+}

@@ -1,0 +1,116 @@
+/* context_fwd: see context.h. K and V of a stage are projected, sent and kept in place for all
+ * stages that read them; `send` and `back` are free then and carry both at once. */
+#include "worker/context_private.h"
+#include "worker/ring.h"
+
+#include <math.h>
+
+struct context_stage context_stage_make(const struct layer *layer, int64_t stage)
+{
+    const struct context *context = &layer->model->context;
+    const struct model_acts *acts = layer->acts;
+    int64_t rows = layer->batch->seq.rows, d = context->config->head_dim;
+    struct context_stage ret = {.layer = layer,
+                                .at = mesh_stage_at(&context->heads, stage),
+                                .q = context->q,
+                                .k = context->k,
+                                .v = context->v,
+                                .scale = (float)(1.0 / sqrt((double)d))};
+    ret.q_heads = context_heads_q(layer, &ret.at);
+    ret.kv_heads = context_heads_kv(layer, &ret.at);
+    ret.lse = acts->lse + ret.at.head * rows;
+    if (acts->q != NULL) {
+        ret.q = model_at(layer->model, acts->q, ret.at.head * rows * d);
+        ret.k = model_at(layer->model, acts->k, ret.at.kv * rows * d);
+        ret.v = model_at(layer->model, acts->v, ret.at.kv * rows * d);
+    }
+    return ret;
+}
+
+/* Norm and projections by tile, to token side; NULL for what is not wanted, k and v together. */
+static int stage_project(const struct context_stage *stage, void *q, void *k, void *v,
+                         struct err *err)
+{
+    const struct layer *layer = stage->layer;
+    const struct model *model = layer->model;
+    int64_t width = model->shape->config.hidden_size;
+    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
+        rows = layer_tile(layer, row);
+        TRY(layer_norm(layer, MODEL_TENSOR_LN1, model_at(model, layer->acts->x, row * width),
+                       model->tile_norm, rows, width, NULL, err));
+        if (q != NULL)
+            TRY(context_heads_project(layer, &stage->q_heads, MODEL_TENSOR_Q, MODEL_TENSOR_Q_BIAS,
+                                      model->tile_norm, row, rows, q, err));
+        if (k == NULL)
+            continue;
+        TRY(context_heads_project(layer, &stage->kv_heads, MODEL_TENSOR_K, MODEL_TENSOR_K_BIAS,
+                                  model->tile_norm, row, rows, k, err));
+        TRY(context_heads_project(layer, &stage->kv_heads, MODEL_TENSOR_V, MODEL_TENSOR_V_BIAS,
+                                  model->tile_norm, row, rows, v, err));
+    }
+    if (q != NULL)
+        TRY(context_heads_turn(layer, &stage->q_heads, MODEL_TENSOR_Q_NORM, q, err));
+    return k == NULL ? 0 : context_heads_turn(layer, &stage->kv_heads, MODEL_TENSOR_K_NORM, k, err);
+}
+
+int context_stage_inputs(const struct context_stage *stage, struct err *err)
+{
+    const struct layer *layer = stage->layer;
+    const struct context *context = &layer->model->context;
+    enum dtype act = context->device->dev->act_dtype;
+    int64_t d = context->config->head_dim;
+    bool kv = stage->at.kv_first;
+    if (context->options.mesh.ulysses == 1)
+        return stage_project(stage, stage->q, kv ? stage->k : NULL, stage->v, err);
+    if (kv) {
+        TRY(stage_project(stage, NULL, context->send, context->back, err));
+        TRY(context_heads_send(layer, &stage->kv_heads, context->send, stage->k, d, act, err));
+        TRY(context_heads_send(layer, &stage->kv_heads, context->back, stage->v, d, act, err));
+    }
+    TRY(stage_project(stage, context->send, NULL, NULL, err));
+    return context_heads_send(layer, &stage->q_heads, context->send, stage->q, d, act, err);
+}
+
+static int stage_attention(const struct context_stage *stage, struct ops_heads o, struct err *err)
+{
+    const struct layer *layer = stage->layer;
+    const struct context *context = &layer->model->context;
+    if (context->options.mesh.ring > 1)
+        return ring_attention(stage, o, err);
+    int64_t heads = context->heads.per_stage, kv_heads = context->heads.kv_staged;
+    struct ops_attention args = {.q_heads = heads,
+                                 .kv_heads = kv_heads,
+                                 .rows = layer->batch->seq.rows,
+                                 .head_dim = context->config->head_dim,
+                                 .documents = layer->batch->ring_documents,
+                                 .doc_rows = layer->batch->ring_doc_rows,
+                                 .scale = stage->scale,
+                                 .q = context_head_side(layer, stage->q, heads, 0),
+                                 .k = context_head_side(layer, stage->k, kv_heads, 0),
+                                 .v = context_head_side(layer, stage->v, kv_heads, 0),
+                                 .o = o,
+                                 .lse = stage->lse};
+    return context->device->ops->attention(context->device, layer->stream, &args, err);
+}
+
+int context_forward(const struct layer *layer, struct err *err)
+{
+    const struct context *context = &layer->model->context;
+    int64_t d = context->config->head_dim;
+    for (int64_t s = 0; s < context->heads.stages; s++) {
+        struct context_stage stage = context_stage_make(layer, s);
+        TRY(context_stage_inputs(&stage, err));
+        if (context->options.mesh.ulysses == 1) { /* O's slice itself */
+            struct ops_heads o = {model_at(layer->model, layer->acts->o, stage.at.head * d), d,
+                                  context->heads.heads * d};
+            TRY(stage_attention(&stage, o, err));
+            continue;
+        }
+        TRY(stage_attention(
+            &stage, context_head_side(layer, context->send, context->heads.per_stage, 0), err));
+        TRY(context_heads_return(layer, &stage.q_heads, context->send, context->back,
+                                 context->device->dev->act_dtype, err));
+        TRY(context_heads_unpack(layer, &stage.q_heads, context->back, false, layer->acts->o, err));
+    }
+    return 0;
+}
