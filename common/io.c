@@ -43,6 +43,8 @@ static int io_rename(const char *from, const char *to, unsigned flags)
     return io_should_fail() ? -1 : renameat2(AT_FDCWD, from, AT_FDCWD, to, flags);
 }
 
+enum { IO_NAMES_TRIED = 1000 }; /* of temporary files that others left behind */
+
 int io_write_full(int fd, const void *bytes, size_t length, struct err *err)
 {
     const char *cursor = bytes;
@@ -145,26 +147,38 @@ int io_fsync_dir(const char *path, struct err *err)
     return 0;
 }
 
-int io_file_create(struct io_file *file, const char *path, mode_t mode, struct err *err)
+/* Opens a temporary file of a new name; file->temp_path only names one that is ours. */
+static int io_file_open(struct io_file *file, mode_t mode, struct err *err)
 {
     static atomic_uint counter;
+    for (int tries = 0;; tries++) {
+        CLEANUP(mem_free_ptr)
+        char *name =
+            mem_printf("%s.tmp-%ld-%u", file->path, (long)getpid(), atomic_fetch_add(&counter, 1));
+        if (name == NULL)
+            return mem_fail(err, strlen(file->path), "a path");
+        file->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        /* In a container a killed process leaves files that the next one, of the same pid, meets.
+         */
+        if (file->fd < 0 && (errno != EEXIST || tries == IO_NAMES_TRIED))
+            return err_set_errno(err, errno, "%s", name);
+        if (file->fd >= 0) {
+            file->temp_path = name;
+            name = NULL;
+            return 0;
+        }
+    }
+}
+
+int io_file_create(struct io_file *file, const char *path, mode_t mode, struct err *err)
+{
     *file = (struct io_file){.fd = -1};
     file->path = mem_strdup(path);
-    file->temp_path =
-        mem_printf("%s.tmp-%ld-%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
-    if (file->path == NULL || file->temp_path == NULL) {
+    int rc =
+        file->path == NULL ? mem_fail(err, strlen(path), "a path") : io_file_open(file, mode, err);
+    if (rc != 0)
         io_file_abort(file);
-        return mem_fail(err, strlen(path), "a path");
-    }
-    file->fd = open(file->temp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (file->fd < 0) {
-        int rc = err_set_errno(err, errno, "%s", file->temp_path);
-        mem_free(file->temp_path);
-        file->temp_path = NULL;
-        io_file_abort(file);
-        return rc;
-    }
-    return 0;
+    return rc;
 }
 
 int io_file_commit(struct io_file *file, struct err *err)

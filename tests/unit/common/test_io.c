@@ -115,6 +115,32 @@ static void test_abort_leaves_nothing(void **state)
     assert_int_equal(mem_live(), 0);
 }
 
+/* What an earlier process of this pid left behind is neither in the way nor touched. */
+static void test_leftovers_of_the_same_pid(void **state)
+{
+    (void)state;
+    struct err err;
+    struct io_file file;
+    unsigned number = 0;
+    assert_int_equal(io_file_create(&file, in("f"), 0600, &err), 0);
+    assert_int_equal(sscanf(strrchr(file.temp_path, '-'), "-%u", &number), 1);
+    io_file_abort(&file);
+    char name[64];
+    for (unsigned i = 1; i <= 3; i++) {
+        (void)snprintf(name, sizeof name, "f.tmp-%ld-%u", (long)getpid(), number + i);
+        int fd = open(in(name), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
+        (void)close(fd);
+    }
+    assert_int_equal(io_write_file(in("f"), "new", 3, 0600, &err), 0);
+    assert_content(in("f"), "new");
+    assert_int_equal(entries(test_dir), 4);
+    struct err ignored;
+    assert_int_equal(io_remove_tree(test_dir, &ignored), 0);
+    assert_int_equal(mkdir(test_dir, 0700), 0);
+    assert_int_equal(mem_live(), 0);
+}
+
 static void test_failures_leave_nothing(void **state)
 {
     (void)state;
@@ -221,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_write_replaces_whole),
         cmocka_unit_test(test_not_there_until_commit),
         cmocka_unit_test(test_abort_leaves_nothing),
+        cmocka_unit_test(test_leftovers_of_the_same_pid),
         cmocka_unit_test(test_failures_leave_nothing),
         cmocka_unit_test(test_read_limits),
         cmocka_unit_test(test_make_dirs),
