@@ -178,7 +178,7 @@ def rule_nothing_of_one_machine():
         folders[:] = [f for f in folders if f not in (".git", "build", "node_modules")]
         for name in names:
             path = os.path.join(base, name)
-            if name == os.path.basename(__file__) or os.path.getsize(path) > 1 << 20:
+            if name in (os.path.basename(__file__), ".git") or os.path.getsize(path) > 1 << 20:
                 continue
             with open(path, "rb") as file:
                 text = file.read().decode("utf-8", "replace")
