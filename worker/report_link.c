@@ -225,7 +225,8 @@ static void link_take_ring(struct link *link)
         buf_append(&link->out, frame, bytes);
         report->sent += bytes;
     }
-    uint64_t dropped = report->sent == report->ring.length ? report->dropped : 0;
+    bool room = report->sent == report->ring.length && report->ring.length < LINK_OUT_BYTES;
+    uint64_t dropped = room ? report->dropped : 0; /* else the word of it would be dropped too */
     report->dropped -= dropped;
     (void)pthread_mutex_unlock(&report->lock);
     if (dropped > 0)
@@ -253,12 +254,24 @@ static void link_heartbeat(struct link *link)
     link->next_heartbeat_ms = now + LINK_HEARTBEAT_MS;
 }
 
+/* More than one piece of the ring waits: the next is due as soon as the socket takes it. */
+static bool link_has_unsent(struct link *link)
+{
+    struct report *report = link->report;
+    if (!atomic_load(&report->connected))
+        return false;
+    (void)pthread_mutex_lock(&report->lock);
+    bool unsent = report->sent < report->ring.length;
+    (void)pthread_mutex_unlock(&report->lock);
+    return unsent;
+}
+
 /* Sleeps until there is something to do. */
 static void link_poll(struct link *link)
 {
     struct pollfd fds[2] = {{.fd = link->report->wake_fd, .events = POLLIN},
                             {.fd = link->fd, .events = POLLIN}};
-    if (link->out.length > 0)
+    if (link->out.length > 0 || link_has_unsent(link))
         fds[1].events |= POLLOUT;
     int64_t due = link->fd < 0 ? link->next_try_ms : link->next_heartbeat_ms;
     int64_t wait = due - clock_monotonic_ms();

@@ -268,6 +268,50 @@ static void test_full_ring(void **state)
     report_close(report);
 }
 
+/* A daemon that reads everything and has seen nothing, as one does whose disk is full: the ring is
+ * full of sent frames, and the thread sleeps. The count of drops comes when there is room. */
+static void test_full_ring_is_quiet(void **state)
+{
+    struct daemon *daemon = *state;
+    size_t taken = 0;
+    uint32_t last = 0;
+    enum { FRAMES = 120000 };
+    daemon_listen(daemon);
+    struct report *report = open_report(daemon);
+    daemon_accept(daemon, &taken);
+    daemon_send_plan(daemon, &daemon->plan);
+    for (uint64_t step = 1; step <= FRAMES; step++)
+        put_metric(report, step);
+    int64_t quiet_since_ms = clock_monotonic_ms();
+    while (clock_monotonic_ms() - quiet_since_ms < 300) {
+        struct pollfd ready = {.fd = daemon->fd, .events = POLLIN};
+        struct wire_frame frame;
+        struct err err = {0};
+        char bytes[65536];
+        ssize_t got = poll(&ready, 1, 50) > 0 ? recv(daemon->fd, bytes, sizeof bytes, 0) : 0;
+        assert_true(got >= 0);
+        buf_append(&daemon->in, bytes, (size_t)got);
+        for (;;) {
+            buf_drop_front(&daemon->in, taken);
+            taken = 0;
+            assert_int_equal(wire_decode(&daemon->in, &frame, &taken, &err), 0);
+            if (taken == 0)
+                break;
+            if (frame.seq > last)
+                quiet_since_ms = clock_monotonic_ms();
+            last = frame.seq > last ? frame.seq : last;
+        }
+    }
+    assert_true(last > FRAMES / 2); /* nothing waited for a heartbeat */
+    daemon_seen(daemon, last);
+    struct wire_frame frame = daemon_next(daemon, &taken);
+    assert_int_equal(frame.type, WIRE_EVENT);
+    assert_int_equal(strtoull(frame.event.text, NULL, 10), FRAMES - last); /* told once */
+    assert_non_null(strstr(frame.event.text, "dropped"));
+    daemon_seen(daemon, frame.seq);
+    report_close(report);
+}
+
 /* No daemon: what was to be sent is on disk after a flush that was in vain. */
 static void test_unsent_frames_are_kept(void **state)
 {
@@ -382,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_reconnect, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_ring, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full_ring_is_quiet, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unsent_frames_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_commands, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cancel, setup, teardown),
