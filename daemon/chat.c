@@ -8,6 +8,7 @@
 #include "common/must.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
+#include "daemon/launch_local.h"
 #include "daemon/loop.h"
 #include "daemon/models.h"
 #include "daemon/settings.h"
@@ -237,8 +238,9 @@ static int chat_spawn(struct chat_question *question, struct err *err)
     (void)snprintf(threads, sizeof threads, "OMP_NUM_THREADS=%lld",
                    (long long)(share > 0 ? share : 1));
     const char *const argv[] = {api->settings->worker, "--sample", question->model.dir, NULL};
-    const char *const environment[] = {"PATH=/usr/bin:/bin", "OMP_WAIT_POLICY=passive", threads,
-                                       NULL};
+    const char *const own[] = {threads, "OMP_WAIT_POLICY=passive"};
+    const char *environment[LAUNCH_ENVIRONMENT_MAX + 1];
+    launch_local_environment(own, sizeof own / sizeof own[0], environment);
     const struct host_spawn spawn = {.argv = argv,
                                      .envp = environment,
                                      .input_path = question->input_path,

@@ -5,13 +5,12 @@
 #include "common/io.h"
 #include "common/launch_plan.h"
 #include "common/mem.h"
+#include "common/must.h"
 
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-enum { LAUNCH_ENVIRONMENT_MAX = 64 }; /* variables passed on; more are left out */
 
 /* A name ends with '=', a prefix with '_'. */
 static const char *const launch_passed[] = {
@@ -19,18 +18,34 @@ static const char *const launch_passed[] = {
     "UBSAN_OPTIONS=", "LC_",   "OMP_",  "GOMP_", "OPENBLAS_", "ITHACA_WORKER_",
 };
 
-static void launch_environment(const char *ret_names[LAUNCH_ENVIRONMENT_MAX + 1])
+/* Has the list a variable of this one's name? */
+static bool launch_has(const char *const *variables, size_t count, const char *variable)
 {
+    size_t length = strcspn(variable, "=") + 1;
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(variables[i], variable, length) == 0)
+            return true;
+    return false;
+}
+
+void launch_local_environment(const char *const *own, size_t own_count,
+                              const char *ret_variables[LAUNCH_ENVIRONMENT_MAX + 1])
+{
+    must(own_count <= LAUNCH_ENVIRONMENT_MAX);
     size_t count = 0;
+    while (count < own_count) {
+        ret_variables[count] = own[count];
+        count++;
+    }
     for (char **variable = environ; *variable != NULL && count < LAUNCH_ENVIRONMENT_MAX;
          variable++) {
         bool passed = false;
         for (size_t i = 0; i < sizeof launch_passed / sizeof launch_passed[0]; i++)
             passed |= strncmp(*variable, launch_passed[i], strlen(launch_passed[i])) == 0;
-        if (passed)
-            ret_names[count++] = *variable;
+        if (passed && !launch_has(own, own_count, *variable))
+            ret_variables[count++] = *variable;
     }
-    ret_names[count] = NULL;
+    ret_variables[count] = NULL;
 }
 
 int launch_local_worker(struct host *host, const char *worker_program, const char *mode,
@@ -39,7 +54,7 @@ int launch_local_worker(struct host *host, const char *worker_program, const cha
                         struct host_identity *ret_identity, struct err *err)
 {
     const char *environment[LAUNCH_ENVIRONMENT_MAX + 1];
-    launch_environment(environment);
+    launch_local_environment(NULL, 0, environment);
     const char *const argv[] = {worker_program, mode, argument, NULL};
     const struct host_spawn spawn = {.argv = argv,
                                      .envp = environment,

@@ -19,8 +19,14 @@ int launch_local_start(struct host *host, const struct launch_local *launch,
                        struct host_process **ret_keeper, struct host_identity *ret_identity,
                        struct err *err);
 
-/* Starts a child with a mode and an argument ("--keep", folder), output appended to a file. The
- * environment is what a worker may see of the daemon's: paths, locale, thread and BLAS settings. */
+/* What a worker may see of the daemon's environment: paths, locale, thread and BLAS settings. The
+ * caller's own variables stand in place of the daemon's. Borrowed; NULL at the end. */
+enum { LAUNCH_ENVIRONMENT_MAX = 64 }; /* more are left out */
+void launch_local_environment(const char *const *own, size_t own_count,
+                              const char *ret_variables[LAUNCH_ENVIRONMENT_MAX + 1]);
+
+/* Starts a child with a mode and an argument ("--keep", folder) in that environment, output
+ * appended to a file. */
 int launch_local_worker(struct host *host, const char *worker_program, const char *mode,
                         const char *argument, const char *output_path, host_exit_fn *on_exit,
                         void *context, struct host_process **ret_process,

@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
+#include "daemon/launch_local.h"
 #include "daemon/loop.h"
 #include "daemon/route.h"
 #include "daemon/settings.h"
@@ -213,7 +214,8 @@ static int models_run_worker(struct api *api, const char *dir, const char *log_p
     struct host_process *process = NULL;
     struct host_identity identity;
     const char *const argv[] = {api->settings->worker, "--init-model", models_builtin, dir, NULL};
-    const char *const environment[] = {"PATH=/usr/bin:/bin", NULL};
+    const char *environment[LAUNCH_ENVIRONMENT_MAX + 1];
+    launch_local_environment(NULL, 0, environment);
     const struct host_spawn spawn = {.argv = argv,
                                      .envp = environment,
                                      .output_path = log_path,

@@ -11,7 +11,10 @@
 #include "worker/weights.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <unistd.h>
+
+enum { SAMPLE_THREADS_MAX = 1024 };
 
 struct sample_model {
     struct device *device;
@@ -83,16 +86,25 @@ static int sample_model_load(struct sample_model *model, const char *model_dir, 
     return 0;
 }
 
+/* As many as whoever started us allows; else one a core. */
+static int sample_threads(void)
+{
+    const char *allowed = getenv("OMP_NUM_THREADS");
+    long threads = allowed != NULL ? strtol(allowed, NULL, 10) : 0;
+    if (threads < 1)
+        threads = sysconf(_SC_NPROCESSORS_ONLN);
+    return threads < 1 ? 1 : threads > SAMPLE_THREADS_MAX ? SAMPLE_THREADS_MAX : (int)threads;
+}
+
 int sample_model_new(const char *model_dir, const struct model_config *config, int64_t tokens_max,
                      struct sample_model **ret, struct err *err)
 {
     must(tokens_max > 0);
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     struct sample_model *model = mem_new(1, sizeof *model);
     if (model == NULL)
         return mem_fail(err, sizeof *model, "a model");
     model->tokens_max = tokens_max;
-    int rc = device_cpu_open(cores > 0 ? (int)cores : 1, &model->device, err);
+    int rc = device_cpu_open(sample_threads(), &model->device, err);
     if (rc == 0)
         rc = model_shape_build(config, &model->shape, err);
     if (rc == 0)

@@ -32,12 +32,13 @@ class Chat(unittest.TestCase):
     def ask(self, **fields):
         return self.client.post("/v1/chat/completions", {**QUESTION, **fields})
 
-    def send(self, question):
+    def send(self, question, daemon=None):
         """A socket on which the question was asked."""
+        daemon = daemon or self.daemon
         body = json.dumps(question).encode()
-        connection = socket.create_connection(("127.0.0.1", self.daemon.port), timeout=10)
+        connection = socket.create_connection(("127.0.0.1", daemon.port), timeout=10)
         connection.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
-                           f"{self.daemon.token}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+                           f"{daemon.token}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         return connection
 
     def test_shape(self):
@@ -71,6 +72,29 @@ class Chat(unittest.TestCase):
             thread.join()
         self.assertEqual(set(seen) - {200, 429}, set())
         self.assertGreaterEqual(seen.count(200), CHAT_AT_ONCE)
+
+    def test_sampler_keeps_to_its_share(self):
+        """Of the CPU slots, not the cores; and it sees the BLAS settings of the daemon, not its secrets."""
+        given = {"OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "64", "SOME_TOKEN": "secret"}
+        with Daemon("--cpu-slots", "2", env=given) as daemon:
+            self.assertEqual(daemon.client().post("/v1/chat/completions", QUESTION).status, 200)
+            connection = self.send({**QUESTION, "max_tokens": 4096}, daemon)
+            until("the sampler runs", 10, lambda: samplers(daemon))
+            pid = samplers(daemon)[0]
+            with open(f"/proc/{pid}/environ", encoding="utf-8") as file:
+                seen = dict(entry.split("=", 1) for entry in file.read().split("\0") if "=" in entry)
+
+            def busy():
+                with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+                    return int(file.read().rsplit(")", 1)[1].split()[11]) > 20  # ticks: it computes
+
+            until("the sampler computes", 20, busy)
+            threads = len(os.listdir(f"/proc/{pid}/task"))
+            connection.close()
+        self.assertEqual(threads, 1)
+        self.assertEqual(seen.get("OPENBLAS_CORETYPE"), "Haswell")
+        self.assertEqual(seen.get("OMP_NUM_THREADS"), "1")
+        self.assertNotIn("SOME_TOKEN", seen)
 
     def test_client_leaves(self):
         connection = self.send({**QUESTION, "max_tokens": 4096})
