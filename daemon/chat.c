@@ -6,6 +6,7 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "daemon/coordinator.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
 #include "daemon/launch_local.h"
@@ -234,7 +235,7 @@ static int chat_spawn(struct chat_question *question, struct err *err)
 {
     struct api *api = question->chat->api;
     char threads[48];
-    int64_t share = api->settings->cpu_slots / CHAT_RUNNING;
+    int64_t share = coordinator_slots(api->coordinator) / CHAT_RUNNING;
     (void)snprintf(threads, sizeof threads, "OMP_NUM_THREADS=%lld",
                    (long long)(share > 0 ? share : 1));
     const char *const argv[] = {api->settings->worker, "--sample", question->model.dir, NULL};

@@ -4,8 +4,8 @@
  *
  * The raw target comes from the library's URI log callback, which also makes the request. A body
  * cannot be answered while it arrives: its first error is kept, the rest is dropped, and the error
- * is the answer (after HTTP_DRAIN_BYTES more we hang up). Only at the headers can a request be
- * refused without reading its body; the library then closes the connection.
+ * is the answer (HTTP_DRAIN_BYTES beyond the largest body taken, we hang up). Only at the headers
+ * can a request be refused without reading its body; the library then closes the connection.
  *
  * Stopping: MHD_stop_daemon aborts when a connection is suspended, so http_stop() answers or ends
  * all of those first. */

@@ -9,7 +9,7 @@
 enum {
     HTTP_ID_BYTES = 32,           /* "req_" and 16 + 8 hex digits */
     HTTP_TARGET_BYTES = 8192,     /* longest target: a page of metadata filters fits thrice */
-    HTTP_DRAIN_BYTES = 16 << 20,  /* dropped of a body already refused, before we hang up */
+    HTTP_DRAIN_BYTES = 16 << 20,  /* dropped beyond the largest body, before we hang up */
     HTTP_FORM_BUFFER = 64 << 10,  /* of the multipart parser */
     HTTP_MEMORY_BYTES = 64 << 10, /* of one connection: headers, and reads of half that size */
     HTTP_IDLE_S = 120             /* a silent connection is closed; streams are exempt */

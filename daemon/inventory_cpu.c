@@ -1,6 +1,7 @@
 /* inventory_cpu: a count. CPU slots are alike, so which ones a job has does not matter. */
 #include "daemon/inventory_cpu.h"
 
+#include "common/limits.h"
 #include "common/must.h"
 
 #include <sched.h>
@@ -12,8 +13,10 @@ void inventory_cpu_init(struct inventory *inventory, int64_t slots)
     must(slots >= 0);
     cpu_set_t allowed; /* containers and taskset lower it */
     int64_t cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-    if (slots == 0)
-        slots = cores > INVENTORY_SLOTS_MIN ? cores : INVENTORY_SLOTS_MIN;
+    if (slots == 0 && cores > INVENTORY_SLOTS_MIN)
+        slots = cores < LIMIT_RANKS ? cores : LIMIT_RANKS;
+    else if (slots == 0)
+        slots = INVENTORY_SLOTS_MIN;
     *inventory = (struct inventory){.cores = cores, .slots = slots};
 }
 

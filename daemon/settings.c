@@ -235,10 +235,6 @@ static int settings_finish(struct settings *settings, struct err *err)
     if (strcmp(settings->on_stop, "pause") != 0 && strcmp(settings->on_stop, "leave") != 0)
         return err_set_field(err, ERR_SETTING, "on_stop",
                              "on_stop must be pause or leave, not \"%s\"", settings->on_stop);
-    if (settings->cpu_slots == 0) {
-        long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        settings->cpu_slots = cores < 2 ? 2 : cores > LIMIT_RANKS ? LIMIT_RANKS : cores;
-    }
     if (settings->streams_max > settings->connections_max - 4)
         settings->streams_max = settings->connections_max - 4; /* the rest of the API stays open */
     return 0;
