@@ -25,6 +25,7 @@
 #include <sys/mman.h>
 
 enum {
+    SHM_SPLIT_PART = 2,                  /* a split's slot is half of a half: /dev/shm is small */
     SHM_BLOCK = 8192,                    /* bytes summed at a time */
     SHM_NAME_BYTES = LIMIT_ID_BYTES + 32 /* of a room, with what a split adds */
 };
@@ -356,6 +357,7 @@ static int coll_shm_split(struct coll *coll, int color, struct coll **ret, struc
     config.numbers = numbers;
     config.rank = rank;
     config.world = count;
+    config.slot_bytes = shm->room.half_bytes / SHM_SPLIT_PART;
     TRY(coll_shm_open(&config, ret, err));
     struct coll_shm *split = (struct coll_shm *)*ret;
     split->parent = shm;

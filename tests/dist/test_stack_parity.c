@@ -1,0 +1,296 @@
+/* stack: every legal way of sharing a sequence, of recomputing, tiling, packing and accumulating
+ * computes the same: loss, gradients of step 1, gradient norm, weights after 5 steps and evaluation
+ * against plain training on one rank, trained tokens exactly.
+ *
+ * A point of the matrix has a value for each of nine parameters. ctest runs a sample in which every
+ * two values that can occur together do (pairwise), another one each time. By hand:
+ *     test_stack_parity --complete [I/N]     all points, or those whose number is I mod N
+ * A broken operation must be found: the last test breaks each one that only this test guards. */
+#include "common/mesh.h"
+#include "tests/dist/parity_scene.h"
+
+enum { SEQUENCES = 5, PARAMETERS = 9, VALUES_MAX = 10 };
+
+#define MODEL(name_, h_, k_, d_, ...)                                                              \
+    {                                                                                              \
+        name_,                                                                                     \
+        {                                                                                          \
+            .vocab_size = PARITY_VOCAB, .hidden_size = 32, .intermediate_size = 48, .layers = 3,   \
+            .heads = h_, .kv_heads = k_, .head_dim = d_, .context_max = 256, .rms_norm_eps = 1e-5, \
+            .rope_theta = 10000, .initializer_range = 0.2, __VA_ARGS__                             \
+        }                                                                                          \
+    }
+static const struct {
+    const char *name;
+    struct model_config config;
+} models[] = {
+    MODEL("MHA", 8, 8, 4, .family = MODEL_FAMILY_LLAMA),
+    MODEL("GQA 8/2", 8, 2, 4, .family = MODEL_FAMILY_LLAMA),
+    MODEL("MQA", 8, 1, 4, .family = MODEL_FAMILY_LLAMA),
+    MODEL("12/4", 12, 4, 4, .family = MODEL_FAMILY_LLAMA),
+    MODEL("14/2", 14, 2, 4, .family = MODEL_FAMILY_LLAMA),
+    MODEL("wide heads", 4, 2, 12, .family = MODEL_FAMILY_LLAMA),
+    MODEL("tied", 8, 4, 4, .family = MODEL_FAMILY_LLAMA, .tie_embeddings = true),
+    MODEL("qk-norm", 8, 2, 6, .family = MODEL_FAMILY_QWEN3, .qk_norm = true),
+    MODEL("bias", 8, 4, 4, .family = MODEL_FAMILY_QWEN2, .qkv_bias = true),
+};
+enum { MODELS = sizeof models / sizeof models[0] };
+
+enum { MODEL_OF, WORLD, RING, ULYSSES, STAGE, RECOMPUTE, TILE_MLP, DATA, MICRO };
+static const struct {
+    const char *name;
+    int count;
+    int64_t values[VALUES_MAX];
+} parameters[PARAMETERS] = {
+    [MODEL_OF] = {"model", MODELS, {0, 1, 2, 3, 4, 5, 6, 7, 8}},
+    [WORLD] = {"ranks", 4, {1, 2, 4, 8}},
+    [RING] = {"ring", 4, {1, 2, 4, 8}},
+    [ULYSSES] = {"ulysses", 5, {1, 2, 4, 7, 8}},
+    [STAGE] = {"heads_per_stage", 6, {0, 1, 2, 3, 4, 7}}, /* 0: kind ulysses, all at once */
+    [RECOMPUTE] = {"recompute", 6, {0, 1, 2, 3, 4, 5}},
+    [TILE_MLP] = {"tile", 4, {0, 1, 7, 23}},
+    [DATA] = {"data", PARITY_DATA_COUNT, {0, 1, 2, 3}},
+    [MICRO] = {"grad_accum", 3, {0, 1, 2}},
+};
+struct point {
+    int64_t at[PARAMETERS]; /* values */
+};
+
+static const struct {
+    enum job_recompute recompute;
+    int64_t keep_input_every;
+} recomputes[] = {{JOB_recompute_NONE, 1},
+                  {JOB_recompute_INPUT, 1},
+                  {JOB_recompute_INPUT_AND_ATTENTION, 1},
+                  {JOB_recompute_ATTENTION, 1},
+                  {JOB_recompute_ATTENTION, 2},
+                  {JOB_recompute_ATTENTION, 3}};
+
+static bool legal(const struct point *p)
+{
+    const struct model_config *c = &models[p->at[MODEL_OF]].config;
+    return p->at[WORLD] % (p->at[RING] * p->at[ULYSSES]) == 0 &&
+           mesh_ulysses_legal(c->heads, c->kv_heads, p->at[ULYSSES]) &&
+           (p->at[STAGE] == 0 ||
+            mesh_stage_legal(c->heads, c->kv_heads, p->at[ULYSSES], p->at[STAGE]));
+}
+
+/* ---- one point ---- */
+
+static struct outcome *references[MODELS][PARITY_DATA_COUNT];
+
+static void open_point(struct parity_scene *scene, const struct point *p)
+{
+    parity_open(scene, &models[p->at[MODEL_OF]].config, (enum parity_data)p->at[DATA], SEQUENCES);
+    scene->plan.coll_timeout_ms = 120000;
+}
+
+static struct outcome *reference(struct parity_scene *scene, const struct point *p)
+{
+    struct outcome **place = &references[p->at[MODEL_OF]][p->at[DATA]];
+    if (*place == NULL) {
+        *place = parity_run(scene, 1);
+        assert_true((*place)->norm[0] > 0 && (*place)->eval.trained > 0);
+    }
+    return *place;
+}
+
+static void apply(struct job_spec *spec, const struct point *p)
+{
+    spec->ring = p->at[RING];
+    spec->ulysses = p->at[ULYSSES];
+    spec->context_kind = p->at[STAGE] > 0     ? JOB_context_kind_UPIPE
+                         : p->at[ULYSSES] > 1 ? JOB_context_kind_ULYSSES
+                         : p->at[RING] > 1    ? JOB_context_kind_RING
+                                              : JOB_context_kind_NONE;
+    spec->heads_per_stage = p->at[STAGE];
+    spec->recompute = recomputes[p->at[RECOMPUTE]].recompute;
+    spec->keep_input_every = recomputes[p->at[RECOMPUTE]].keep_input_every;
+    spec->tile_mlp = spec->tile_loss = p->at[TILE_MLP];
+    spec->grad_accum = p->at[MICRO];
+}
+
+static void describe(const struct point *p, char *text, size_t size)
+{
+    int length = snprintf(text, size, "%s", models[p->at[MODEL_OF]].name);
+    for (int i = 1; i < PARAMETERS; i++)
+        length += snprintf(text + length, size - (size_t)length, ", %s %lld", parameters[i].name,
+                           (long long)p->at[i]);
+}
+
+static struct parity_worst run_point(const struct point *p, const struct ops *ops)
+{
+    struct parity_scene scene;
+    open_point(&scene, p);
+    struct outcome *want = reference(&scene, p);
+    apply(&scene.plan.spec, p);
+    scene.ops = ops;
+    struct outcome *got = parity_try(&scene, (uint32_t)p->at[WORLD]);
+    struct parity_worst worst = {.error = (double)INFINITY, .what = "a rank failed"};
+    if (scene.good)
+        worst = parity_compare(&scene, got, want);
+    parity_release(got);
+    parity_close(&scene);
+    return worst;
+}
+
+static bool check_point(const struct point *p, double *largest)
+{
+    struct parity_worst worst = run_point(p, NULL);
+    *largest = worst.error > *largest ? worst.error : *largest;
+    if (worst.error <= PARITY_ERROR_MAX)
+        return true;
+    char text[256];
+    describe(p, text, sizeof text);
+    print_error("%s: %s is off by %.3g; ITHACA_TEST_SEED=%" PRIu64 "\n", text, worst.what,
+                worst.error, testing_seed());
+    return false;
+}
+
+/* ---- the sample ---- */
+
+static bool covered[PARAMETERS][VALUES_MAX][PARAMETERS][VALUES_MAX];
+
+static int pairs_of(const int *index, bool mark)
+{
+    int fresh = 0;
+    for (int i = 0; i < PARAMETERS; i++)
+        for (int j = i + 1; j < PARAMETERS; j++) {
+            bool *pair = &covered[i][index[i]][j][index[j]];
+            fresh += !*pair;
+            *pair = *pair || mark;
+        }
+    return fresh;
+}
+
+/* A legal point from random values; its places in the tables in index. */
+static struct point draw(int64_t number, int *index)
+{
+    struct point p;
+    do {
+        for (int i = 0; i < PARAMETERS; i++) {
+            index[i] = (int)parity_draw(20 + i, number, parameters[i].count);
+            p.at[i] = parameters[i].values[index[i]];
+        }
+        number += 1000003; /* until it is legal */
+    } while (!legal(&p));
+    return p;
+}
+
+static void test_sample(void **state)
+{
+    (void)state;
+    enum { CANDIDATES = 200, IDLE_MAX = 10 };
+    int points = 0, idle = 0, bad = 0;
+    double largest = 0;
+    for (int64_t round = 0; idle < IDLE_MAX; round++) {
+        struct point best = {0};
+        int best_index[PARAMETERS], best_fresh = 0;
+        for (int64_t c = 0; c < CANDIDATES; c++) {
+            int index[PARAMETERS];
+            struct point p = draw(round * CANDIDATES + c, index);
+            int fresh = pairs_of(index, false);
+            if (fresh <= best_fresh)
+                continue;
+            best_fresh = fresh;
+            best = p;
+            memcpy(best_index, index, sizeof index);
+        }
+        idle = best_fresh == 0 ? idle + 1 : 0;
+        if (best_fresh == 0)
+            continue;
+        (void)pairs_of(best_index, true);
+        bad += !check_point(&best, &largest);
+        points++;
+    }
+    print_message("%d points, largest error %.3g\n", points, largest);
+    assert_int_equal(bad, 0);
+}
+
+/* ---- broken on purpose ---- */
+
+static struct ops broken;
+static const struct ops *whole;
+
+#define BREAK(op, ...)                                                  \
+    static int break_##op(struct device *device, struct stream *stream, \
+                          const struct ops_##op *args, struct err *err) \
+    {                                                                   \
+        struct ops_##op wrong = *args;                                  \
+        __VA_ARGS__                                                     \
+        return whole->op(device, stream, &wrong, err);                  \
+    }
+BREAK(attention_merge, wrong.heads = args->heads - 1;)
+BREAK(attention_delta, wrong.rows = args->rows / 2;)
+BREAK(unpack, wrong.copies = 1;)
+BREAK(attention, wrong.scale *= args->kv_rows > 0 ? 1.001f : 1.0f;)
+BREAK(attention_bwd, wrong.scale *= 1.001f;)
+BREAK(rope, wrong.inverse = false;)
+BREAK(embed_bwd, wrong.tokens = args->tokens / 2;)
+
+static void test_breaking_is_found(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct device *device = NULL;
+    assert_int_equal(device_cpu_open(1, &device, &err), 0);
+    whole = device->ops;
+    /* MQA: ranks share a K/V head; ring and Ulysses, in stages. */
+    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1}};
+    assert_true(legal(&p));
+    double largest = 0;
+    assert_true(check_point(&p, &largest));
+#define FIND(op)                                                                    \
+    do {                                                                            \
+        broken = *whole;                                                            \
+        broken.op = break_##op;                                                     \
+        struct parity_worst worst = run_point(&p, &broken);                         \
+        print_message(#op " broken: %s is off by %.3g\n", worst.what, worst.error); \
+        assert_true(worst.error > PARITY_ERROR_MAX && isfinite(worst.error));       \
+    } while (0)
+    FIND(attention_merge);
+    FIND(attention_delta);
+    FIND(unpack);
+    FIND(attention);
+    FIND(attention_bwd);
+    FIND(rope);
+    FIND(embed_bwd);
+    device->dev->close(device);
+}
+
+/* ---- all of it ---- */
+
+static int run_complete(int64_t share, int64_t shares)
+{
+    int64_t number = 0, points = 0, bad = 0;
+    double largest = 0;
+    int index[PARAMETERS] = {0};
+    for (int i = 0; i >= 0;) {
+        struct point p;
+        for (int j = 0; j < PARAMETERS; j++)
+            p.at[j] = parameters[j].values[index[j]];
+        if (legal(&p) && number++ % shares == share) {
+            points++;
+            bad += !check_point(&p, &largest);
+        }
+        for (i = PARAMETERS - 1; i >= 0 && ++index[i] == parameters[i].count; i--)
+            index[i] = 0;
+    }
+    print_message("%lld of %lld points, %lld bad, largest error %.3g\n", (long long)points,
+                  (long long)number, (long long)bad, largest);
+    return bad == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    int64_t share = 0, shares = 1;
+    if (argc > 2 && sscanf(argv[2], "%" SCNd64 "/%" SCNd64, &share, &shares) != 2)
+        return 2;
+    if (argc > 1 && strcmp(argv[1], "--complete") == 0)
+        return run_complete(share, shares);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_sample, testing_free),
+        cmocka_unit_test_teardown(test_breaking_is_found, testing_free),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
