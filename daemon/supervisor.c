@@ -106,7 +106,11 @@ static int supervisor_take_over(struct supervisor *supervisor,
     supervisor->attempt_dir = mem_strdup(adoption->attempt_dir);
     if (supervisor->attempt_dir == NULL)
         return mem_fail(err, strlen(adoption->attempt_dir), "a path");
-    bool readable = supervisor_read_plan(supervisor, &unread) == 0;
+    int unreadable = supervisor_read_plan(supervisor, &unread);
+    if (unreadable == -ERR_NOMEM) { /* says nothing about the plan */
+        *err = unread;
+        return unreadable;
+    }
     for (uint32_t i = 0; i < supervisor->plan.world; i++) {
         supervisor->ranks[i].ready = adoption->ready;
         supervisor->ranks[i].moved_ms = supervisor->started_ms;
@@ -117,7 +121,7 @@ static int supervisor_take_over(struct supervisor *supervisor,
         supervisor_keeper_exit(supervisor, &(struct host_exit){.status = -1});
     else if (rc != 0)
         return rc;
-    if (!readable) {
+    if (unreadable != 0) {
         (void)err_set(&why, ERR_COORDINATOR_LOST, "the attempt cannot be taken over: %s",
                       unread.text);
         supervisor_stop(supervisor, &why);

@@ -218,6 +218,41 @@ static void test_resume_from_an_earlier_checkpoint(void **state)
     world_attempt_close(&a);
 }
 
+/* Every allocation fails once: the job is as it was, or it is resumed. */
+static void test_allocation_failures(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    char id[LIMIT_ID_BYTES + 1];
+    checkpoints_id(job.id, 2, id);
+    world_checkpoint(&a, 2);
+    int failures = 0, rc = 0;
+    do {
+        mem_fault_after(failures + 1);
+        rc = coordinator_pause(w->coordinator, job.id, &w->err);
+        mem_fault_after(0);
+        world_expect(w, &job, rc != 0 ? JOB_STATE_RUNNING : JOB_STATE_PAUSING);
+        failures += rc != 0;
+    } while (rc != 0);
+    assert_true(failures >= 1);
+    world_end_paused(&a, 3);
+    world_attempt_close(&a);
+    failures = 0;
+    do {
+        mem_fault_after(failures + 1);
+        rc = coordinator_resume(w->coordinator, job.id, id, &w->err);
+        mem_fault_after(0);
+        world_expect(w, &job, rc != 0 ? JOB_STATE_PAUSED : JOB_STATE_QUEUED);
+        failures += rc != 0;
+    } while (rc != 0);
+    assert_true(failures >= 5);
+    world_run(w);
+    world_attempt_open(w, &a);
+    assert_int_equal(a.plan.steps_done, 2);
+    world_attempt_close(&a);
+}
+
 /* ---- restarts ------------------------------------------------------------------------------ */
 
 static void test_fault_restarts_from_the_last_checkpoint(void **state)
@@ -402,6 +437,7 @@ int main(void)
         WORLD_TEST(test_done_before_the_pause),
         WORLD_TEST(test_cancel_while_pausing_and_paused),
         WORLD_TEST(test_resume_from_an_earlier_checkpoint),
+        WORLD_TEST(test_allocation_failures),
         WORLD_TEST(test_fault_restarts_from_the_last_checkpoint),
         WORLD_TEST(test_other_faults_do_not_restart),
         WORLD_TEST(test_fault_while_pausing_pauses),

@@ -379,7 +379,11 @@ static void test_cancelling_is_finished(void **state)
 static void test_allocation_failures(void **state)
 {
     struct world *w = *state;
+    struct world_attempt a;
+    struct world_job running = world_running(w, &a, "");
     struct world_job job = world_submit(w, 1, "");
+    keep_alive(w, &a);
+    world_attempt_close(&a);
     world_close(w);
     int failures = 0;
     for (int n = 1; w->coordinator == NULL; n++) {
@@ -395,8 +399,10 @@ static void test_allocation_failures(void **state)
             loop_free(w->loop);
         }
     }
-    assert_true(failures >= 6);
+    assert_true(failures >= 20);
+    assert_int_equal(fake_host_find(&w->fake, "adopted")->last_signal, 0);
     world_run(w);
+    world_expect(w, &running, JOB_STATE_RUNNING);
     world_expect(w, &job, JOB_STATE_VALIDATING);
 }
 

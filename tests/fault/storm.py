@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""A storm: jobs run while daemon, keepers and ranks are killed (SIGKILL) at random moments, round after round.
+
+    tests/fault/storm.py [--rounds N] [--seconds S] [--seed K]     ends after N rounds or S seconds, whichever comes first
+
+A round kills one of: the daemon, a keeper, a rank, the daemon and then a keeper or rank, everything at once; or pauses
+and resumes a job. The daemon is started again after a while. When the storm is over, all must be well:
+
+    every job that was submitted is there once, and has succeeded (max_restarts is out of reach)
+    every step of it has its loss exactly once, in the newest attempt that did it, and none twice in one attempt
+    the model is bit by bit that of a job in calm weather
+    every checkpoint that was ever listed was whole, and so is every one that is listed now
+    no process is left, neither of the jobs nor of what the daemon started
+
+A failure prints the seed; the same seed makes the same choices (not the same moments)."""
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+import ithaca_e2e as e2e  # noqa: E402
+
+LINE = '{"messages":[{"role":"user","content":"Where is ship %d?"},{"role":"assistant","content":"At quay %d."}]}\n'
+DATA = "".join(LINE % (number, 7 * number % 10) for number in range(24)).encode()
+STEPS = 24
+JOBS = 2  # at once
+JOB = {"gpus": 2, "seq_len": 32, "max_steps": STEPS, "batch": {"sequences": 2}, "max_restarts": 100,
+       "save": {"every_steps": 4, "keep": 3}}
+TARGETS = ("daemon", "daemon", "keeper", "rank", "rank", "daemon+keeper", "daemon+rank", "all", "pause")
+
+
+class Storm:
+    def __init__(self, daemon, seed):
+        self.daemon, self.random = daemon, random.Random(seed)
+        self.client = daemon.client()
+        self.file = self.client.upload(DATA)["id"]
+        self.jobs = []
+        self.counts = {}
+        calm = self.client.submit(self.file, seed=1, ithaca=JOB)
+        self.reference = self.digest(self.client.wait(calm["id"], seconds=120)["id"])
+
+    def digest(self, job_id):
+        with open(os.path.join(self.daemon.data_dir, "jobs", job_id, "model", "model.safetensors"), "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+
+    def processes(self, word):
+        """Pids of living keepers (--keep) or ranks (--rank)."""
+        return [pid for pid, command in e2e.processes_of(self.daemon.data_dir) if word in command.split()]
+
+    def job(self, job_id):
+        return self.client.job(job_id)
+
+    def unfinished(self):
+        return [job_id for job_id in self.jobs if self.job(job_id)["ithaca"]["state"] not in e2e.END_STATES]
+
+    def fill(self):
+        """Submits until JOBS are unfinished."""
+        for _ in range(JOBS - len(self.unfinished())):
+            self.client.submit(self.file, seed=1, ithaca=JOB)
+        listed = self.client.get("/v1/fine_tuning/jobs?limit=10000").json()["data"]
+        self.jobs = [job["id"] for job in listed]
+
+    def kill(self, pids):
+        if pids:
+            pid = self.random.choice(sorted(pids))
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it has just ended
+
+    def check_listed(self, job_id):
+        """Listed checkpoints are whole. One may be removed (save.keep) between the list and the look."""
+        for _ in range(3):
+            listed = self.client.get(f"/v1/fine_tuning/jobs/{job_id}/checkpoints?limit=100").json()["data"]
+            torn = [one for one in listed if not self.is_whole(job_id, one["step_number"])]
+            if not torn:
+                return
+        raise AssertionError(f"{job_id}: torn checkpoints are listed: {torn}")
+
+    def is_whole(self, job_id, step):
+        folder = os.path.join(self.daemon.data_dir, "jobs", job_id, "checkpoints", f"step-{step}")
+        try:
+            with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
+                manifest = json.load(file)
+            return manifest["step"] == step and all(
+                os.path.getsize(os.path.join(folder, part["name"])) == part["bytes"] for part in manifest["files"])
+        except FileNotFoundError:
+            return False
+
+    def strike(self, target):
+        if target == "pause":
+            waiting = self.unfinished()
+            if waiting:
+                job_id = self.random.choice(waiting)
+                self.client.post(f"/v1/fine_tuning/jobs/{job_id}/pause")  # 400 when it has just ended
+                self.client.post(f"/v1/fine_tuning/jobs/{job_id}/resume")
+            return
+        if target == "all":
+            pids = self.processes("--keep") + self.processes("--rank")
+            self.daemon.kill()
+            for pid in pids:
+                self.kill([pid])
+        if "daemon" in target:
+            self.daemon.kill()
+        if "+" in target:
+            time.sleep(self.random.uniform(0, 0.6))
+        if "keeper" in target:
+            self.kill(self.processes("--keep"))
+        if "rank" in target:
+            self.kill(self.processes("--rank"))
+
+    def round(self):
+        target = self.random.choice(TARGETS)
+        self.counts[target] = self.counts.get(target, 0) + 1
+        self.fill()
+        time.sleep(self.random.choice((0.1, 1.5, 3)) * self.random.random())
+        self.strike(target)
+        if self.daemon.process.poll() is not None:
+            time.sleep(self.random.uniform(0, 0.8))
+            self.daemon.start()
+            self.client = self.daemon.client()
+        for job_id in self.unfinished():
+            self.check_listed(job_id)
+
+    # ---- when it is over
+
+    def check_points(self, job_id, attempts):
+        path = f"/v1/fine_tuning/jobs/{job_id}/metrics?keys=loss"
+        for attempt in [None, *range(1, attempts + 1)]:
+            series = self.client.get(path + (f"&attempt={attempt}" if attempt else "")).json()["data"]
+            steps = sorted(point[0] for one in series for point in one["points"])
+            if attempt is None:
+                assert steps == list(range(1, STEPS + 1)), f"{job_id}: losses of steps {steps}"
+            else:
+                assert len(steps) == len(set(steps)), f"{job_id}, attempt {attempt}: losses of steps {steps}"
+
+    def check_all(self):
+        for job_id in self.jobs:
+            job = self.client.wait(job_id, seconds=120)
+            assert job["status"] == "succeeded", f"{job_id}: {job['error']}"
+            assert job["trained_tokens"], job
+            self.check_points(job_id, job["ithaca"]["attempt"])
+            self.check_listed(job_id)
+            assert self.digest(job_id) == self.reference, f"{job_id}: another model"
+        left = e2e.processes_of(self.daemon.data_dir, ignore={self.daemon.process.pid})
+        assert not left, f"processes are left: {left}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=1000000)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    begun, done = time.monotonic(), 0
+    with e2e.Daemon(env={"ITHACA_HEARTBEAT_LIMIT_S": "10"}) as daemon:
+        storm = Storm(daemon, options.seed)
+        while done < options.rounds and time.monotonic() - begun < options.seconds:
+            storm.round()
+            done += 1
+        storm.check_all()
+        assert daemon.stop() == 0, "ithacad did not end well"
+    print(f"{done} rounds, {len(storm.jobs)} jobs, {time.monotonic() - begun:.0f} s: {storm.counts}")
+
+
+if __name__ == "__main__":
+    main()
