@@ -86,6 +86,10 @@ static int attempt_launch(struct coordinator_job *job, int64_t from_step, struct
 {
     struct coordinator *coordinator = job->coordinator;
     struct launch_plan plan;
+    CLEANUP(mem_free_ptr) char *model = io_join(job->job_dir, "model");
+    if (model == NULL)
+        return mem_fail(err, 0, "a path");
+    TRY(io_remove_tree(model, err)); /* of an attempt that failed at its very end */
     TRY(attempt_plan(job, from_step, &plan, err));
     const struct supervisor_owner owner = coordinator_ranks_owner(job);
     int rc = supervisor_start(coordinator->host, &coordinator->config, &owner, &plan,

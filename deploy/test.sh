@@ -44,6 +44,9 @@ if [ "$mode" = --long ]; then
     OMP_NUM_THREADS=1 run tsan -L 'unit|dist' 2>&1 | tee tests/bench/results/tsan.txt
     tail -n 1 tests/bench/results/tsan.txt >/dev/null
     grep -q '100% tests passed' tests/bench/results/tsan.txt
+    echo "== storm, 200 rounds"
+    ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/storm.py --rounds 200 >tests/bench/results/storm.txt 2>&1 ||
+        { cat tests/bench/results/storm.txt; exit 1; }
     echo "== fuzzing, 10 CPU-minutes a target"
     fuzzed=0
     sh tests/fuzz/run.sh 600 || fuzzed=$?

@@ -87,6 +87,13 @@ class Scene(unittest.TestCase):
     def ranks(self, job_id):
         return [pid for pid, command in e2e.processes_of(job_id) if "--rank" in command.split()]
 
+    def run_cli(self, *words):
+        """What `ithaca` prints; it must succeed."""
+        done = subprocess.run([e2e.ITHACA, "--data-dir", self.daemon.data_dir, *words], capture_output=True, text=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
     def digest(self, job_id):
         with open(self.path(job_id, "model", "model.safetensors"), "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -153,13 +160,17 @@ class Recovery(Scene):
         self.assertGreater(len(first), 20)
 
     def test_paused_while_others_run(self):
+        """By the command line."""
         running, waiting = self.submit(LONG), self.submit()
         self.client.wait(waiting, ("queued",))
-        self.assertEqual(self.post(waiting, "pause")["status"], "paused")
+        self.assertEqual(self.run_cli("pause", waiting), f"{waiting} is paused\n")
         self.post(running, "cancel")
         self.assertEqual(self.ithaca(waiting)["state"], "paused")
-        self.post(waiting, "resume")
+        self.assertIn("paused until it is resumed", self.run_cli("show", waiting))
+        self.assertEqual(self.run_cli("resume", waiting), f"{waiting} is queued\n")
         self.check_succeeds(waiting, attempts=1)
+        lines = self.run_cli("checkpoints", waiting).splitlines()
+        self.assertEqual([line.split()[3] for line in lines], ["20", "10"])
 
     # ---- cancel
 
@@ -286,10 +297,8 @@ class Recovery(Scene):
         for extra in ([], ["--checkpoint", self.client.get(
                 f"/v1/fine_tuning/jobs/{job_id}/checkpoints").json()["data"][0]["id"]]):
             to = output + str(len(extra))
-            done = subprocess.run([e2e.ITHACA, "--data-dir", self.daemon.data_dir, "download", job_id, "--output", to,
-                                   *extra], capture_output=True, text=True, timeout=60, check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn(f'from_pretrained("{to}")', done.stdout)
+            printed = self.run_cli("download", job_id, "--output", to, *extra)
+            self.assertIn(f'from_pretrained("{to}")', printed)
             self.assertIn("model.safetensors", os.listdir(to))
             self.assertFalse(os.path.exists(to + ".part"))
         with open(os.path.join(output + "0", "model.safetensors"), "rb") as file:
