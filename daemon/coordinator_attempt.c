@@ -170,7 +170,7 @@ static void attempt_write_progress(struct coordinator_job *job)
         log_warn("coordinator", "%s: %s", job->id, err.text);
 }
 
-/* Time that must be left for a step and a checkpoint when it is up. */
+/* So little of the time limit is left that the last step and its checkpoint must come now. */
 static bool attempt_time_is_up(const struct coordinator_job *job)
 {
     int64_t limit_ms = job->spec.time_limit_s * 1000;
