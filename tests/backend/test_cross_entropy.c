@@ -18,6 +18,8 @@ struct want {
     double loss;
     int64_t correct;
     double *dlogits, *terms; /* p - onehot, p + onehot, scaled */
+    double *losses;          /* of each row, 0 when it is untrained */
+    double *sizes;           /* 1 + loss: a certain row's loss is the logarithm of nearly one */
 };
 
 static double row_loss(const double *logits, int64_t vocab, int64_t target, double *ret_sum,
@@ -37,7 +39,9 @@ static struct want reference(int64_t rows, int64_t vocab, const float *logits,
                              const int32_t *targets, double scale)
 {
     struct want want = {.dlogits = testing_zeros(rows * vocab),
-                        .terms = testing_zeros(rows * vocab)};
+                        .terms = testing_zeros(rows * vocab),
+                        .losses = testing_zeros(rows),
+                        .sizes = testing_zeros(rows)};
     double *row = testing_zeros(vocab);
     for (int64_t r = 0; r < rows; r++) {
         if (targets[r] < 0)
@@ -46,7 +50,9 @@ static struct want reference(int64_t rows, int64_t vocab, const float *logits,
         double sum, largest;
         for (int64_t i = 0; i < vocab; i++)
             row[i] = (double)logits[r * vocab + i];
-        want.loss += row_loss(row, vocab, targets[r], &sum, &largest);
+        want.losses[r] = row_loss(row, vocab, targets[r], &sum, &largest);
+        want.sizes[r] = 1 + want.losses[r];
+        want.loss += want.losses[r];
         for (int64_t i = 0; i < vocab; i++) {
             double p = exp(row[i] - largest) / sum, hot = i == targets[r] ? 1 : 0;
             want.dlogits[r * vocab + i] = (p - hot) * scale;
@@ -75,10 +81,14 @@ static void check(int64_t rows, int64_t vocab, float spread, int how)
     for (int threads = 1; threads <= 3; threads++) {
         float *in = testing_copy(logits, rows * vocab);
         float *out = how == 0 ? testing_poison(rows * vocab) : how == 1 ? in : NULL;
+        float *losses = how == 2 ? testing_poison(rows) : NULL;
         double loss = 2;
         int64_t correct = 5;
         RUN(threads, cross_entropy, .rows = rows, .vocab = vocab, .logits = in, .targets = targets,
-            .scale = 0.125f, .dlogits = out, .loss_sum = &loss, .correct = &correct);
+            .scale = 0.125f, .dlogits = out, .loss_sum = &loss, .correct = &correct,
+            .row_loss = losses);
+        if (losses != NULL)
+            testing_close("losses of rows", losses, want.losses, want.sizes, rows, 1e-6);
         if (!(fabs(loss - 2 - want.loss) <= 1e-6 * (1 + want.loss)))
             fail_msg("loss %.9g, want %.9g; ITHACA_TEST_SEED=%" PRIu64, loss - 2, want.loss,
                      testing_seed());

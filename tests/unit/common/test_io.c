@@ -226,6 +226,56 @@ static void test_remove_tree_does_not_follow_links(void **state)
     assert_int_equal(entries(test_dir), 0);
 }
 
+static void make_dir_with(const char *name, const char *content)
+{
+    struct err err;
+    char file[96];
+    (void)snprintf(file, sizeof file, "%s/x", name);
+    assert_int_equal(io_make_dirs(in(name), 0700, &err), 0);
+    assert_int_equal(io_write_file(in(file), content, strlen(content), 0600, &err), 0);
+}
+
+static void test_replace_dir(void **state)
+{
+    (void)state;
+    struct err err;
+    char temp[256], path[256];
+    (void)snprintf(temp, sizeof temp, "%s", in("new.tmp"));
+    (void)snprintf(path, sizeof path, "%s", in("new"));
+    make_dir_with("new.tmp", "1");
+    assert_int_equal(io_replace_dir(temp, path, &err), 0); /* nothing there yet */
+    assert_content(in("new/x"), "1");
+    make_dir_with("new.tmp", "2");
+    assert_int_equal(io_replace_dir(temp, path, &err), 0);
+    assert_content(in("new/x"), "2");
+    assert_int_equal(entries(test_dir), 1);
+    assert_int_equal(io_replace_dir(temp, path, &err), -ERR_NOT_FOUND);
+    assert_content(in("new/x"), "2");
+    assert_int_equal(io_remove_tree(path, &err), 0);
+}
+
+/* The n-th write, sync or rename fails: never a torn file, never one left over. */
+static void test_fault_injection(void **state)
+{
+    (void)state;
+    struct err err;
+    assert_int_equal(io_write_file(in("w"), "old", 3, 0600, &err), 0);
+    int failed = 0;
+    for (;; failed++) {
+        io_fault_after(failed + 1);
+        int rc = io_write_file(in("w"), "new", 3, 0600, &err);
+        io_fault_after(0);
+        assert_int_equal(entries(test_dir), 1);
+        if (rc == 0)
+            break;
+        assert_int_equal(rc, -ERR_NO_SPACE);
+        assert_content(in("w"), failed < 3 ? "old" : "new"); /* the last is the folder's sync */
+    }
+    assert_int_equal(failed, 4);
+    assert_content(in("w"), "new");
+    assert_int_equal(unlink(in("w")), 0);
+}
+
 static void test_join_and_hash(void **state)
 {
     (void)state;
@@ -252,6 +302,8 @@ int main(void)
         cmocka_unit_test(test_read_limits),
         cmocka_unit_test(test_make_dirs),
         cmocka_unit_test(test_remove_tree_does_not_follow_links),
+        cmocka_unit_test(test_replace_dir),
+        cmocka_unit_test(test_fault_injection),
         cmocka_unit_test(test_join_and_hash),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -60,6 +60,12 @@ static void test_resolve_fills_every_auto(void **state)
     assert_int_equal(spec.tile_mlp, 100);
     assert_true(spec.n_epochs <= 0);
     resolve("'ithaca':{'gpus':2,'batch':{'sequences':8,'grad_accum':4}}", &spec);
+    resolve("'ithaca':{'max_steps':10,'optimizer':{'warmup_steps':10}}",
+            &spec); /* its peak is last */
+    resolve("'ithaca':{'optimizer':{'warmup_steps':1000}}",
+            &spec); /* how many steps is not known */
+    resolve("'validation_file':'v','ithaca':{'eval':{'early_stop_patience':2,'export_best':true}}",
+            &spec);
 }
 
 static void test_resolve_refuses(void **state)
@@ -84,6 +90,17 @@ static void test_resolve_refuses(void **state)
          "ithaca.context_parallel.heads_per_stage", "it must be 8"},
         {"'ithaca':{'keep_input_every':2}", ERR_INVALID_VALUE, "ithaca.keep_input_every",
          "unless recompute is attention"},
+        {"'ithaca':{'max_steps':3,'optimizer':{'warmup_steps':10}}", ERR_INVALID_VALUE,
+         "ithaca.optimizer.warmup_steps", "10 are more than ithaca.max_steps 3"},
+        {"'ithaca':{'max_steps':9,'optimizer':{'warmup_steps':5,'decay_steps':5,'schedule':"
+         "'warmup_stable_decay'}}",
+         ERR_INVALID_VALUE, "ithaca.optimizer.warmup_steps", "and decay_steps 5 are more"},
+        {"'ithaca':{'optimizer':{'decay_steps':5}}", ERR_INVALID_VALUE,
+         "ithaca.optimizer.decay_steps", "the schedule is cosine"},
+        {"'ithaca':{'eval':{'early_stop_patience':2}}", ERR_INVALID_VALUE,
+         "ithaca.eval.early_stop_patience", "needs a validation_file"},
+        {"'ithaca':{'eval':{'export_best':true}}", ERR_INVALID_VALUE, "ithaca.eval.export_best",
+         "needs a validation_file"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct err err;
