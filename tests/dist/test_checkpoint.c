@@ -255,6 +255,11 @@ static int play_fault(struct rank *rank, void *context, struct err *err)
     int want = fault->memory ? -ERR_NOMEM : -ERR_NO_SPACE;
     if (rc != 0 && (rc != want || !checkpoint_is_harmless(rc)))
         return err_set(err, ERR_INTERNAL, "code %d", rc);
+    struct checkpoint_manifest manifest;
+    struct err torn = {0};
+    CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(rank->plan->job_dir, 2);
+    if (io_exists(dir) && checkpoint_manifest_read(dir, &manifest, &torn) != 0)
+        return err_set(err, ERR_INTERNAL, "torn: %s", torn.text);
     printf("%s\n", rc == 0 ? "saved" : err->text);
     rank->progress.step = 3;
     return checkpoint_save(rank, err);
