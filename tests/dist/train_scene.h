@@ -189,6 +189,9 @@ static inline int train_scene_start(struct train_scene *scene, uint32_t world, t
                                     void *context, pid_t *ret_pids)
 {
     char path[96];
+    struct err err = {0};
+    CLEANUP(mem_free_ptr) char *attempt = launch_plan_attempt_dir(&scene->plan);
+    must_work(io_make_dirs(attempt, 0700, &err), &err);
     (void)snprintf(path, sizeof path, "%s/out", scene->folder);
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     assert_true(fd >= 0 && world <= SCENE_WORLD_MAX);
