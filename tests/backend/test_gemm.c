@@ -40,7 +40,8 @@ static struct product product_of(int64_t m, int64_t n, int64_t k, int trans, int
     args.stride_c = m * args.ldc + 5;
     args.a = testing_normal(batch * args.stride_a);
     args.b = testing_normal(batch * args.stride_b);
-    args.bias = bias ? testing_normal(n) : NULL;
+    args.stride_bias = m % 2 == 0 ? n + 3 : 0;
+    args.bias = bias ? testing_normal(n + batch * args.stride_bias) : NULL;
     struct product product = {.args = args, .c_floats = batch * args.stride_c};
     product.c_before =
         accumulate ? testing_normal(product.c_floats) : testing_poison(product.c_floats);
@@ -63,7 +64,9 @@ static double want_at(const struct product *product, int64_t i, int64_t row, int
         terms += fabs(term * (double)args->alpha);
     }
     double before = (double)product->c_before[i * args->stride_c + row * args->ldc + column];
-    double bias = args->bias != NULL ? (double)((const float *)args->bias)[column] : 0;
+    double bias = args->bias != NULL
+                      ? (double)((const float *)args->bias)[i * args->stride_bias + column]
+                      : 0;
     before = args->accumulate ? before : 0;
     *ret_terms = terms + fabs(before) + fabs(bias);
     return sum + before + bias;
