@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { WORLD = 2, DEADLINE_MS = 30000 };
+enum { WORLD = 2, DEADLINE_MS = 120000, STEPS = 200 };
 
 static const char spec_text[] =
     "\"seq_len\":64,\"max_steps\":%d,\"batch\":{\"sequences\":4},\"save\":{"
@@ -213,11 +213,11 @@ static void test_checkpoint_on_demand(void **state)
     (void)state;
     struct train_scene scene;
     struct heard heard;
-    open_scene(&scene, 400);
+    open_scene(&scene, STEPS);
     assert_int_equal(run_served(&scene, WIRE_CHECKPOINT, NULL, &heard), 0);
-    assert_true(heard.checkpointed >= 2 && heard.checkpointed < 400);
+    assert_true(heard.checkpointed >= 2 && heard.checkpointed < STEPS);
     assert_int_equal(heard.done, WORLD);
-    assert_int_equal(heard.step, 400);
+    assert_int_equal(heard.step, STEPS);
     assert_int_equal(train_scene_newest(&scene), (int64_t)heard.checkpointed);
     train_scene_close(&scene);
 }
