@@ -255,20 +255,21 @@ static bool main_asks_help(int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct err err = {0};
+    int rc = 0;
     const char *word = argc > 1 ? argv[1] : "run";
     if (main_asks_help(argc, argv)) {
         main_help();
     } else if (strcmp(word, "--version") == 0) {
         (void)printf("ithacad %s\n", ITHACA_VERSION);
     } else if (strcmp(word, "schema") == 0) {
-        (void)main_schema(argc, argv, &err); /* err says whether it failed */
+        rc = main_schema(argc, argv, &err);
     } else {
         int skip = strcmp(word, "run") == 0 && argc > 1;
-        (void)main_run(argc - skip, argv + skip, &err); /* err says whether it failed */
+        rc = main_run(argc - skip, argv + skip, &err);
     }
-    if (err.code == ERR_NONE && (fflush(stdout) != 0 || ferror(stdout)))
-        err_set(&err, ERR_IO, "standard output cannot be written");
-    if (err.code == ERR_NONE)
+    if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+        rc = err_set(&err, ERR_IO, "standard output cannot be written");
+    if (rc == 0) /* err may hold what was dealt with on the way */
         return 0;
     (void)fprintf(stderr, "ithacad: %s\n", err.text);
     return err_code_exit(err.code);
