@@ -85,20 +85,6 @@ class Jobs(unittest.TestCase):
             self.assertIn(word, error["message"])
         self.assertEqual(self.refused({"model": "tiny-llama"})["param"], "training_file")
 
-    def test_layouts_that_cannot_be_are_refused_with_what_can(self):
-        """tiny-llama has 8 heads and 4 key/value heads."""
-        base = {"model": "tiny-llama", "training_file": self.file}
-        for gpus, context, param, words in (
-                (2, {"ulysses": 3}, "ulysses", ("is 3; it must be 1 or 2", "8 heads", "4 key/value heads")),
-                (1, {"ulysses": 2}, "ulysses", ("is 2; it must be 1:",)),
-                (2, {"ring": 3}, "ring", ("is 3; it must be 1 or 2", "gpus")),
-                (2, {"kind": "none", "ring": 2}, "ring", ("it must be 1 with context_parallel.kind none",)),
-                (2, {"heads_per_stage": 2}, "heads_per_stage", ("it must be 8", "upipe"))):
-            error = self.refused({**base, "ithaca": {"gpus": gpus, "context_parallel": context}})
-            self.assertEqual((error["code"], error["param"]), ("invalid_value", f"ithaca.context_parallel.{param}"))
-            for word in words:
-                self.assertIn(word, error["message"])
-
     # ---- refused by the file
 
     def test_bad_lines_are_listed_and_no_rank_starts(self):
