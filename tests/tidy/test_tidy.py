@@ -150,6 +150,8 @@ def rule_symbols_carry_their_files_noun():
         prefixes = ["_".join(words[:n]) for n in range(1, len(words) + 1)]
         if path.startswith("worker/cpu/"):
             prefixes += ["ops_cpu", "cpu", "device_cpu"]
+        if path.startswith("worker/cuda/"):
+            prefixes += ["ops_cuda", "cuda", "device_cuda"]
         text = code_only(read(path))
         for match in re.finditer(r"^(?!static|extern|typedef|struct \w+ \{|#)[a-z][\w \*]*?[ \*](\w+)\([^;{]*\)\s*\n\{",
                                  text, flags=re.M):

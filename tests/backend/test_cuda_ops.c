@@ -1,0 +1,437 @@
+/* cuda ops: every operation of the CUDA backend but attention, against the CPU backend on the same
+ * bf16 inputs: odd and ragged shapes, misaligned rows, aliasing, accumulation; the same bits when
+ * run again. Results in bf16 carry its rounding, half a unit in the last place: 2^-8 at most. */
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "tests/lib/on_cuda.h"
+
+static const double bf16_bound = 4e-3, f32_bound = 2e-6;
+
+/* flags: 1 trans_a, 2 trans_b, 4 fp32 C, 8 accumulate, 16 bias, 32 a batch of 3 */
+static void check_gemm(int64_t m, int64_t n, int64_t k, int flags, int64_t pad)
+{
+    bool ta = flags & 1, tb = flags & 2, c_f32 = flags & 4, add = flags & 8, biased = flags & 16;
+    int64_t batch = flags & 32 ? 3 : 1;
+    struct ops_gemm cpu = {.m = m, .n = n, .k = k, .alpha = 0.5f, .batch = batch};
+    cpu.trans_a = ta, cpu.trans_b = tb, cpu.c_f32 = c_f32, cpu.accumulate = add;
+    cpu.lda = (ta ? m : k) + pad, cpu.ldb = (tb ? k : n) + pad, cpu.ldc = n + pad;
+    cpu.stride_a = (ta ? k : m) * cpu.lda, cpu.stride_b = (tb ? n : k) * cpu.ldb;
+    cpu.stride_c = m * cpu.ldc;
+    struct pair a = pair_normal(batch * cpu.stride_a + 1, true);
+    struct pair b = pair_normal(batch * cpu.stride_b + 1, true);
+    struct pair bias = pair_normal(batch * n, true);
+    cpu.stride_bias = k % 2 == 0 ? n : 0;
+    struct pair c =
+        add ? pair_normal(batch * cpu.stride_c, !c_f32) : pair_poison(batch * cpu.stride_c, !c_f32);
+    struct ops_gemm gpu = cpu;
+    cpu.a = a.cpu, cpu.b = b.cpu, cpu.c = c.cpu, cpu.bias = biased ? bias.cpu : NULL;
+    gpu.a = a.gpu, gpu.b = b.gpu, gpu.c = c.gpu, gpu.bias = biased ? bias.gpu : NULL;
+    BOTH(gemm, &cpu, &gpu);
+    char what[96];
+    (void)snprintf(what, sizeof what, "gemm %" PRId64 "x%" PRId64 "x%" PRId64 " flags %d pad %d", m,
+                   n, k, flags, (int)pad);
+    pair_close(what, &c, c_f32 ? 1e-5 : bf16_bound);
+}
+
+static void test_gemm(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{1, 1, 1},       {3, 5, 7},      {33, 65, 129},
+                                        {128, 256, 64},  {257, 120, 72}, {16, 24, 0},
+                                        {512, 128, 2048}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int flags = 0; flags < 64; flags++) {
+            check_gemm(shapes[i][0], shapes[i][1], shapes[i][2], flags, 0);
+            if (flags % 5 == 0)
+                check_gemm(shapes[i][0], shapes[i][1], shapes[i][2], flags, 3);
+            (void)on_cuda_free(NULL);
+        }
+}
+
+static void check_embed(int64_t tokens, int64_t width, int64_t vocab)
+{
+    struct pair ids = pair_below(tokens, vocab), table = pair_normal(vocab * width, true);
+    struct pair out = pair_poison(tokens * width, true), dtable = pair_normal(vocab * width, false);
+    struct pair again = pair_of(testing_copy(dtable.cpu, vocab * width), vocab * width, false);
+    struct ops_embed cpu = {tokens, vocab, width, (const int32_t *)ids.cpu, table.cpu, out.cpu};
+    struct ops_embed gpu = {tokens, vocab, width, ids.gpu, table.gpu, out.gpu};
+    BOTH(embed, &cpu, &gpu);
+    pair_close("embed", &out, 0);
+    struct ops_embed_bwd cpu_bwd = {tokens, vocab, width, cpu.ids, out.cpu, dtable.cpu};
+    struct ops_embed_bwd gpu_bwd = {tokens, vocab, width, ids.gpu, out.gpu, dtable.gpu};
+    BOTH(embed_bwd, &cpu_bwd, &gpu_bwd);
+    pair_close("embed_bwd", &dtable, 1e-5);
+    gpu_bwd.dtable = again.gpu;
+    CHECK(on_cuda_gpu->ops->embed_bwd(on_cuda_gpu, NULL, &gpu_bwd, err));
+    testing_same_bits("embed_bwd again", pair_download(&again), pair_download(&dtable),
+                      vocab * width * 4);
+}
+
+static void test_embed(void **state)
+{
+    (void)state;
+    static const int64_t tokens[] = {1, 37, 128, 129, 2049, 5000}, widths[] = {1, 7, 64, 72};
+    for (int i = 0; i < 24; i++)
+        for (int64_t vocab = 1; vocab < 10000; vocab *= 97) {
+            check_embed(tokens[i % 6], widths[i / 6], vocab);
+            (void)on_cuda_free(NULL);
+        }
+    check_embed(70000, 40, 3);    /* several batches, runs of many pieces */
+    check_embed(3000, 2056, 500); /* several blocks of columns */
+}
+
+/* residual: 0 none, 1 sum apart, 2 sum over x, 3 sum over residual, 4 none and in place */
+static void check_rmsnorm(int64_t rows, int64_t width, int residual)
+{
+    int64_t count = rows * width;
+    struct pair x = pair_normal(count, true), add = pair_normal(count, true);
+    struct pair weight = pair_normal(width, true), y = pair_poison(count, true);
+    struct pair sum = pair_poison(count, true), rstd = pair_poison(rows, false);
+    struct pair *to = residual == 1 ? &sum : residual == 2 ? &x : &add;
+    bool has = residual > 0 && residual < 4;
+    struct pair *out = residual == 4 ? &x : &y;
+    if (has) /* the sum is stored in bf16 on the GPU; make it exact: multiples of 1/8 */
+        for (int64_t i = 0; i < count; i++) {
+            x.cpu[i] = roundf(x.cpu[i] * 4) / 4;
+            add.cpu[i] = roundf(add.cpu[i] * 4) / 4;
+        }
+    x = pair_of(x.cpu, count, true), add = pair_of(add.cpu, count, true);
+    struct ops_rmsnorm cpu = {.rows = rows, .width = width, .eps = 1e-5f};
+    struct ops_rmsnorm gpu = cpu;
+    cpu.x = x.cpu, cpu.weight = weight.cpu, cpu.y = out->cpu, cpu.rstd = rstd.cpu;
+    gpu.x = x.gpu, gpu.weight = weight.gpu, gpu.y = out->gpu, gpu.rstd = rstd.gpu;
+    if (has) {
+        cpu.residual = add.cpu, cpu.sum = to->cpu;
+        gpu.residual = add.gpu, gpu.sum = to->gpu;
+    }
+    BOTH(rmsnorm, &cpu, &gpu);
+    pair_close("rmsnorm y", out, bf16_bound);
+    pair_close("rmsnorm rstd", &rstd, f32_bound);
+    if (has)
+        pair_close("rmsnorm sum", to, 0);
+}
+
+/* variant: 1 accumulate, 2 rstd given, 4 dx over dy, 8 no dweight */
+static void check_rmsnorm_bwd(int64_t rows, int64_t width, int variant)
+{
+    int64_t count = rows * width;
+    bool add = variant & 1, in_place = (variant & 4) && !add;
+    struct pair x = pair_normal(count, true), weight = pair_normal(width, true);
+    struct pair dy = pair_normal(count, true), dx = pair_normal(count, true);
+    struct pair y = pair_poison(count, true), rstd = pair_poison(rows, false);
+    struct pair dweight = pair_normal(width, false);
+    struct ops_rmsnorm forward = {rows, width,      1e-5f, x.cpu,   NULL,
+                                  NULL, weight.cpu, y.cpu, rstd.cpu};
+    CHECK(on_cuda_cpu->ops->rmsnorm(on_cuda_cpu, NULL, &forward, err));
+    rstd = pair_of(rstd.cpu, rows, false);
+    struct pair *out = in_place ? &dy : &dx;
+    struct ops_rmsnorm_bwd cpu = {.rows = rows, .width = width, .eps = 1e-5f, .accumulate = add};
+    struct ops_rmsnorm_bwd gpu = cpu;
+    cpu.x = x.cpu, cpu.weight = weight.cpu, cpu.dy = dy.cpu, cpu.dx = out->cpu;
+    gpu.x = x.gpu, gpu.weight = weight.gpu, gpu.dy = dy.gpu, gpu.dx = out->gpu;
+    cpu.rstd = variant & 2 ? rstd.cpu : NULL, gpu.rstd = variant & 2 ? rstd.gpu : NULL;
+    cpu.dweight = variant & 8 ? NULL : dweight.cpu, gpu.dweight = variant & 8 ? NULL : dweight.gpu;
+    BOTH(rmsnorm_bwd, &cpu, &gpu);
+    pair_close("rmsnorm_bwd dx", out, width < 4 ? 2e-2 : bf16_bound); /* a short row's cancels */
+    pair_close("rmsnorm_bwd dweight", &dweight, 1e-5);
+}
+
+static void test_rmsnorm(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {1, 7, 8, 129, 2200};
+    static const int64_t widths[] = {1, 7, 64, 65, 128, 1000, 1024, 1600, 4096, 5120};
+    for (int i = 0; i < 50; i++) {
+        for (int variant = 0; variant < 16; variant++) {
+            if (rows[i % 5] * widths[i / 5] > 1000000 && variant % 5 != 0)
+                continue;
+            if (variant < 5)
+                check_rmsnorm(rows[i % 5], widths[i / 5], variant);
+            check_rmsnorm_bwd(rows[i % 5], widths[i / 5], variant);
+            (void)on_cuda_free(NULL);
+        }
+    }
+    check_rmsnorm(3, 16384, 1);
+    check_rmsnorm_bwd(3, 32768, 0);
+}
+
+/* layout: 0 (T, heads, d), 1 (heads, T, d) */
+static void check_rope(int64_t heads, int64_t tokens, int64_t d, int layout, int32_t position)
+{
+    struct pair x = pair_normal(heads * tokens * d, true);
+    struct pair positions = pair_below(tokens, 1000), inv_freq = pair_poison(d / 2, false);
+    for (int64_t t = 0; t < tokens; t++)
+        ((int32_t *)positions.cpu)[t] = position - (int32_t)t;
+    for (int64_t i = 0; i < d / 2; i++)
+        inv_freq.cpu[i] = (float)pow(500000, -2.0 * (double)i / (double)d);
+    positions = pair_of(positions.cpu, tokens, false);
+    inv_freq = pair_of(inv_freq.cpu, d / 2, false);
+    struct ops_rope cpu = {heads,
+                           tokens,
+                           d,
+                           layout == 0 ? d : tokens * d,
+                           layout == 0 ? heads * d : d,
+                           x.cpu,
+                           (const int32_t *)positions.cpu,
+                           inv_freq.cpu,
+                           tokens % 2 == 0 ? 1.0f : 1.25f,
+                           tokens % 3 == 0};
+    struct ops_rope gpu = cpu;
+    gpu.x = x.gpu, gpu.positions = positions.gpu, gpu.inv_freq = inv_freq.gpu;
+    BOTH(rope, &cpu, &gpu);
+    pair_close("rope", &x, bf16_bound);
+}
+
+static void test_rope(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {2, 6, 64, 96, 128, 256}, tokens[] = {1, 3, 64, 257};
+    static const int32_t positions[] = {5000, 5000000, INT32_MAX};
+    for (int i = 0; i < 24; i++)
+        for (int j = 0; j < 6; j++) {
+            check_rope(j % 2 == 0 ? 1 : 5, tokens[i % 4], sizes[i / 4], j % 2, positions[j / 2]);
+            (void)on_cuda_free(NULL);
+        }
+}
+
+static void check_elementwise(int64_t count)
+{
+    struct pair gate = pair_normal(count, true), up = pair_normal(count, true);
+    for (int64_t i = 0; i < count; i++)
+        gate.cpu[i] *= i % 7 == 0 ? 30 : 2; /* both tails of the sigmoid */
+    gate = pair_of(gate.cpu, count, true);
+    struct pair out = pair_poison(count, true), dout = pair_normal(count, true);
+    struct pair wide = pair_poison(count, false), narrow = pair_poison(count, true);
+    BOTH(swiglu, (&(struct ops_swiglu){count, gate.cpu, up.cpu, out.cpu}),
+         (&(struct ops_swiglu){count, gate.gpu, up.gpu, out.gpu}));
+    pair_close("swiglu", &out, bf16_bound);
+    BOTH(add, (&(struct ops_add){count, gate.cpu, up.cpu, gate.cpu, false}),
+         (&(struct ops_add){count, gate.gpu, up.gpu, gate.gpu, false}));
+    pair_close("add", &gate, bf16_bound);
+    gate = pair_of(gate.cpu, count, true);
+    struct pair a = pair_normal(count, false), b = pair_normal(count, false);
+    BOTH(add, (&(struct ops_add){count, a.cpu, b.cpu, b.cpu, true}),
+         (&(struct ops_add){count, a.gpu, b.gpu, b.gpu, true}));
+    pair_close("add in fp32", &b, 0);
+    BOTH(swiglu_bwd,
+         (&(struct ops_swiglu_bwd){count, gate.cpu, up.cpu, dout.cpu, gate.cpu, up.cpu}),
+         (&(struct ops_swiglu_bwd){count, gate.gpu, up.gpu, dout.gpu, gate.gpu, up.gpu}));
+    pair_close("dgate", &gate, bf16_bound);
+    pair_close("dup", &up, bf16_bound);
+    BOTH(cast, (&(struct ops_cast){count, dout.cpu, wide.cpu, false}),
+         (&(struct ops_cast){count, dout.gpu, wide.gpu, false}));
+    pair_close("cast to fp32", &wide, 0);
+    struct pair source = pair_normal(count, false);
+    BOTH(cast, (&(struct ops_cast){count, source.cpu, narrow.cpu, true}),
+         (&(struct ops_cast){count, source.gpu, narrow.gpu, true}));
+    for (int64_t i = 0; i < count; i++)
+        narrow.cpu[i] = dtype_bf16_to_f32(dtype_f32_to_bf16(narrow.cpu[i]));
+    pair_close("cast to bf16", &narrow, 0);
+}
+
+static void test_elementwise(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {1, 7, 8, 2048, 2049, 100008};
+    for (int i = 0; i < 6; i++) {
+        check_elementwise(counts[i]);
+        (void)on_cuda_free(NULL);
+    }
+}
+
+static void check_cross_entropy(int64_t rows, int64_t vocab, bool gradient)
+{
+    struct pair logits = pair_normal(rows * vocab, false), targets = pair_below(rows, vocab);
+    for (int64_t i = 0; i < rows * vocab; i++)
+        logits.cpu[i] *= 4;
+    for (int64_t row = 0; row < rows; row++) {
+        int32_t *target = (int32_t *)targets.cpu + row;
+        float *line = logits.cpu + row * vocab;
+        if (row % 3 == 1)
+            *target = -100;
+        if (row % 3 == 2) /* the largest, and once a tie with an earlier one */
+            line[*target] = 40;
+        if (row % 6 == 2 && *target > 0)
+            line[*target - 1] = 40;
+    }
+    logits = pair_of(logits.cpu, rows * vocab, false), targets = pair_of(targets.cpu, rows, false);
+    struct pair dlogits = pair_poison(rows * vocab, true), losses = pair_poison(rows, false);
+    double *cpu_sum = testing_zeros(2), got_sum[2];
+    void *gpu_sum = on_cuda_alloc(16);
+    on_cuda_copy(gpu_sum, cpu_sum, 16);
+    struct ops_cross_entropy cpu = {.rows = rows, .vocab = vocab, .scale = 64};
+    struct ops_cross_entropy gpu = cpu;
+    cpu.logits = logits.cpu, cpu.targets = (const int32_t *)targets.cpu;
+    gpu.logits = logits.gpu, gpu.targets = targets.gpu;
+    cpu.dlogits = gradient ? dlogits.cpu : NULL, gpu.dlogits = gradient ? dlogits.gpu : NULL;
+    cpu.loss_sum = cpu_sum, cpu.correct = (int64_t *)(cpu_sum + 1), cpu.row_loss = losses.cpu;
+    gpu.loss_sum = gpu_sum, gpu.correct = (int64_t *)gpu_sum + 1, gpu.row_loss = losses.gpu;
+    BOTH(cross_entropy, &cpu, &gpu);
+    pair_close("dlogits", &dlogits, bf16_bound);
+    pair_close("row_loss", &losses, 1e-5);
+    on_cuda_copy(got_sum, gpu_sum, 16);
+    if (!(fabs(got_sum[0] - cpu_sum[0]) <= 1e-6 * fabs(cpu_sum[0])))
+        fail_msg("loss_sum %.9g, on the CPU %.9g", got_sum[0], cpu_sum[0]);
+    testing_same_bits("correct", got_sum + 1, cpu_sum + 1, 8);
+}
+
+static void test_cross_entropy(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {1, 3, 14}, vocabs[] = {1, 7, 264, 3001, 32000, 128256};
+    for (int i = 0; i < 18; i++) {
+        check_cross_entropy(rows[i % 3], vocabs[i / 3], i % 4 != 3);
+        (void)on_cuda_free(NULL);
+    }
+}
+
+static void check_sums(int64_t rows, int64_t width)
+{
+    struct pair x = pair_normal(rows * width, true), out = pair_normal(width, false);
+    BOTH(colsum, (&(struct ops_colsum){rows, width, x.cpu, out.cpu}),
+         (&(struct ops_colsum){rows, width, x.gpu, out.gpu}));
+    pair_close("colsum", &out, 1e-5);
+    struct pair grad = pair_normal(rows * width, false);
+    double want = 1, got[2];
+    void *sum = on_cuda_alloc(8);
+    for (int run = 0; run < 2; run++) { /* the second: the same bits */
+        double one = 1;
+        on_cuda_copy(sum, &one, 8);
+        struct ops_sumsq gpu = {rows * width, grad.gpu, sum};
+        CHECK(on_cuda_gpu->ops->sumsq(on_cuda_gpu, NULL, &gpu, err));
+        on_cuda_copy(&got[run], sum, 8);
+    }
+    struct ops_sumsq cpu = {rows * width, grad.cpu, &want};
+    CHECK(on_cuda_cpu->ops->sumsq(on_cuda_cpu, NULL, &cpu, err));
+    if (!(fabs(got[0] - want) <= 1e-12 * want))
+        fail_msg("sumsq %.15g, on the CPU %.15g", got[0], want);
+    testing_same_bits("sumsq", &got[0], &got[1], 8);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {1, 9, 65, 3000}, widths[] = {1, 7, 8, 256, 264, 1000};
+    for (int i = 0; i < 24; i++) {
+        check_sums(rows[i % 4], widths[i / 4]);
+        (void)on_cuda_free(NULL);
+    }
+}
+
+static void test_adamw(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {1, 3, 4, 1023, 40000};
+    for (int i = 0; i < 5; i++) {
+        struct pair master = pair_normal(counts[i], false), m = pair_normal(counts[i], false);
+        struct pair v = pair_normal(counts[i], false), grad = pair_normal(counts[i], false);
+        struct pair scale = pair_normal(1, false);
+        for (int64_t j = 0; j < counts[i]; j++)
+            v.cpu[j] = fabsf(v.cpu[j]);
+        v = pair_of(v.cpu, counts[i], false);
+        struct ops_adamw cpu = {.count = counts[i],
+                                .lr = 1e-2f,
+                                .beta1 = 0.9f,
+                                .beta2 = 0.95f,
+                                .eps = 1e-8f,
+                                .weight_decay = 0.1f,
+                                .step = 1 + i};
+        struct ops_adamw gpu = cpu;
+        cpu.master = master.cpu, cpu.m = m.cpu, cpu.v = v.cpu, cpu.grad = grad.cpu;
+        gpu.master = master.gpu, gpu.m = m.gpu, gpu.v = v.gpu, gpu.grad = grad.gpu;
+        cpu.grad_scale = scale.cpu, gpu.grad_scale = scale.gpu;
+        BOTH(adamw, &cpu, &gpu);
+        pair_close("master", &master, 1e-6);
+        pair_close("m", &m, 1e-6);
+        pair_close("v", &v, 1e-6);
+        (void)on_cuda_free(NULL);
+    }
+}
+
+/* Indices past 2^31: arrays of a repeated pattern give results of a repeated pattern. */
+static void *repeated(const struct pair *pattern, int64_t bytes)
+{
+    int64_t period = pattern->count * (pattern->bf16 ? 2 : 4);
+    char *memory = on_cuda_alloc(bytes);
+    for (int64_t at = 0; at < bytes;) {
+        int64_t part = at == 0 ? period : at < bytes - at ? at : bytes - at;
+        CHECK(on_cuda_gpu->dev->copy(on_cuda_gpu, NULL, memory + at,
+                                     at == 0 ? pattern->gpu : memory, (size_t)part, err));
+        at += part;
+    }
+    return memory;
+}
+
+static void expect_repeats(const char *what, const void *memory, int64_t bytes, int64_t period)
+{
+    char *first = (char *)testing_below(period / 4, 2),
+         *last = (char *)testing_below(period / 4, 2);
+    on_cuda_copy(first, memory, period);
+    on_cuda_copy(last, (const char *)memory + bytes - period, period);
+    testing_same_bits(what, first, last, period);
+}
+
+static void test_long_arrays(void **state)
+{
+    (void)state;
+    enum { WIDTH = 4096, PATTERN = 16 * WIDTH };
+    const int64_t rows = ((int64_t)1 << 31) / WIDTH + 16, count = rows * WIDTH;
+    const int64_t period = PATTERN * 2;
+    struct pair pattern = pair_normal(PATTERN, true), weight = pair_normal(WIDTH, true);
+    struct pair dweight = pair_normal(WIDTH, false);
+    void *x = repeated(&pattern, count * 2), *y = on_cuda_alloc(count * 2);
+    struct ops_rmsnorm norm = {rows, WIDTH, 1e-5f, x, NULL, NULL, weight.gpu, y, NULL};
+    CHECK(on_cuda_gpu->ops->rmsnorm(on_cuda_gpu, NULL, &norm, err));
+    expect_repeats("rmsnorm", y, count * 2, period);
+    struct ops_rmsnorm_bwd bwd = {rows, WIDTH, 1e-5f, x,     weight.gpu,
+                                  NULL, x,     y,     false, dweight.gpu};
+    CHECK(on_cuda_gpu->ops->rmsnorm_bwd(on_cuda_gpu, NULL, &bwd, err));
+    expect_repeats("rmsnorm_bwd", y, count * 2, period);
+    struct ops_rmsnorm heads = {rows * 32, 128, 1e-5f, x, NULL, NULL, weight.gpu, y, NULL};
+    CHECK(on_cuda_gpu->ops->rmsnorm(on_cuda_gpu, NULL, &heads, err));
+    expect_repeats("norm of heads", y, count * 2, period);
+    struct ops_swiglu swiglu = {count, x, x, y};
+    CHECK(on_cuda_gpu->ops->swiglu(on_cuda_gpu, NULL, &swiglu, err));
+    expect_repeats("swiglu", y, count * 2, period);
+    struct ops_add add = {count, x, x, y, false};
+    CHECK(on_cuda_gpu->ops->add(on_cuda_gpu, NULL, &add, err));
+    expect_repeats("add", y, count * 2, period);
+    struct ops_unpack unpack = {32, rows, 128, 1, 0, {x, 128, WIDTH}, false, {y, 128, WIDTH}};
+    CHECK(on_cuda_gpu->ops->unpack(on_cuda_gpu, NULL, &unpack, err));
+    expect_repeats("unpack", y, count * 2, period);
+    struct pair same = pair_below(1, 1), inv_freq = pair_normal(64, false);
+    void *positions = repeated(&same, rows * 4);
+    struct ops_rope rope = {32, rows, 128, 128, WIDTH, y, positions, inv_freq.gpu, 1, false};
+    CHECK(on_cuda_gpu->ops->rope(on_cuda_gpu, NULL, &rope, err));
+    expect_repeats("rope", y, count * 2, period);
+    void *wide = on_cuda_alloc(count * 4);
+    struct ops_cast cast = {count, x, wide, false};
+    CHECK(on_cuda_gpu->ops->cast(on_cuda_gpu, NULL, &cast, err));
+    expect_repeats("cast", wide, count * 4, period * 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_gemm, on_cuda_free),
+        cmocka_unit_test_teardown(test_embed, on_cuda_free),
+        cmocka_unit_test_teardown(test_rmsnorm, on_cuda_free),
+        cmocka_unit_test_teardown(test_rope, on_cuda_free),
+        cmocka_unit_test_teardown(test_elementwise, on_cuda_free),
+        cmocka_unit_test_teardown(test_cross_entropy, on_cuda_free),
+        cmocka_unit_test_teardown(test_sums, on_cuda_free),
+        cmocka_unit_test_teardown(test_adamw, on_cuda_free),
+        cmocka_unit_test_teardown(test_long_arrays, on_cuda_free),
+    };
+    if (!on_cuda_open())
+        return ON_CUDA_SKIPPED;
+    cmocka_set_test_filter(getenv("ITHACA_TEST_FILTER")); /* one test, for compute-sanitizer */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,107 @@
+/* device_cuda: what a user reads where the CUDA backend cannot be had. Runs without a GPU; with
+ * one, opening succeeds and what a device promises about memory is checked. */
+#include "worker/device_cuda.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void expect_sentence(const char *plugin, enum err_code code, const char *part)
+{
+    struct device *device = NULL;
+    struct err err = {0};
+    assert_int_equal(setenv("ITHACA_CUDA_PLUGIN", plugin, 1), 0);
+    assert_int_equal(device_cuda_open(0, &device, &err), -(int)code);
+    assert_null(device);
+    if (strstr(err.text, part) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", err.text, part);
+}
+
+static void test_missing(void **state)
+{
+    (void)state;
+    expect_sentence("/nowhere/ithaca-cuda.so", ERR_UNSUPPORTED,
+                    "/nowhere/ithaca-cuda.so does not exist");
+}
+
+static void test_not_a_library(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ithaca-test-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "text", 4), 4);
+    expect_sentence(path, ERR_UNSUPPORTED, "cannot be loaded");
+    assert_int_equal(unlink(path), 0);
+    (void)close(fd);
+}
+
+static void test_another_build(void **state)
+{
+    (void)state;
+    expect_sentence("libm.so.6", ERR_INTERNAL, "is of another build");
+}
+
+/* The plug-in of this build, wherever it is: it opens, or says one of the things that a user can
+ * mend. */
+static void test_plugin(void **state)
+{
+    (void)state;
+    const char *built = *state;
+    struct device *device = NULL;
+    struct err err = {0};
+    if (built != NULL)
+        assert_int_equal(setenv("ITHACA_CUDA_PLUGIN", built, 1), 0);
+    else
+        assert_int_equal(unsetenv("ITHACA_CUDA_PLUGIN"), 0);
+    if (device_cuda_open(0, &device, &err) != 0) {
+        printf("%s\n", err.text);
+        assert_int_equal(err.code, ERR_UNSUPPORTED);
+        assert_null(device);
+        return;
+    }
+    assert_string_equal(device->dev->name, "cuda");
+    assert_int_equal(device->dev->act_dtype, DTYPE_BF16);
+    int64_t before = device->dev->bytes_in_use(device);
+    void *memory = device->dev->alloc(device, 1000, &err);
+    assert_non_null(memory);
+    assert_int_equal((uintptr_t)memory % 256, 0);
+    assert_int_equal(device->dev->bytes_in_use(device), before + 1000);
+    assert_null(device->dev->alloc(device, (size_t)1 << 50, &err));
+    assert_int_equal(err.code, ERR_NOMEM);
+    assert_non_null(strstr(err.text, "1125899906842624 bytes asked for"));
+    char *host = device->dev->host_alloc(device, 200 << 20, &err), back[1000];
+    assert_non_null(host);
+    for (int i = 0; i < 200 << 20; i++)
+        host[i] = (char)(i * 7 + i / 1000);
+    assert_int_equal(device->dev->copy(device, NULL, memory, host + (100 << 20), sizeof back, &err),
+                     0);
+    assert_int_equal(device->dev->copy(device, NULL, back, memory, sizeof back, &err), 0);
+    assert_int_equal(device->dev->sync(device, NULL, &err), 0);
+    assert_memory_equal(back, host + (100 << 20), sizeof back);
+    device->dev->host_free(device, host);
+    device->dev->free(device, memory);
+    assert_int_equal(device->dev->bytes_in_use(device), before);
+    device->dev->close(device);
+}
+
+int main(void)
+{
+    const char *built = getenv("ITHACA_CUDA_PLUGIN");
+    static char kept[4096]; /* tests set the variable */
+    (void)snprintf(kept, sizeof kept, "%s", built == NULL ? "" : built);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_not_a_library),
+        cmocka_unit_test(test_another_build),
+        cmocka_unit_test_prestate(test_plugin, built == NULL ? NULL : kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

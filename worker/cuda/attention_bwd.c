@@ -1,0 +1,226 @@
+/* attention_bwd: cuDNN's fused engines, backward. Results come to scratch in bf16 (cuDNN 9.19's
+ * fp32 results are infinite) and are added from there to the caller's fp32; dQ is summed in fp32 by
+ * atomics before, so its last bits vary from run to run. Delta comes with the call, cuDNN wants O:
+ * attention_delta.cu makes one that fits. Packed documents are right in one form only, (rows,
+ * heads, d) with LSE (rows, heads): others are copied to that first. */
+#include "common/must.h"
+#include "worker/cuda/attention_delta.h"
+#include "worker/cuda/attention_plan.h"
+#include "worker/cuda/ops_cuda.h"
+#include "worker/cuda/unpack.h"
+
+#include <string.h>
+
+/* Where backward's tensors lie in scratch, bytes from its start. */
+struct attention_scratch {
+    size_t o;                  /* bf16, in place of O */
+    size_t delta;              /* cuDNN's own */
+    size_t dq_sum, dq, dk, dv; /* fp32, then bf16 */
+    size_t dk_heads, dv_heads; /* packed documents with grouped heads */
+    size_t q, k, v, d_o, lse;  /* packed documents: copies in the layout below */
+    size_t workspace, total;
+};
+
+static size_t scratch_next(size_t *total, int64_t elements, size_t size)
+{
+    size_t at = *total;
+    *total += ((size_t)elements * size + 255) / 256 * 256;
+    return at;
+}
+
+static struct attention_scratch attention_scratch_of(const struct attention_shape *shape,
+                                                     int64_t rows, int64_t kv_rows,
+                                                     const struct graph *graph)
+{
+    struct attention_scratch at = {0};
+    int64_t q = shape->q_heads * rows * shape->head_dim;
+    int64_t kv = shape->kv_heads * kv_rows * shape->head_dim;
+    int64_t packed = shape->slots > 0, grouped = packed && shape->q_heads > shape->kv_heads;
+    at.o = scratch_next(&at.total, q, 2);
+    at.delta = scratch_next(
+        &at.total, packed ? shape->q_heads * rows : shape->q_heads * shape->lse_head_stride, 4);
+    at.dq_sum = scratch_next(&at.total, q, 4);
+    at.dq = scratch_next(&at.total, q, 2);
+    at.dk = scratch_next(&at.total, kv, 2);
+    at.dv = scratch_next(&at.total, kv, 2);
+    at.dk_heads = scratch_next(&at.total, grouped * shape->q_heads * kv_rows * shape->head_dim, 2);
+    at.dv_heads = scratch_next(&at.total, grouped * shape->q_heads * kv_rows * shape->head_dim, 2);
+    at.q = scratch_next(&at.total, packed * q, 2);
+    at.k = scratch_next(&at.total, packed * kv, 2);
+    at.v = scratch_next(&at.total, packed * kv, 2);
+    at.d_o = scratch_next(&at.total, packed * q, 2);
+    at.lse = scratch_next(&at.total, packed * shape->q_heads * rows, 4);
+    at.workspace = scratch_next(&at.total, graph_workspace_bytes(graph) + 256, 1);
+    return at;
+}
+
+/* Layouts of what lies in scratch: (heads, rows, d), or (rows, heads, d) for packed documents. */
+static struct ops_heads scratch_heads(const struct attention_shape *shape, void *data,
+                                      int64_t heads, int64_t rows)
+{
+    int64_t d = shape->head_dim;
+    return shape->slots > 0 ? (struct ops_heads){data, d, heads * d}
+                            : (struct ops_heads){data, rows * d, d};
+}
+
+static int attention_bwd_check(const struct ops_attention_bwd *args, int64_t kv_rows,
+                               struct err *err)
+{
+    int64_t d = args->head_dim;
+    struct ops_heads own = {NULL, args->rows * d, d};
+    TRY(attention_plan_check_dims(args->q_heads, args->kv_heads, d, err));
+    TRY(attention_plan_check(&args->q, args->q_heads, args->rows, d, "q", err));
+    TRY(attention_plan_check(&args->k, args->kv_heads, kv_rows, d, "k", err));
+    TRY(attention_plan_check(&args->v, args->kv_heads, kv_rows, d, "v", err));
+    TRY(attention_plan_check(&args->d_o, args->q_heads, args->rows, d, "d_o", err));
+    return attention_plan_check(&own, args->q_heads, args->rows, d, "dq", err);
+}
+
+/* A backward call on its way. */
+struct attention_call {
+    struct device_cuda *cuda;
+    struct stream *stream;
+    const struct ops_attention_bwd *args;
+    int64_t rows, kv_rows, lse_stride;
+    struct attention_shape shape;
+    struct attention_scratch at;
+    char *scratch;
+    struct ops_heads q, k, v, d_o; /* what cuDNN reads */
+    const float *lse;
+};
+
+static void attention_bwd_shape(struct attention_call *call)
+{
+    const struct ops_attention_bwd *args = call->args;
+    struct attention_shape *shape = &call->shape;
+    memset(shape, 0, sizeof *shape);
+    shape->q_heads = args->q_heads, shape->kv_heads = args->kv_heads;
+    shape->head_dim = args->head_dim, shape->backward = 1;
+    attention_plan_rows(shape, args->rows, args->kv_rows, args->documents, args->doc_rows);
+    bool packed = shape->slots > 0;
+    struct ops_heads of_q = scratch_heads(shape, NULL, args->q_heads, call->rows);
+    struct ops_heads of_kv = scratch_heads(shape, NULL, args->kv_heads, call->kv_rows);
+    shape->q = attention_layout_of(packed ? &of_q : &args->q);
+    shape->k = attention_layout_of(packed ? &of_kv : &args->k);
+    shape->v = attention_layout_of(packed ? &of_kv : &args->v);
+    shape->d_o = attention_layout_of(packed ? &of_q : &args->d_o);
+    shape->o = shape->dq = attention_layout_of(&of_q);
+    shape->dk = shape->dv = attention_layout_of(&of_kv);
+    shape->lse_head_stride = packed ? 1 : call->lse_stride;
+    shape->lse_row_stride = packed ? args->q_heads : 1;
+}
+
+/* The same heads as (rows, heads, d) in scratch. */
+static int attention_bwd_copy(struct attention_call *call, size_t at, int64_t heads, int64_t rows,
+                              struct ops_heads *heads_in_out, struct err *err)
+{
+    struct heads_move move = {.heads = heads,
+                              .rows = rows,
+                              .head_dim = call->shape.head_dim,
+                              .in = *heads_in_out,
+                              .out = scratch_heads(&call->shape, call->scratch + at, heads, rows),
+                              .copies = 1};
+    if (move.in.head_stride == move.out.head_stride && move.in.row_stride == move.out.row_stride)
+        return 0;
+    *heads_in_out = move.out;
+    return heads_move(call->stream, &move, err);
+}
+
+/* Packed documents are right in one form only: (rows, heads, d), LSE (rows, heads). */
+static int attention_bwd_pack(struct attention_call *call, struct err *err)
+{
+    const struct ops_attention_bwd *args = call->args;
+    float *lse = (float *)(call->scratch + call->at.lse);
+    struct heads_move move = {.heads = args->q_heads,
+                              .rows = call->rows,
+                              .head_dim = 1,
+                              .in = {(void *)args->lse, call->lse_stride, 1},
+                              .out = {lse, 1, args->q_heads},
+                              .copies = 1,
+                              .in_f32 = true,
+                              .out_f32 = true};
+    if (call->shape.slots == 0)
+        return 0;
+    call->lse = lse;
+    TRY(heads_move(call->stream, &move, err));
+    TRY(attention_bwd_copy(call, call->at.q, args->q_heads, call->rows, &call->q, err));
+    TRY(attention_bwd_copy(call, call->at.k, args->kv_heads, call->rows, &call->k, err));
+    TRY(attention_bwd_copy(call, call->at.v, args->kv_heads, call->rows, &call->v, err));
+    return attention_bwd_copy(call, call->at.d_o, args->q_heads, call->rows, &call->d_o, err);
+}
+
+static int attention_bwd_run(struct attention_call *call, const struct attention_plan *plan,
+                             struct err *err)
+{
+    const struct ops_attention_bwd *args = call->args;
+    const struct attention_scratch *at = &call->at;
+    char *scratch = call->scratch;
+    void *pointers[GRAPH_TENSORS_MAX] = {[ATTENTION_Q] = call->q.data,
+                                         [ATTENTION_K] = call->k.data,
+                                         [ATTENTION_V] = call->v.data,
+                                         [ATTENTION_O] = scratch + at->o,
+                                         [ATTENTION_LSE] = (void *)call->lse,
+                                         [ATTENTION_DO] = call->d_o.data,
+                                         [ATTENTION_DELTA] = scratch + at->delta,
+                                         [ATTENTION_DQ_SUM] = scratch + at->dq_sum,
+                                         [ATTENTION_DQ] = scratch + at->dq,
+                                         [ATTENTION_DK] = scratch + at->dk,
+                                         [ATTENTION_DV] = scratch + at->dv,
+                                         [ATTENTION_DK_HEADS] = scratch + at->dk_heads,
+                                         [ATTENTION_DV_HEADS] = scratch + at->dv_heads};
+    TRY(attention_plan_bind(call->cuda, call->stream, &plan->shape, args->documents, args->doc_rows,
+                            pointers, err));
+    return attention_plan_run(call->cuda, call->stream, plan->graph, args->scale, pointers,
+                              scratch + at->workspace, err);
+}
+
+/* *to += a result in scratch. */
+static int attention_bwd_deliver(struct attention_call *call, size_t at, int64_t heads,
+                                 int64_t rows, const struct ops_heads *to, struct err *err)
+{
+    struct heads_move move = {.heads = heads,
+                              .rows = rows,
+                              .head_dim = call->shape.head_dim,
+                              .in = scratch_heads(&call->shape, call->scratch + at, heads, rows),
+                              .out = *to,
+                              .copies = 1,
+                              .out_f32 = true,
+                              .accumulate = true};
+    return heads_move(call->stream, &move, err);
+}
+
+int cuda_attention_bwd(struct device *device, struct stream *stream,
+                       const struct ops_attention_bwd *args, struct err *err)
+{
+    struct attention_call call = {.cuda = device_cuda_of(device),
+                                  .stream = device_cuda_stream(device, stream),
+                                  .args = args,
+                                  .rows = args->rows,
+                                  .kv_rows = args->kv_rows > 0 ? args->kv_rows : args->rows,
+                                  .lse_stride =
+                                      args->lse_stride > 0 ? args->lse_stride : args->rows,
+                                  .q = args->q,
+                                  .k = args->k,
+                                  .v = args->v,
+                                  .d_o = args->d_o,
+                                  .lse = args->lse};
+    const struct attention_plan *plan = NULL;
+    if (args->rows == 0 || args->q_heads == 0)
+        return 0;
+    TRY(attention_bwd_check(args, call.kv_rows, err));
+    attention_bwd_shape(&call);
+    TRY(attention_plan_find(call.cuda, &call.shape, &plan, err));
+    call.at = attention_scratch_of(&call.shape, call.rows, call.kv_rows, plan->graph);
+    call.scratch =
+        device_cuda_scratch(call.cuda, call.stream, SCRATCH_ATTENTION, call.at.total, err);
+    if (call.scratch == NULL)
+        return -(int)err->code;
+    struct ops_heads stand_in =
+        scratch_heads(&call.shape, call.scratch + call.at.o, args->q_heads, call.rows);
+    TRY(attention_stand_in(call.stream, args, &stand_in, err));
+    TRY(attention_bwd_pack(&call, err));
+    TRY(attention_bwd_run(&call, plan, err));
+    TRY(attention_bwd_deliver(&call, call.at.dq, args->q_heads, call.rows, &args->dq, err));
+    TRY(attention_bwd_deliver(&call, call.at.dk, args->kv_heads, call.kv_rows, &args->dk, err));
+    return attention_bwd_deliver(&call, call.at.dv, args->kv_heads, call.kv_rows, &args->dv, err);
+}

@@ -1,0 +1,344 @@
+/* device_cuda: memory, streams and events of one GPU through CUDA's runtime.
+ *
+ * Opening checks, in order, what a user can mend: a driver, its version, a visible GPU, its kind,
+ * cuDNN's version. The runtime is linked statically and answers without a driver.
+ *
+ * The default stream is a stream of our own, created non-blocking: CUDA's own default stream would
+ * wait for every other one. Copies from and to pageable host memory are staged by the runtime
+ * before the call returns, so callers may reuse such memory at once, as on the CPU. */
+#include "worker/cuda/device_cuda.h"
+
+#include "common/mem.h"
+#include "common/must.h"
+#include "worker/cuda/attention_plan.h"
+#include "worker/cuda/gemm.h"
+#include "worker/cuda/ops_cuda.h"
+
+#include <cublasLt.h>
+#include <cudnn_graph.h>
+#include <inttypes.h>
+#include <string.h>
+
+struct event {
+    cudaEvent_t cuda;
+};
+
+int cuda_check(cudaError_t status, const char *call, struct err *err)
+{
+    if (status == cudaSuccess)
+        return 0;
+    (void)cudaGetLastError(); /* launch errors stay otherwise */
+    enum err_code code = status == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_DEVICE;
+    return err_set(err, code, "GPU: %s (%s)", cudaGetErrorString(status), call);
+}
+
+/* ---- memory ---- */
+
+static int blocks_add(struct device_cuda_blocks *blocks, void *memory, size_t bytes,
+                      struct err *err)
+{
+    if (blocks->count == blocks->capacity) {
+        int64_t capacity = blocks->capacity == 0 ? 16 : 2 * blocks->capacity;
+        void *list = mem_grow(blocks->list, (size_t)capacity, sizeof *blocks->list);
+        if (list == NULL)
+            return mem_fail(err, (size_t)capacity * sizeof *blocks->list, "a list of GPU blocks");
+        blocks->list = list;
+        blocks->capacity = capacity;
+    }
+    blocks->list[blocks->count++] = (struct device_cuda_block){memory, bytes};
+    return 0;
+}
+
+/* Takes the block off the list; its bytes. */
+static size_t blocks_take(struct device_cuda_blocks *blocks, const void *memory)
+{
+    int64_t i = 0;
+    while (i < blocks->count && blocks->list[i].memory != memory)
+        i++;
+    must(i < blocks->count); /* given out by this device, not yet freed */
+    size_t bytes = blocks->list[i].bytes;
+    blocks->list[i] = blocks->list[--blocks->count];
+    return bytes;
+}
+
+static void *device_cuda_take(struct device_cuda *cuda, size_t bytes, struct err *err)
+{
+    void *memory = NULL;
+    cudaError_t status = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
+    if (status == cudaErrorMemoryAllocation) {
+        size_t free_bytes = 0, total = 0;
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&free_bytes, &total); /* zeros say unknown */
+        (void)err_set(err, ERR_NOMEM,
+                      "out of GPU memory: %zu bytes asked for, %zu free of %zu; this process holds "
+                      "%" PRId64,
+                      bytes, free_bytes, total, cuda->bytes_in_use);
+        return NULL;
+    }
+    if (cuda_check(status, "cudaMalloc", err) != 0)
+        return NULL;
+    cuda->bytes_in_use += (int64_t)bytes;
+    return memory;
+}
+
+static void *device_cuda_alloc(struct device *device, size_t bytes, struct err *err)
+{
+    struct device_cuda *cuda = device_cuda_of(device);
+    void *memory = device_cuda_take(cuda, bytes, err);
+    if (memory != NULL && blocks_add(&cuda->blocks, memory, bytes, err) != 0) {
+        (void)cudaFree(memory);
+        cuda->bytes_in_use -= (int64_t)bytes;
+        return NULL;
+    }
+    return memory;
+}
+
+static void device_cuda_free(struct device *device, void *memory)
+{
+    struct device_cuda *cuda = device_cuda_of(device);
+    if (memory == NULL)
+        return;
+    cuda->bytes_in_use -= (int64_t)blocks_take(&cuda->blocks, memory);
+    (void)cudaFree(memory);
+}
+
+static void *device_cuda_host_alloc(struct device *device, size_t bytes, struct err *err)
+{
+    struct device_cuda *cuda = device_cuda_of(device);
+    void *memory = host_pin(bytes, err);
+    if (memory != NULL && blocks_add(&cuda->pinned, memory, bytes, err) != 0) {
+        host_unpin(memory, bytes);
+        return NULL;
+    }
+    return memory;
+}
+
+static void device_cuda_host_free(struct device *device, void *memory)
+{
+    if (memory != NULL)
+        host_unpin(memory, blocks_take(&device_cuda_of(device)->pinned, memory));
+}
+
+void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum scratch kind,
+                          size_t bytes, struct err *err)
+{
+    if (stream->scratch[kind].bytes >= bytes)
+        return stream->scratch[kind].memory;
+    if (cuda_check(cudaStreamSynchronize(stream->cuda), "cudaStreamSynchronize", err) != 0)
+        return NULL;
+    if (stream->scratch[kind].memory != NULL)
+        (void)cudaFree(stream->scratch[kind].memory);
+    cuda->bytes_in_use -= (int64_t)stream->scratch[kind].bytes;
+    stream->scratch[kind].bytes = 0;
+    stream->scratch[kind].memory = device_cuda_take(cuda, bytes, err);
+    if (stream->scratch[kind].memory != NULL)
+        stream->scratch[kind].bytes = bytes;
+    return stream->scratch[kind].memory;
+}
+
+/* ---- copies, streams, events ---- */
+
+static int device_cuda_copy(struct device *device, struct stream *stream, void *to,
+                            const void *from, size_t bytes, struct err *err)
+{
+    cudaStream_t on = device_cuda_stream(device, stream)->cuda;
+    if (bytes > 0)
+        CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on));
+    return 0;
+}
+
+static int device_cuda_zero(struct device *device, struct stream *stream, void *memory,
+                            size_t bytes, struct err *err)
+{
+    cudaStream_t on = device_cuda_stream(device, stream)->cuda;
+    if (bytes > 0)
+        CUDA_TRY(cudaMemsetAsync(memory, 0, bytes, on));
+    return 0;
+}
+
+static int device_cuda_stream_new(struct device *device, struct stream **ret, struct err *err)
+{
+    (void)device;
+    struct stream *stream = mem_new(1, sizeof *stream);
+    if (stream == NULL)
+        return mem_fail(err, sizeof *stream, "a stream");
+    int rc = cuda_check(cudaStreamCreateWithFlags(&stream->cuda, cudaStreamNonBlocking),
+                        "cudaStreamCreate", err);
+    if (rc != 0) {
+        mem_free(stream);
+        return rc;
+    }
+    *ret = stream;
+    return 0;
+}
+
+static void stream_done(struct device_cuda *cuda, struct stream *stream)
+{
+    if (stream->cuda != NULL)
+        (void)cudaStreamDestroy(stream->cuda); /* its work still runs to the end */
+    for (int kind = 0; kind < SCRATCH_COUNT; kind++) {
+        if (stream->scratch[kind].memory != NULL)
+            (void)cudaFree(stream->scratch[kind].memory); /* waits for the device */
+        cuda->bytes_in_use -= (int64_t)stream->scratch[kind].bytes;
+    }
+}
+
+static void device_cuda_stream_free(struct device *device, struct stream *stream)
+{
+    if (stream == NULL)
+        return;
+    stream_done(device_cuda_of(device), stream);
+    mem_free(stream);
+}
+
+static int device_cuda_event_new(struct device *device, struct event **ret, struct err *err)
+{
+    (void)device;
+    struct event *event = mem_new(1, sizeof *event);
+    if (event == NULL)
+        return mem_fail(err, sizeof *event, "an event");
+    int rc = cuda_check(cudaEventCreateWithFlags(&event->cuda, cudaEventDisableTiming),
+                        "cudaEventCreate", err);
+    if (rc != 0) {
+        mem_free(event);
+        return rc;
+    }
+    *ret = event;
+    return 0;
+}
+
+static void device_cuda_event_free(struct device *device, struct event *event)
+{
+    (void)device;
+    if (event == NULL)
+        return;
+    (void)cudaEventDestroy(event->cuda);
+    mem_free(event);
+}
+
+static int device_cuda_event_record(struct device *device, struct event *event,
+                                    struct stream *stream, struct err *err)
+{
+    CUDA_TRY(cudaEventRecord(event->cuda, device_cuda_stream(device, stream)->cuda));
+    return 0;
+}
+
+static int device_cuda_event_wait(struct device *device, struct event *event, struct stream *stream,
+                                  struct err *err)
+{
+    CUDA_TRY(cudaStreamWaitEvent(device_cuda_stream(device, stream)->cuda, event->cuda, 0));
+    return 0;
+}
+
+static int device_cuda_sync(struct device *device, struct stream *stream, struct err *err)
+{
+    CUDA_TRY(cudaStreamSynchronize(device_cuda_stream(device, stream)->cuda));
+    return 0;
+}
+
+static int64_t device_cuda_bytes_in_use(struct device *device)
+{
+    return device_cuda_of(device)->bytes_in_use;
+}
+
+static void device_cuda_close(struct device *device)
+{
+    if (device == NULL)
+        return;
+    struct device_cuda *cuda = device_cuda_of(device);
+    attention_cache_free(cuda->attention);
+    gemm_cache_free(cuda->gemm);
+    if (cuda->dnn != NULL)
+        (void)cudnnDestroy(cuda->dnn);
+    if (cuda->blas != NULL)
+        (void)cublasLtDestroy(cuda->blas);
+    stream_done(cuda, &cuda->main);
+    must(cuda->blocks.count == 0 && cuda->pinned.count == 0); /* arenas are freed first */
+    mem_free(cuda->blocks.list);
+    mem_free(cuda->pinned.list);
+    mem_free(cuda);
+}
+
+static const struct device_ops device_cuda_ops = {
+    .name = "cuda",
+    .act_dtype = DTYPE_BF16,
+    .alloc = device_cuda_alloc,
+    .free = device_cuda_free,
+    .host_alloc = device_cuda_host_alloc,
+    .host_free = device_cuda_host_free,
+    .copy = device_cuda_copy,
+    .zero = device_cuda_zero,
+    .stream_new = device_cuda_stream_new,
+    .stream_free = device_cuda_stream_free,
+    .event_new = device_cuda_event_new,
+    .event_free = device_cuda_event_free,
+    .event_record = device_cuda_event_record,
+    .event_wait = device_cuda_event_wait,
+    .sync = device_cuda_sync,
+    .bytes_in_use = device_cuda_bytes_in_use,
+    .close = device_cuda_close,
+};
+
+/* ---- opening ---- */
+
+static int device_cuda_find(int ordinal, struct err *err)
+{
+    int driver = 0, count = 0;
+    struct cudaDeviceProp properties;
+    (void)cudaDriverGetVersion(&driver); /* 0: none */
+    if (driver == 0)
+        return err_set(err, ERR_UNSUPPORTED, "no NVIDIA driver on this machine");
+    if (driver < CUDART_VERSION)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "the NVIDIA driver is too old: it serves CUDA %d.%d, needed %d.%d",
+                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                       CUDART_VERSION % 1000 / 10);
+    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status == cudaErrorNoDevice || (status == cudaSuccess && ordinal >= count))
+        return err_set(err, ERR_UNSUPPORTED,
+                       "GPU %d is not there: %d visible (CUDA_VISIBLE_DEVICES may hide some)",
+                       ordinal, count);
+    CUDA_TRY(status);
+    CUDA_TRY(cudaGetDeviceProperties(&properties, ordinal));
+    if (properties.major != 9)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "GPU %d (%s) has compute capability %d.%d; this build is for 9.0 (Hopper)",
+                       ordinal, properties.name, properties.major, properties.minor);
+    return 0;
+}
+
+static int device_cuda_open_libraries(struct device_cuda *cuda, struct err *err)
+{
+    if (cublasLtCreate(&cuda->blas) != CUBLAS_STATUS_SUCCESS)
+        return err_set(err, ERR_DEVICE, "cuBLASLt cannot be started");
+    if (cudnnGetVersion() < CUDNN_VERSION)
+        return err_set(err, ERR_UNSUPPORTED, "cuDNN is too old: found %zu, needed %d",
+                       cudnnGetVersion(), CUDNN_VERSION);
+    cudnnStatus_t status = cudnnCreate(&cuda->dnn);
+    if (status != CUDNN_STATUS_SUCCESS)
+        return err_set(err, ERR_DEVICE, "cuDNN cannot be started: %s", cudnnGetErrorString(status));
+    TRY(gemm_cache_new(&cuda->gemm, err));
+    return attention_cache_new(&cuda->attention, err);
+}
+
+int device_cuda_open_plugin(int ordinal, struct device **ret, struct err *err)
+{
+    TRY(device_cuda_find(ordinal, err));
+    CUDA_TRY(cudaSetDevice(ordinal));
+    struct device_cuda *cuda = mem_new(1, sizeof *cuda);
+    if (cuda == NULL)
+        return mem_fail(err, sizeof *cuda, "the CUDA device");
+    cuda->ordinal = ordinal;
+    cuda->device.dev = &device_cuda_ops;
+    cuda->device.ops = &ops_cuda;
+    int rc = cuda_check(cudaStreamCreateWithFlags(&cuda->main.cuda, cudaStreamNonBlocking),
+                        "cudaStreamCreate", err);
+    if (rc == 0)
+        rc = device_cuda_open_libraries(cuda, err);
+    if (rc != 0) {
+        device_cuda_close(&cuda->device);
+        return rc;
+    }
+    *ret = &cuda->device;
+    return 0;
+}

@@ -1,0 +1,84 @@
+/* device_cuda: the CUDA device's inside, for the files of cuda/ only. Compiles as C and as C++.
+ *
+ * One thread at a time calls a device's operations. A stream carries scratch memory of its own, so
+ * that operations of different streams never share any; an operation takes what it needs with
+ * device_cuda_scratch(), which allocates only when a larger piece is asked for than ever before on
+ * that stream (and waits for the stream then): after one step of full size nothing is allocated.
+ * What is held counts in bytes_in_use. */
+#pragma once
+#include "worker/device.h"
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cublasLtContext;
+struct cudnnContext;
+struct gemm_cache;
+struct attention_cache;
+
+enum scratch {
+    SCRATCH_GEMM,      /* cuBLASLt's workspace */
+    SCRATCH_ATTENTION, /* cuDNN's workspace and accumulators */
+    SCRATCH_OP,        /* partial sums of our own kernels, sorted keys */
+    SCRATCH_COUNT
+};
+
+struct stream {
+    cudaStream_t cuda;
+    struct {
+        void *memory;
+        size_t bytes;
+    } scratch[SCRATCH_COUNT];
+};
+
+struct device_cuda_block {
+    void *memory;
+    size_t bytes;
+};
+
+struct device_cuda_blocks {
+    struct device_cuda_block *list; /* (count) not yet freed */
+    int64_t count, capacity;
+};
+
+struct device_cuda {
+    struct device device; /* first: a struct device * of this backend points at one of these */
+    int ordinal;
+    struct stream main;               /* the default stream, not CUDA's: it blocks no other */
+    struct device_cuda_blocks blocks; /* device memory given out */
+    struct device_cuda_blocks pinned; /* host memory given out */
+    int64_t bytes_in_use;             /* blocks and scratch */
+    struct cublasLtContext *blas;
+    struct cudnnContext *dnn;
+    struct gemm_cache *gemm;           /* by gemm.c */
+    struct attention_cache *attention; /* by attention_plan.c */
+};
+
+static inline struct device_cuda *device_cuda_of(struct device *device)
+{
+    return (struct device_cuda *)device;
+}
+static inline struct stream *device_cuda_stream(struct device *device, struct stream *stream)
+{
+    return stream != NULL ? stream : &device_cuda_of(device)->main;
+}
+
+/* At least `bytes` of memory, 256-byte aligned, valid for operations issued to this stream until
+ * the next device_cuda_scratch() of the same kind. NULL with err filled. */
+void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum scratch kind,
+                          size_t bytes, struct err *err);
+
+/* Pinned host memory (host_pin.c): huge pages, touched and registered in parallel. */
+void *host_pin(size_t bytes, struct err *err);
+void host_unpin(void *memory, size_t bytes);
+
+/* -ERR_X for a failed call of CUDA's; 0 for cudaSuccess. */
+int cuda_check(cudaError_t status, const char *call, struct err *err);
+#define CUDA_TRY(call) TRY(cuda_check(call, #call, err))
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,34 @@
+/* device_cuda: opens a GPU through ithaca-cuda.so, the CUDA backend, loaded when first asked for.
+ *
+ * The worker is one program for machines with and without GPUs, so it links no CUDA. The plug-in
+ * lies beside the program, or where ITHACA_CUDA_PLUGIN says. It loads on a machine without a
+ * driver; only opening a device fails there. What a user can
+ * mend is ERR_UNSUPPORTED with one sentence that names the cause: the plug-in is missing, cuBLASLt
+ * or cuDNN is missing, there is no driver, it is too old (found and needed), no GPU is visible, or
+ * it is not a Hopper. A plug-in of another build is ERR_INTERNAL.
+ *
+ *     TRY(device_cuda_open(0, &device, err));      device->dev and device->ops as everywhere
+ *
+ * The plug-in is never unloaded: the libraries under it do not take that well. */
+#pragma once
+#include "worker/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `ordinal`: which of the GPUs that CUDA_VISIBLE_DEVICES leaves, from 0. */
+int device_cuda_open(int ordinal, struct device **ret, struct err *err);
+
+/* What the plug-in exports, as the symbol `ithaca_cuda_plugin`. */
+enum { DEVICE_CUDA_ABI = 1 }; /* raised whenever device.h, ops.h or this struct change */
+struct device_cuda_plugin {
+    int abi;                                        /* DEVICE_CUDA_ABI it was built with */
+    int op_count;                                   /* rows of OPS_TABLE it was built with */
+    void (**must_last_words)(const char *sentence); /* its hook of common/must.h */
+    int (*open)(int ordinal, struct device **ret, struct err *err);
+};
+
+#ifdef __cplusplus
+}
+#endif
