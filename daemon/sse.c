@@ -19,7 +19,7 @@
 enum {
     SSE_RETRY_MS = 2000, /* how soon a client comes back */
     SSE_EVENTS = 80,     /* rows of a fill: at their longest they stay below HTTP_STREAM_BYTES */
-    SSE_POINTS = 2000,   /* rows of a fill */
+    SSE_POINTS = 2000,   /* rows of a fill: far more than one message holds */
     SSE_TEXT_BYTES = 96  /* of a cursor */
 };
 
@@ -53,6 +53,7 @@ struct sse_fill {
     double wall_s;
     int64_t point_row; /* newest of the group */
     int64_t rows;      /* found by this fill */
+    int64_t points;    /* of them, points */
 };
 
 /* Appends one message; takes data over. last: the cursor's rows are sent with it, so it carries the
@@ -137,6 +138,7 @@ static int sse_on_point(void *context, const struct store_point *point, struct e
 {
     struct sse_fill *fill = context;
     fill->rows++;
+    fill->points++;
     bool same = fill->group != NULL && fill->attempt == point->attempt &&
                 fill->step == point->step && fill->rank == point->rank &&
                 strcmp(fill->job_id, point->job_id) == 0;
@@ -181,6 +183,10 @@ static int sse_read(struct sse_fill *fill, bool *ret_more, struct err *err)
     const char *job_id = stream->job_id[0] != '\0' ? stream->job_id : NULL;
     TRY(store_events_after(store, job_id, stream->event_row, SSE_EVENTS, sse_on_event, fill, err));
     TRY(store_points_after(store, job_id, stream->point_row, SSE_POINTS, sse_on_point, fill, err));
+    if (fill->points == SSE_POINTS) {
+        json_decref(fill->group); /* cut by the limit: the next fill sends it whole */
+        fill->group = NULL;
+    }
     TRY(sse_flush_group(fill, err));
     *ret_more = true;
     if (fill->rows > 0 || job_id == NULL)
