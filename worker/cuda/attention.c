@@ -1,4 +1,8 @@
-/* attention: cuDNN's fused engines, forward: any layout of heads, documents packed or not. */
+/* attention: cuDNN's fused engines, forward: any layout of heads, documents packed or not.
+ *
+ * Causal FLOPs, d 128: 128K rows, 4 heads on 1, 560 TF/s, 84% of cuBLAS in the same run; in 16
+ * documents of 8K 535; 16K rows 506 (bench_cuda_ops 131072 and 16384, one H200, driver 580.159.04,
+ * 2026-11-29). */
 #include "worker/cuda/attention_plan.h"
 #include "worker/cuda/ops_cuda.h"
 

@@ -2,7 +2,13 @@
  * fp32 results are infinite) and are added from there to the caller's fp32; dQ is summed in fp32 by
  * atomics before, so its last bits vary from run to run. Delta comes with the call, cuDNN wants O:
  * attention_delta.cu makes one that fits. Packed documents are right in one form only, (rows,
- * heads, d) with LSE (rows, heads): others are copied to that first. */
+ * heads, d) with LSE (rows, heads): others are copied to that first.
+ *
+ * Causal FLOPs, d 128, stand-in and delivery included: 128K rows, 4 heads on 1, 536 TF/s, 80% of
+ * cuBLAS in the same run; in 16 documents of 8K 436; 16K rows 501 (bench_cuda_ops 131072 and 16384,
+ * one H200, driver 580.159.04, 2026-11-29). Scratch of a call, bytes: rows * q_heads * (8 d + 4) +
+ * key rows * kv_heads * 4 d, for grouped heads 4 d more a query head's key row, and for packed
+ * documents a copy of q, k, v, dO and LSE. */
 #include "common/must.h"
 #include "worker/cuda/attention_delta.h"
 #include "worker/cuda/attention_plan.h"

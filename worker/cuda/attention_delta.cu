@@ -4,7 +4,10 @@
  * cuDNN's backward makes delta from O and takes no other. Ours comes with delta (16 bits of O are
  * not sent over the network for it), so it gets O' = dO * delta / |dO|^2 in O's place: rowsum(O' *
  * dO) is delta but for O's rounding to bf16, which the product averages over the head: 2e-4 of
- * delta. */
+ * delta.
+ *
+ * Bytes moved: delta 2 units. 92% of a device copy (bench_cuda_ops 131072, one H200, driver
+ * 580.159.04, 2026-11-29). */
 #include "worker/cuda/attention_delta.h"
 
 #include "worker/cuda/kernel.h"

@@ -1,6 +1,9 @@
 /* colsum: a warp's 32 lanes take 8 columns each; a block of 8 warps sums its share of the rows,
  * row by row a warp, warps in order; parts_add() adds the blocks' sums in order. The shares depend
- * on the shape alone: the same bits each time. */
+ * on the shape alone: the same bits each time.
+ *
+ * Bytes moved: 1 unit. Share of a device copy, width 4096: 101% at 128K rows, 78% at 16K, where the
+ * two launches weigh (bench_cuda_ops 131072 and 16384, one H200, driver 580.159.04, 2026-11-29). */
 #include "worker/cuda/kernel.h"
 
 enum { WARPS = 8, BLOCKS_WANTED = 132 * 8 };

@@ -6,7 +6,12 @@
  * vocabulary of 128K, so that the second walk finds them in the L2 cache.
  *
  * Losses of rows go to scratch; one block adds them in a fixed tree in fp64: the same bits each
- * time. */
+ * time.
+ *
+ * Bytes that must move: 6 B a logit with the gradient, 4 without. 1024 rows of 128256: 313 us, 59%
+ * of a device copy; without gradient 223 us, 55% (bench_cuda_ops, one H200, driver 580.159.04,
+ * 2026-11-29). One block a row, which reads the logits twice from memory: 319 us and 131 us.
+ * NEEDSWORK: hold the slice in registers (32 floats a thread) instead of reading it again. */
 #include "worker/cuda/kernel.h"
 
 enum {

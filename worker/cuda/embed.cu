@@ -5,7 +5,12 @@
  * into pieces of 128; a block walks a piece and adds each run of one id, in order of tokens, to its
  * row of the table. A run that crosses pieces has its parts kept apart (`lead`: the part in a piece
  * that it enters, `tail`: the part in the piece where it starts), and a second kernel adds these in
- * order: a token met everywhere (padding, a space) does not serialise the whole. */
+ * order: a token met everywhere (padding, a space) does not serialise the whole.
+ *
+ * Bytes moved: forward 2 units; backward 1 unit and 8 B an element of each row of the table met.
+ * Share of a device copy at 128K tokens of 4096: forward 89%; backward 89% with ids all over, 47%
+ * with 100 different ids, where the pieces' loads wait for each other (bench_cuda_ops 131072, one
+ * H200, driver 580.159.04, 2026-11-29). */
 #include "worker/cuda/kernel.h"
 
 enum {

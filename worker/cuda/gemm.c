@@ -4,7 +4,11 @@
  * The algorithm is the first that the library's heuristics give for the shape, the strides and the
  * alignment of the pointers, asked once and kept. Sums split over k are added in fp32, never in
  * bf16 and never by atomics, so a shape gives the same bits each time. A bias is cuBLASLt's
- * epilogue where C is bf16; an fp32 C gets its bias laid first (no model has one there). */
+ * epilogue where C is bf16; an fp32 C gets its bias laid first (no model has one there).
+ *
+ * 8B shapes at 128K tokens: 673 to 693 TF/s, weight gradients in fp32 681, logits of 1024 rows 643;
+ * a product of 8192 cubed at the power cap 667 (bench_cuda_ops 131072, one H200, driver 580.159.04,
+ * 2026-11-29). */
 #include "worker/cuda/gemm.h"
 
 #include "common/mem.h"

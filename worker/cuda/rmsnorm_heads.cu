@@ -1,5 +1,10 @@
 /* rmsnorm_heads: 8, 16 or 32 lanes a row, one vector a lane, ROWS rows at once so that enough loads
- * are on their way; sums go through shuffles alone. */
+ * are on their way; sums go through shuffles alone.
+ *
+ * Bytes moved: as rmsnorm.cu. Share of a device copy, 4M heads of 128: forward 80%, backward 53%
+ * (bench_cuda_ops 131072, one H200, driver 580.159.04, 2026-11-29). One row at a time: 57% and 18%.
+ * Backward with fp32 instead of raw rows held, 128 registers: 55% at 16K tokens; seven blocks a
+ * multiprocessor asked for: 51%. NEEDSWORK: backward is short of 80%. */
 #include "worker/cuda/rmsnorm_heads.h"
 
 #include "worker/cuda/kernel.h"

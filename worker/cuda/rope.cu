@@ -4,7 +4,11 @@
  *
  * Angles are position * inv_freq in fp64, reduced there by multiples of pi/2 in two parts (the
  * first has 33 bits, so that its product with a 20-bit quotient is exact; at 2^31 radians the error
- * is still below 1e-6), then fp32 polynomials on [-pi/4, pi/4], as on the CPU. */
+ * is still below 1e-6), then fp32 polynomials on [-pi/4, pi/4], as on the CPU.
+ *
+ * Bytes moved: 2 units. Share of a device copy: (128K, 32 heads, 128) 85%, one head of 4M rows 77%
+ * (bench_cuda_ops 131072, one H200, driver 580.159.04, 2026-11-29). Turns in shared memory, made by
+ * the whole block first: 88% and 24%. */
 #include "common/must.h"
 #include "worker/cuda/kernel.h"
 

@@ -1,6 +1,9 @@
 /* unpack: a thread moves 8 elements of one head's row; a row's vectors follow each other, then the
  * heads of a row where the result is (rows, heads, d), else the rows of a head: writes are whole
- * lines either way. */
+ * lines either way.
+ *
+ * Bytes moved: 2 units for a copy of bf16. 95% of a device copy (bench_cuda_ops 131072, one H200,
+ * driver 580.159.04, 2026-11-29). */
 #include "worker/cuda/unpack.h"
 
 #include "worker/cuda/kernel.h"
