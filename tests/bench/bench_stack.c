@@ -1,0 +1,194 @@
+/* bench_stack: what stages, tiles and recomputation cost: forward and backward of one micro-step on
+ * the CPU backend, as ratios to the first line of each group. Each rank is a process; its processor
+ * time is what is compared (rank 0's; the best of the rounds), which other load hardly moves.
+ *
+ *     bench_stack [TOKENS [RANKS [ROUNDS]]] */
+#include "common/mem.h"
+#include "common/must.h"
+#include "common/rng.h"
+#include "worker/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROUNDS = 3, TOKENS = 2048, RANKS = 2, VOCAB = 256 };
+
+static const struct model_config config = {.family = MODEL_FAMILY_LLAMA,
+                                           .vocab_size = VOCAB,
+                                           .hidden_size = 256,
+                                           .intermediate_size = 704,
+                                           .layers = 4,
+                                           .heads = 8,
+                                           .kv_heads = 4,
+                                           .head_dim = 32,
+                                           .context_max = 1 << 20,
+                                           .rms_norm_eps = 1e-5,
+                                           .rope_theta = 10000,
+                                           .initializer_range = 0.02};
+
+struct run {
+    const char *name;
+    int ring, ulysses; /* 0: all ranks */
+    int64_t heads_per_stage;
+    enum job_recompute recompute;
+    int64_t keep_input_every, tile;
+};
+struct result {
+    double seconds;
+    int64_t bytes; /* of the arenas */
+};
+
+static double cpu_seconds(void)
+{
+    struct timespec now;
+    must(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) == 0);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+struct scene {
+    struct device *device;
+    struct coll *coll;
+    struct model_shape shape;
+    struct arena arena;
+    struct fsdp fsdp;
+    struct model model;
+    struct batch batch;
+};
+
+static int open_scene(struct scene *s, const struct run *run, int rank, int world, int64_t tokens,
+                      struct err *err)
+{
+    char name[48];
+    (void)snprintf(name, sizeof name, "/ithaca-bench-%d", (int)getppid());
+    struct coll_shm_config shm = {.name = name, .rank = rank, .world = world, .timeout_ms = 600000};
+    struct mesh mesh = mesh_make(world, run->ring == 0 ? world : run->ring,
+                                 run->ulysses == 0 ? world : run->ulysses);
+    struct model_options options = {.tokens_max = mesh_seq_make(&mesh, tokens).shard,
+                                    .tile_mlp = run->tile,
+                                    .tile_loss = run->tile,
+                                    .recompute = run->recompute,
+                                    .keep_input_every = run->keep_input_every,
+                                    .context = {.mesh = mesh,
+                                                .place = mesh_place(&mesh, rank),
+                                                .heads_per_stage = run->heads_per_stage}};
+    TRY(device_cpu_open(1, &s->device, err));
+    TRY(coll_shm_open(&shm, &s->coll, err));
+    if (mesh.ulysses > 1)
+        TRY(s->coll->ops->split(s->coll, 0, &options.context.ulysses, err));
+    if (mesh.ring > 1)
+        TRY(s->coll->ops->split(s->coll, 0, &options.context.ring, err));
+    TRY(model_shape_build(&config, &s->shape, err));
+    arena_init(&s->arena, s->device);
+    TRY(fsdp_init(&s->fsdp, &s->shape, s->device, s->coll, true, err));
+    TRY(fsdp_reserve(&s->fsdp, &s->arena, err));
+    TRY(model_init(&s->model, &options, &s->fsdp, &s->arena, err));
+    TRY(batch_init(&s->batch, &mesh, options.context.place, tokens, &s->arena, err));
+    TRY(arena_commit(&s->arena, err));
+    TRY(fsdp_clear(&s->fsdp, NULL, err));
+    return model_load_constants(&s->model, NULL, err);
+}
+
+static int fill(struct scene *s, int64_t tokens, struct err *err)
+{
+    for (int64_t u = 0; u < s->fsdp.unit_count; u++)
+        for (int64_t i = 0; i < s->fsdp.units[u].shard; i++)
+            s->fsdp.units[u].master[i] =
+                0.05f * rng_normal(1, RNG_STREAM_TEST, (uint64_t)(u << 32 | i));
+    int32_t *ids = mem_new((size_t)tokens, sizeof *ids);
+    uint8_t *trained = mem_new((size_t)tokens, 1);
+    must(ids != NULL && trained != NULL);
+    for (int64_t t = 0; t < tokens; t++) {
+        ids[t] = (int32_t)(t * 7 % VOCAB);
+        trained[t] = 1;
+    }
+    batch_clear(&s->batch);
+    batch_append(&s->batch, ids, trained, tokens);
+    mem_free(ids);
+    mem_free(trained);
+    return batch_upload(&s->batch, s->device, NULL, err);
+}
+
+static int play(const struct run *run, int rank, int world, int64_t tokens, int rounds,
+                struct result *result, struct err *err)
+{
+    struct scene s;
+    TRY(open_scene(&s, run, rank, world, tokens, err));
+    TRY(fill(&s, tokens, err));
+    double best = 0;
+    for (int round = 0; round <= rounds; round++) { /* the first warms up */
+        double start = cpu_seconds();
+        TRY(model_forward(&s.model, &s.batch, NULL, err));
+        TRY(model_head_train(&s.model, &s.batch, 1.0f / (float)tokens, NULL, err));
+        TRY(model_backward(&s.model, &s.batch, NULL, err));
+        double seconds = cpu_seconds() - start;
+        if (round > 0 && (best == 0 || seconds < best))
+            best = seconds;
+    }
+    if (rank == 0)
+        *result = (struct result){.seconds = best, .bytes = arena_bytes(&s.arena)};
+    return 0;
+}
+
+static struct result measure(const struct run *run, int world, int64_t tokens, int rounds)
+{
+    struct result *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(shared != MAP_FAILED);
+    (void)fflush(NULL);
+    for (int rank = 0; rank < world; rank++)
+        if (fork() == 0) {
+            struct err err = {0};
+            int rc = play(run, rank, world, tokens, rounds, shared, &err);
+            if (rc != 0)
+                (void)fprintf(stderr, "rank %d: %s\n", rank, err.text);
+            _exit(rc != 0);
+        }
+    for (int rank = 0; rank < world; rank++) {
+        int status = 0;
+        must(wait(&status) > 0 && status == 0);
+    }
+    struct result result = *shared;
+    must(munmap(shared, sizeof *shared) == 0);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    int64_t tokens = argc > 1 ? strtoll(argv[1], NULL, 10) : TOKENS;
+    int world = argc > 2 ? (int)strtol(argv[2], NULL, 10) : RANKS;
+    int rounds = argc > 3 ? (int)strtol(argv[3], NULL, 10) : ROUNDS;
+    static const struct run groups[][6] = {
+        {{"ulysses, all heads at once", 1, 0, 0, JOB_recompute_INPUT, 1, 0},
+         {"upipe, 2 heads a stage", 1, 0, 2, JOB_recompute_INPUT, 1, 0},
+         {"upipe, 1 head a stage", 1, 0, 1, JOB_recompute_INPUT, 1, 0}},
+        {{"ulysses", 1, 0, 0, JOB_recompute_NONE, 1, 0},
+         {"ring", 0, 1, 0, JOB_recompute_NONE, 1, 0}},
+        {{"one tile", 1, 0, 0, JOB_recompute_INPUT, 1, 0},
+         {"tiles of 256", 1, 0, 0, JOB_recompute_INPUT, 1, 256},
+         {"tiles of 64", 1, 0, 0, JOB_recompute_INPUT, 1, 64}},
+        {{"recompute none", 1, 0, 0, JOB_recompute_NONE, 1, 0},
+         {"recompute input", 1, 0, 0, JOB_recompute_INPUT, 1, 0},
+         {"recompute input_and_attention", 1, 0, 0, JOB_recompute_INPUT_AND_ATTENTION, 1, 0},
+         {"recompute attention, every input", 1, 0, 0, JOB_recompute_ATTENTION, 1, 0},
+         {"recompute attention, every 2nd", 1, 0, 0, JOB_recompute_ATTENTION, 2, 0},
+         {"recompute attention, every 4th", 1, 0, 0, JOB_recompute_ATTENTION, 4, 0}}};
+    printf("%lld tokens, %d ranks, 4 layers of tiny-llama's size: processor time of forward and "
+           "backward, arenas a rank\n",
+           (long long)tokens, world);
+    for (size_t g = 0; g < sizeof groups / sizeof groups[0]; g++) {
+        struct result first = {0};
+        for (int i = 0; i < 6 && groups[g][i].name != NULL; i++) {
+            struct result result = measure(&groups[g][i], world, tokens, rounds);
+            first = i == 0 ? result : first;
+            printf("%-34s %8.3f s  %5.2fx  %7.1f MiB  %5.2fx\n", groups[g][i].name, result.seconds,
+                   result.seconds / first.seconds, (double)result.bytes / 0x1p20,
+                   (double)result.bytes / (double)first.bytes);
+        }
+        printf("\n");
+    }
+    return 0;
+}
