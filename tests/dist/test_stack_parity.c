@@ -4,8 +4,10 @@
  *
  * A point of the matrix has a value for each of nine parameters. ctest runs a sample in which every
  * two values that can occur together do (pairwise), another one each time. By hand:
- *     test_stack_parity --complete [I/N]     all points, or those whose number is I mod N
- * A broken operation must be found: the last test breaks each one that only this test guards. */
+ *     test_stack_parity --complete [I/N]
+ * walks every model, layout and recompute (3714 points, or those whose number is I mod N), tile,
+ * data and grad_accum taking turns. A broken operation must be found: the last test breaks each one
+ * that only this test guards. */
 #include "common/mesh.h"
 #include "tests/dist/parity_scene.h"
 
@@ -260,20 +262,32 @@ static void test_breaking_is_found(void **state)
 
 /* ---- all of it ---- */
 
+/* Tile, data and micro-steps of a point: all their combinations come by, under every recompute. */
+static void spread(struct point *p, int64_t layout)
+{
+    int64_t number = layout * 7 + p->at[RECOMPUTE] * 11;
+    for (int i = TILE_MLP; i < PARAMETERS; i++) {
+        p->at[i] = parameters[i].values[number % parameters[i].count];
+        number /= parameters[i].count;
+    }
+}
+
 static int run_complete(int64_t share, int64_t shares)
 {
-    int64_t number = 0, points = 0, bad = 0;
+    int64_t layouts = 0, number = 0, points = 0, bad = 0;
     double largest = 0;
-    int index[PARAMETERS] = {0};
+    int index[TILE_MLP] = {0};
     for (int i = 0; i >= 0;) {
         struct point p;
-        for (int j = 0; j < PARAMETERS; j++)
+        for (int j = 0; j < TILE_MLP; j++)
             p.at[j] = parameters[j].values[index[j]];
+        layouts += index[RECOMPUTE] == 0 && legal(&p);
+        spread(&p, layouts);
         if (legal(&p) && number++ % shares == share) {
             points++;
             bad += !check_point(&p, &largest);
         }
-        for (i = PARAMETERS - 1; i >= 0 && ++index[i] == parameters[i].count; i--)
+        for (i = TILE_MLP - 1; i >= 0 && ++index[i] == parameters[i].count; i--)
             index[i] = 0;
     }
     print_message("%lld of %lld points, %lld bad, largest error %.3g\n", (long long)points,
