@@ -2,7 +2,13 @@
  * the CPU backend, as ratios to the first line of each group. Each rank is a process; its processor
  * time is what is compared (rank 0's; the best of the rounds), which other load hardly moves.
  *
- *     bench_stack [TOKENS [RANKS [ROUNDS]]] */
+ *     bench_stack [TOKENS [RANKS [ROUNDS]]] *
+ * 2048 tokens, 2 ranks, 2 cores of an AMD EPYC shared with much other work (2026-11, +-8%: a line
+ * measured twice differs by as much): heads a stage 4, 2, 1: 1, 0.92, 1.04, of the arenas 1, 0.95,
+ * 0.93; tiles none, 256, 64: 1, 0.95, 0.92, arenas 1, 0.82, 0.77; recompute none, input,
+ * input_and_attention, attention with every input, 2nd, 4th: 1, 1.34, 1.16, 1.12, 1.10, 1.07,
+ * arenas 1, 0.68, 0.72, 0.72, 0.70, 0.72. 6144 tokens: stages 1, 1.04, 0.96; ring against ulysses
+ * 1.10. */
 #include "common/mem.h"
 #include "common/must.h"
 #include "common/rng.h"
