@@ -123,8 +123,10 @@ class Recovery(Scene):
 
     def test_paused_and_resumed(self):
         job_id = self.submit()
-        for step in (4, 14):
-            self.steps(job_id, step)
+        for attempt in (1, 2):
+            e2e.until(f"attempt {attempt} runs", 60, lambda: (self.ithaca(job_id)["state"], self.ithaca(job_id)["attempt"])
+                      == ("running", attempt), every=0.02)
+            self.steps(job_id, 4)
             job = self.post(job_id, "pause")
             self.assertEqual((job["status"], job["ithaca"]["state"]), ("paused", "paused"))
             self.assertEqual(self.left(), [])
