@@ -122,7 +122,8 @@ static void check_rmsnorm(int64_t rows, int64_t width, int residual)
  * from: a short row's terms cancel, to 1e-5 of themselves at width 1, and no fp32 resolves what is
  * left. */
 static void rmsnorm_bwd_reference(int64_t rows, int64_t width, const float *x, const float *weight,
-                                  const float *dy, double *dx, double *terms)
+                                  const float *dy, double *dx, double *terms, double *dweight,
+                                  double *dweight_terms)
 {
     for (int64_t at = 0; at < rows * width; at += width) {
         double squares = 0, dot = 0;
