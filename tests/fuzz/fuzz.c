@@ -14,6 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+size_t fuzz_taken;
+
 static char fuzz_folder_path[512];
 
 /* The soft limit of CPU time (ulimit -t) is the end of the run: libFuzzer leaves with its figures

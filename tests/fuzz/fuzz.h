@@ -16,6 +16,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv); /* called by libFuzzer once, before all inputs */
 
+/* Inputs that a target's parser took. Targets count it up; replay.c holds the files of the corpus
+ * called good* to it, so that a format that moves on does not leave the corpus behind unseen. */
+extern size_t fuzz_taken;
+
 /* Path of a file in memory with these bytes, until the next call. */
 const char *fuzz_file(const void *bytes, size_t size);
 /* A folder of this process in TMPDIR, removed with all in it at exit. libFuzzer leaves without

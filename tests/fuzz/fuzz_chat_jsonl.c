@@ -76,6 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(line != NULL);
     json_t *messages = chat_jsonl_check(line, size, &fault);
     if (messages != NULL) {
+        fuzz_taken++;
         jsonl_render(messages);
         json_decref(messages);
     } else {

@@ -27,6 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_put("tokenizer_config.json", data, size);
     int rc = chat_template_load(fuzz_folder(), tokenizer, &chat, &err);
     if (rc == 0) {
+        fuzz_taken++;
         CLEANUP(json_unref) json_t *json = NULL;
         must(json_parse((const char *)data, size, "config", &json, &err) == 0);
         const char *text = json_string_value(json_object_get(json, "chat_template"));

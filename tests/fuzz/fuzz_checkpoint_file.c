@@ -49,6 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct checkpoint_file file;
     int rc = checkpoint_file_open(fuzz_file(data, size), &shape, &file, &err);
     if (rc == 0) {
+        fuzz_taken++;
         file_read(&file, &shape, (int64_t)size);
         checkpoint_file_close(&file);
     } else {

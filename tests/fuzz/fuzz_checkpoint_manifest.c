@@ -54,6 +54,7 @@ static void manifest_try(const void *bytes, size_t size)
         must(rc == -ERR_CORRUPT || rc == -ERR_NOT_FOUND); /* of a file that it names */
         return;
     }
+    fuzz_taken++;
     must(manifest.progress.step == 10 && manifest.file_count >= 1 && manifest.file_count <= 2);
     must(manifest.file_count <= manifest.world && manifest.world <= LIMIT_RANKS);
     must(checkpoint_manifest_bytes(&manifest) == (int64_t)manifest.file_count * FILE_BYTES);

@@ -43,6 +43,7 @@ static void dataset_try(const void *bytes, size_t size)
     }
     must(dataset.examples >= 0 && dataset.examples <= dataset.tokens);
     must(dataset.trained_tokens >= 0 && dataset.trained_tokens <= dataset.tokens);
+    fuzz_taken++;
     dataset_survives(&dataset);
     dataset_close(&dataset);
 }

@@ -61,6 +61,7 @@ static void prepare_try(const uint8_t *data, size_t size, enum job_overlength ov
     must(json_parse_file(report_path, REPORT_BYTES, &report, &err) == 0);
     must(dataset_open(out, &dataset, &err) == 0);
     report_check(report, &dataset);
+    fuzz_taken += dataset.examples > 0;
     dataset_close(&dataset);
 }
 

@@ -14,6 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err = {.code = ERR_NONE};
     int rc = exit_report_read(fuzz_file(data, size), &report, &err);
     if (rc == 0) {
+        fuzz_taken++;
         must(report.world >= 1 && report.world <= LIMIT_RANKS);
         must(report.first_failed >= -1 && report.first_failed < (int32_t)report.world);
         must(exit_report_write(fuzz_path("exit.json"), &report, &err) == 0);

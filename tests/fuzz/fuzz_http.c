@@ -37,7 +37,7 @@ static void http_header(struct http_facts *facts, const char *line)
     }
 }
 
-static void http_framing(const struct http_facts *facts)
+static bool http_framing(const struct http_facts *facts)
 {
     struct err err = {.code = ERR_NONE};
     int64_t length = -2;
@@ -45,13 +45,13 @@ static void http_framing(const struct http_facts *facts)
     if (rc != 0) {
         fuzz_refused(rc, &err);
         must(length == -2);
-        return;
+        return false;
     }
     must(facts->target[0] == '/' && facts->content_lengths + facts->transfer_encodings <= 1);
     must((length >= 0) == (facts->content_length != NULL) && length >= -1);
     must(facts->host != NULL || facts->http_1_0);
     if (facts->host == NULL)
-        return;
+        return true;
     static const char *const ours[] = {"localhost", "127.0.0.1",     "::1",
                                        "10.0.0.7",  "train.example", http_listen};
     const char *name = facts->host + (facts->host[0] == '[');
@@ -61,6 +61,7 @@ static void http_framing(const struct http_facts *facts)
                  (strncasecmp(name, ours[i], strlen(ours[i])) == 0 &&
                   (name[strlen(ours[i])] == '\0' || strchr(":]", name[strlen(ours[i])]) != NULL));
     must(served);
+    return true;
 }
 
 static void http_query(const char *query)
@@ -91,7 +92,7 @@ static void http_query(const char *query)
     }
 }
 
-static void http_route(const char *method, const char *target)
+static bool http_route(const char *method, const char *target)
 {
     struct err err = {.code = ERR_NONE};
     struct route_match match;
@@ -100,7 +101,7 @@ static void http_route(const char *method, const char *target)
     if (rc != 0) {
         fuzz_refused(rc, &err);
         must((rc == -ERR_METHOD) == (allow[0] != '\0'));
-        return;
+        return false;
     }
     const char *pattern = route_path(match.route);
     const char *brace = strchr(pattern, '{');
@@ -111,8 +112,9 @@ static void http_route(const char *method, const char *target)
     must(memcmp(spelt, target, (size_t)length) == 0);
     must(brace == NULL || route_is_name(match.name, strlen(match.name)));
     must(match.query >= target + length && match.query <= target + strlen(target));
-    (void)route_access(match.route); /* must not fail */
+    (void)route_access(match.route); /* every route has one */
     http_query(match.query);
+    return true;
 }
 
 /* The next line without its end; NULL after the last. */
@@ -149,8 +151,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         for (char *line; (line = http_line(&rest)) != NULL;)
             http_header(&facts, line);
-        http_framing(&facts);
-        http_route(method, target);
+        bool framed = http_framing(&facts);
+        bool routed = http_route(method, target);
+        fuzz_taken += framed && routed;
         http_query(target);
     }
     mem_free(head);

@@ -67,6 +67,7 @@ static void job_try(const char *text, size_t size)
         fuzz_refused(rc, &err);
         return;
     }
+    fuzz_taken++;
     job_survives(&spec);
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++)
         job_resolve(&spec, &facts[i]);

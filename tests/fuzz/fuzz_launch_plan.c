@@ -19,6 +19,7 @@ static void plan_try(const char *text, size_t size)
         fuzz_refused(rc, &err);
         return;
     }
+    fuzz_taken++;
     must(plan.world >= 1 && plan.world <= LIMIT_RANKS && plan.attempt >= 1);
     must(plan.job_dir[0] == '/' && plan.model_dir[0] == '/' && strchr(plan.job_id, '/') == NULL);
     CLEANUP(json_unref) json_t *printed = launch_plan_json(&plan);

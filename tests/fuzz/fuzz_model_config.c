@@ -47,6 +47,7 @@ static void config_try(const char *text, size_t size)
         fuzz_refused(rc, &err);
         return;
     }
+    fuzz_taken++;
     must(config.heads * config.head_dim <= LIMIT_MODEL_WIDTH && config.heads <= LIMIT_HEADS);
     must((float)config.rms_norm_eps > 0 && isfinite((float)config.initializer_range));
     CLEANUP(json_unref) json_t *printed = model_config_json(&config);

@@ -47,6 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct prepare_request request;
     int rc = prepare_request_read(fuzz_file(data, size), &request, &err);
     if (rc == 0) {
+        fuzz_taken++;
         prepare_survives(&request);
         prepare_request_done(&request);
     } else {

@@ -43,6 +43,7 @@ static void safetensors_try(const void *bytes, size_t size)
         must(rc == -ERR_MODEL && st == NULL);
         return;
     }
+    fuzz_taken++;
     safetensors_look(st, (int64_t)size);
     safetensors_free(st);
 }

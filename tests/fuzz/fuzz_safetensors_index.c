@@ -32,6 +32,7 @@ static void index_try(const uint8_t *data, size_t size)
         must(st == NULL);
         return;
     }
+    fuzz_taken++;
     CLEANUP(json_unref) json_t *index = NULL;
     must(json_parse((const char *)data, size, "index", &index, &err) == 0);
     const json_t *map = json_object_get(index, "weight_map");

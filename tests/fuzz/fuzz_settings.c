@@ -41,6 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *environment[] = {home, NULL};
     int rc = settings_load(3, argv, environment, &settings, &err);
     if (rc == 0) {
+        fuzz_taken++;
         settings_check(&settings);
         settings_done(&settings);
     } else {

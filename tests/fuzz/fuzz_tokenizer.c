@@ -37,6 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_put("tokenizer.json", data, size);
     int rc = tokenizer_load(fuzz_folder(), &tokenizer, &err);
     if (rc == 0) {
+        fuzz_taken++;
         tokenizer_round(tokenizer, data, size);
         tokenizer_free(tokenizer);
     } else {

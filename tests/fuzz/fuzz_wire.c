@@ -38,6 +38,7 @@ static int wire_drain(struct buf *in, size_t *frames, bool encode)
             wire_same(&frame, in->data, taken);
         buf_drop_front(in, taken);
         ++*frames;
+        fuzz_taken++;
     }
 }
 

@@ -25,6 +25,7 @@ enum { INPUTS_MAX = 512, INPUT_BYTES = 1 << 16, MUTATIONS = 2000, EDITS_MAX = 4 
 struct input {
     uint8_t *bytes; /* (size) */
     size_t size;
+    bool good; /* the file is called good*: the parser takes it */
 };
 
 static struct input inputs[INPUTS_MAX];
@@ -49,12 +50,14 @@ static void load(const char *folder)
         int length = snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
         must(length > 0 && (size_t)length < sizeof path);
         bool hidden = entries[i]->d_name[0] == '.';
+        bool good = strncmp(entries[i]->d_name, "good", 4) == 0;
         free(entries[i]);
         if (hidden)
             continue;
         buf_init(&bytes, INPUT_BYTES);
         must(io_read_file(path, INPUT_BYTES, &bytes, &err) == 0);
         must(input_count < INPUTS_MAX);
+        inputs[input_count].good = good;
         inputs[input_count].size = bytes.length;
         inputs[input_count++].bytes = (uint8_t *)buf_steal(&bytes);
     }
@@ -141,8 +144,12 @@ int main(int argc, char **argv)
     printf("%zu inputs, %d mutations; an input that fails is left in %s\n", input_count, MUTATIONS,
            path);
     (void)testing_seed(); /* prints it */
-    for (size_t i = 0; i < input_count; i++)
+    for (size_t i = 0; i < input_count; i++) {
+        size_t before = fuzz_taken;
         run(record, inputs[i].bytes, inputs[i].size);
+        must(!inputs[i].good || fuzz_taken > before);
+    }
+    must(fuzz_taken > 0);
     static uint8_t bytes[INPUT_BYTES];
     for (int i = 0; i < MUTATIONS; i++) {
         const struct input *from = &inputs[draw(input_count)];

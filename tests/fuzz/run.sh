@@ -48,7 +48,7 @@ summary=build/fuzz/summary.txt
 failures=0
 {
     echo "# sh tests/fuzz/run.sh $seconds"
-    echo "# $(date -u +%Y-%m-%d), $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores, $(clang --version | head -n 1)"
+    echo "# commit $(git rev-parse --short HEAD), $(date -u +%Y-%m-%d), $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores, $(clang --version | head -n 1)"
     echo "# cov: edges reached; ft: features; both count the target with all that it links"
     printf '%-20s %8s %12s %7s %7s  %s\n' target seconds executions cov ft result
 } | tee "$summary"
