@@ -2,16 +2,18 @@
  * computes the same: loss, gradients of step 1, gradient norm, weights after 5 steps and evaluation
  * against plain training on one rank, trained tokens exactly.
  *
- * A point of the matrix has a value for each of nine parameters. ctest runs a sample in which every
+ * A point of the matrix has a value for each of ten parameters. ctest runs a sample in which every
  * two values that can occur together do (pairwise), another one each time. By hand:
- *     test_stack_parity --complete [I/N]
- * walks every model, layout and recompute (3714 points, or those whose number is I mod N), tile,
- * data and grad_accum taking turns. A broken operation must be found: the last test breaks each one
- * that only this test guards. */
+ *     test_stack_parity --complete [--shard I/N]
+ * walks every model, layout and recompute (3714 points), tile, data, grad_accum and fsdp taking
+ * turns; a shard, 0 <= I < N, is those points whose number is I mod N, so that N processes share
+ * the walk. A broken operation must be found: the last test breaks each one that only this test
+ * guards.
+ */
 #include "common/mesh.h"
 #include "tests/dist/parity_scene.h"
 
-enum { SEQUENCES = 5, PARAMETERS = 9, VALUES_MAX = 10 };
+enum { SEQUENCES = 5, PARAMETERS = 10, VALUES_MAX = 10 };
 
 #define MODEL(name_, h_, k_, d_, ...)                                                              \
     {                                                                                              \
@@ -38,7 +40,7 @@ static const struct {
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
-enum { MODEL_OF, WORLD, RING, ULYSSES, STAGE, RECOMPUTE, TILE_MLP, DATA, MICRO };
+enum { MODEL_OF, WORLD, RING, ULYSSES, STAGE, RECOMPUTE, TILE_MLP, DATA, MICRO, FSDP };
 static const struct {
     const char *name;
     int count;
@@ -53,6 +55,7 @@ static const struct {
     [TILE_MLP] = {"tile", 4, {0, 1, 7, 23}},
     [DATA] = {"data", PARITY_DATA_COUNT, {0, 1, 2, 3}},
     [MICRO] = {"grad_accum", 3, {0, 1, 2}},
+    [FSDP] = {"fsdp", 2, {1, 0}},
 };
 struct point {
     int64_t at[PARAMETERS]; /* values */
@@ -110,6 +113,7 @@ static void apply(struct job_spec *spec, const struct point *p)
     spec->keep_input_every = recomputes[p->at[RECOMPUTE]].keep_input_every;
     spec->tile_mlp = spec->tile_loss = p->at[TILE_MLP];
     spec->grad_accum = p->at[MICRO];
+    spec->fsdp = p->at[FSDP] != 0;
 }
 
 static void describe(const struct point *p, char *text, size_t size)
@@ -238,7 +242,7 @@ static void test_breaking_is_found(void **state)
     assert_int_equal(device_cpu_open(1, &device, &err), 0);
     whole = device->ops;
     /* MQA: ranks share a K/V head; ring and Ulysses, in stages. */
-    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1}};
+    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1}};
     assert_true(legal(&p));
     double largest = 0;
     assert_true(check_point(&p, &largest));
@@ -262,7 +266,7 @@ static void test_breaking_is_found(void **state)
 
 /* ---- all of it ---- */
 
-/* Tile, data and micro-steps of a point: all their combinations come by, under every recompute. */
+/* Tile and what follows it of a point: all their combinations come by, under every recompute. */
 static void spread(struct point *p, int64_t layout)
 {
     int64_t number = layout * 7 + p->at[RECOMPUTE] * 11;
@@ -272,7 +276,7 @@ static void spread(struct point *p, int64_t layout)
     }
 }
 
-static int run_complete(int64_t share, int64_t shares)
+static int run_complete(int64_t shard, int64_t shards)
 {
     int64_t layouts = 0, number = 0, points = 0, bad = 0;
     double largest = 0;
@@ -283,25 +287,45 @@ static int run_complete(int64_t share, int64_t shares)
             p.at[j] = parameters[j].values[index[j]];
         layouts += index[RECOMPUTE] == 0 && legal(&p);
         spread(&p, layouts);
-        if (legal(&p) && number++ % shares == share) {
+        if (legal(&p) && number++ % shards == shard) {
             points++;
             bad += !check_point(&p, &largest);
         }
         for (i = TILE_MLP - 1; i >= 0 && ++index[i] == parameters[i].count; i--)
             index[i] = 0;
     }
-    print_message("%lld of %lld points, %lld bad, largest error %.3g\n", (long long)points,
-                  (long long)number, (long long)bad, largest);
+    print_message("shard %" PRId64 "/%" PRId64 ": %" PRId64 " of %" PRId64 " points, %" PRId64
+                  " bad, largest error %.3g; ITHACA_TEST_SEED=%" PRIu64 "\n",
+                  shard, shards, points, number, bad, largest, testing_seed());
     return bad == 0 ? 0 : 1;
+}
+
+/* --complete [--shard I/N]: 0 when the arguments are that. */
+static int parse_complete(int argc, char **argv, int64_t *ret_shard, int64_t *ret_shards)
+{
+    char end;
+    *ret_shard = 0;
+    *ret_shards = 1;
+    if (strcmp(argv[1], "--complete") != 0 || (argc != 2 && argc != 4))
+        return -1;
+    if (argc == 2)
+        return 0;
+    return strcmp(argv[2], "--shard") == 0 &&
+                   sscanf(argv[3], "%" SCNd64 "/%" SCNd64 "%c", ret_shard, ret_shards, &end) == 2 &&
+                   *ret_shard >= 0 && *ret_shard < *ret_shards
+               ? 0
+               : -1;
 }
 
 int main(int argc, char **argv)
 {
-    int64_t share = 0, shares = 1;
-    if (argc > 2 && sscanf(argv[2], "%" SCNd64 "/%" SCNd64, &share, &shares) != 2)
+    int64_t shard, shards;
+    if (argc > 1 && parse_complete(argc, argv, &shard, &shards) != 0) {
+        (void)fprintf(stderr, "usage: %s [--complete [--shard I/N]], 0 <= I < N\n", argv[0]);
         return 2;
-    if (argc > 1 && strcmp(argv[1], "--complete") == 0)
-        return run_complete(share, shares);
+    }
+    if (argc > 1)
+        return run_complete(shard, shards);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_sample, testing_free),
         cmocka_unit_test_teardown(test_breaking_is_found, testing_free),
