@@ -299,3 +299,8 @@ int sample_model_next(struct sample_model *model, const int32_t *ids, int64_t co
     *ret_next = best;
     return 0;
 }
+
+const float *sample_model_logits(const struct sample_model *model)
+{
+    return model->logits;
+}

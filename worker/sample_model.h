@@ -14,3 +14,5 @@ void sample_model_free(struct sample_model *model);
 /* Runs count (at least 1) more tokens; *ret_next is the likeliest token to follow. */
 int sample_model_next(struct sample_model *model, const int32_t *ids, int64_t count,
                       int32_t *ret_next, struct err *err);
+/* Of the token to follow, as the last sample_model_next() left them: (vocab_size). */
+const float *sample_model_logits(const struct sample_model *model);
