@@ -8,10 +8,13 @@
 #include "worker/eval.h"
 #include "worker/rank.h"
 #include "worker/step.h"
+#include "worker/step_gate.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>
+
+enum { TRAIN_HELD_MS = 5 }; /* a closed step gate is looked at again */
 
 static void train_point(struct wire_metrics *metrics, enum metric_id metric, double value)
 {
@@ -150,35 +153,47 @@ static int train_save_when_due(struct rank *rank, struct err *err)
     return train_save(rank, err);
 }
 
-/* What the daemon asked any rank for, or its long silence. */
-static int train_commands(struct rank *rank, bool *ret_stop, enum train_end *ret_end,
+enum train_next {
+    TRAIN_NEXT_STEP,
+    TRAIN_NEXT_WAIT, /* the step gate is closed */
+    TRAIN_NEXT_END   /* paused or orphaned, and saved */
+};
+
+/* What the daemon asked any rank for, or its long silence; then what comes next. */
+static int train_commands(struct rank *rank, enum train_next *ret_next, enum train_end *ret_end,
                           struct err *err)
 {
     unsigned commands = report_take_commands(rank->report);
-    int64_t asked[3] = {(commands & REPORT_COMMAND_PAUSE) != 0,
-                        (commands & REPORT_COMMAND_CHECKPOINT) != 0, report_orphaned(rank->report)};
-    TRY(rank_sum(rank, asked, 3, DTYPE_I64, err));
+    int64_t asked[4] = {(commands & REPORT_COMMAND_PAUSE) != 0,
+                        (commands & REPORT_COMMAND_CHECKPOINT) != 0, report_orphaned(rank->report),
+                        step_gate_last() <= rank->progress.step};
+    TRY(rank_sum(rank, asked, 4, DTYPE_I64, err));
     bool pause = asked[0] > 0, orphaned = asked[2] > 0;
     bool saved = rank->saved_step == rank->progress.step;
+    *ret_next = asked[3] > 0 ? TRAIN_NEXT_WAIT : TRAIN_NEXT_STEP;
     if (asked[1] > 0 && !saved && !pause && !orphaned)
         return train_save(rank, err);
     if (!pause && !orphaned)
         return 0;
     if (!saved)
         TRY(checkpoint_save(rank, err));
-    *ret_stop = true;
+    *ret_next = TRAIN_NEXT_END;
     *ret_end = pause ? TRAIN_PAUSED : TRAIN_ORPHANED;
     return 0;
 }
 
 int train_run(struct rank *rank, enum train_end *ret_end, struct err *err)
 {
-    bool stop = false;
+    enum train_next next;
     *ret_end = TRAIN_FINISHED;
     while (!train_is_over(rank)) {
-        TRY(train_commands(rank, &stop, ret_end, err));
-        if (stop)
+        TRY(train_commands(rank, &next, ret_end, err));
+        if (next == TRAIN_NEXT_END)
             return 0;
+        if (next == TRAIN_NEXT_WAIT) {
+            clock_sleep_ms(TRAIN_HELD_MS);
+            continue;
+        }
         TRY(train_step(rank, err));
         if (rank->progress.step < rank->steps_total)
             TRY(train_save_when_due(rank, err));

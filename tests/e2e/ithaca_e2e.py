@@ -175,14 +175,26 @@ class Daemon:
         self.own_dir = data_dir is None
         self.data_dir = data_dir or tempfile.mkdtemp(prefix="ithaca-e2e-")
         self.log_path = os.path.join(self.data_dir, "ithacad.log")
-        self.args, self.env, self.process = args, env, None
+        self.args, self.process = args, None
+        self.gate_path = os.path.join(self.data_dir, "step.gate")
+        self.env = {"ITHACA_WORKER_STEP_GATE": self.gate_path, **(env or {})}
         self.start(wait)
+
+    def hold(self, last_step):
+        """No job of this daemon begins a step above this one, however fast the machine is; None: all go on."""
+        if last_step is None:
+            if os.path.exists(self.gate_path):
+                os.unlink(self.gate_path)
+            return
+        with open(self.gate_path + ".new", "w", encoding="utf-8") as file:
+            file.write(f"{last_step}\n")
+        os.rename(self.gate_path + ".new", self.gate_path)
 
     def start(self, wait=True):
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [ITHACAD, "run", "--data-dir", self.data_dir, "--port", "0", *self.args],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **(self.env or {})})
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.env})
         if wait:
             until("ithacad listens", 30, lambda: self.exists("url") or self.process.poll() is not None)
             assert self.process.poll() is None, self.log()
