@@ -96,6 +96,7 @@ static int dataset_check(struct dataset *dataset, const char *path, struct err *
 {
     struct dataset_header header;
     const char *bytes = dataset->map;
+    must(bytes != NULL);
     memcpy(&header, bytes, sizeof header);
     if (memcmp(header.magic, DATASET_MAGIC, sizeof header.magic) != 0)
         return err_set(err, ERR_CORRUPT, "%s: not a token shard of this version", path);

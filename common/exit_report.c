@@ -95,7 +95,7 @@ static int exit_rank_parse(const json_t *object, uint32_t rank, struct exit_rank
                            struct err *err)
 {
     static const char *const keys[] = {"rank", "pid", "exit", "signal", "last_words", NULL};
-    int32_t number;
+    int32_t number = -1;
     TRY(exit_key_known(object, keys, err));
     TRY(exit_take_integer(object, "rank", -1, 0, LIMIT_RANKS - 1, &number, err));
     if (number != (int32_t)rank)

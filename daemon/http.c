@@ -310,7 +310,7 @@ static int http_address(const char *listen, int port, struct sockaddr_storage *r
 static int http_listen(const struct settings *settings, int *ret_fd, int *ret_port, struct err *err)
 {
     struct sockaddr_storage address;
-    socklen_t size;
+    socklen_t size = 0;
     const char *listen_on = settings->listen;
     TRY(http_address(listen_on, (int)settings->port, &address, &size, err));
     CLEANUP(http_close)
@@ -335,7 +335,7 @@ static int http_listen(const struct settings *settings, int *ret_fd, int *ret_po
         ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&address)->sin_port
                                            : ((struct sockaddr_in6 *)(void *)&address)->sin6_port);
     *ret_fd = fd;
-    fd = -1;
+    fd = -1; /* http_close() sees it. NOLINT(clang-analyzer-deadcode.DeadStores) */
     return 0;
 }
 

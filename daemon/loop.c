@@ -297,7 +297,7 @@ int loop_turn(struct loop *loop, int64_t max_ms, struct err *err)
         if (limit_ms >= 0 && (sleep_ms < 0 || limit_ms < sleep_ms))
             sleep_ms = limit_ms;
     }
-    const int64_t longest_ms = 60 * 60 * 1000; /* epoll takes an int; an hour is for ever */
+    const int64_t longest_ms = 3600000; /* epoll takes an int; an hour is for ever */
     if (sleep_ms > longest_ms)
         sleep_ms = longest_ms;
     if (loop->stopped)
