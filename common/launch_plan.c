@@ -113,6 +113,38 @@ struct mesh launch_plan_mesh(const struct launch_plan *plan)
                      (int)plan_degree(plan->spec.ulysses));
 }
 
+/* "gpus": one number a rank, none twice; an empty list is the CPU. */
+static int plan_take_gpus(const json_t *object, struct launch_plan *plan, struct err *err)
+{
+    const json_t *gpus = json_object_get(object, "gpus");
+    size_t count = json_array_size(gpus);
+    if (!json_is_array(gpus) || (count != 0 && count != plan->world))
+        return err_set(err, ERR_CORRUPT, "\"gpus\" must be a list of one number a rank, or empty");
+    plan->device = count == 0 ? LAUNCH_CPU : LAUNCH_CUDA;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *gpu = json_array_get(gpus, i);
+        json_int_t number = json_is_integer(gpu) ? json_integer_value(gpu) : -1;
+        if (number < 0 || number >= LIMIT_RANKS)
+            return err_set(err, ERR_CORRUPT, "\"gpus\"[%zu] is not a GPU's number", i);
+        plan->gpus[i] = (uint32_t)number;
+        for (size_t j = 0; j < i; j++)
+            if (plan->gpus[j] == plan->gpus[i])
+                return err_set(err, ERR_CORRUPT, "\"gpus\" names %u twice", plan->gpus[i]);
+    }
+    return 0;
+}
+
+static json_t *plan_gpus_json(const struct launch_plan *plan)
+{
+    json_t *gpus = json_array();
+    for (uint32_t i = 0; plan->device == LAUNCH_CUDA && i < plan->world; i++)
+        if (json_array_append_new(gpus, json_integer(plan->gpus[i])) != 0) {
+            json_decref(gpus);
+            return NULL;
+        }
+    return gpus;
+}
+
 static int plan_take(const json_t *object, struct launch_plan *plan, struct err *err)
 {
     TRY(plan_take_text(object, "job_id", plan->job_id, sizeof plan->job_id, err));
@@ -134,6 +166,7 @@ static int plan_take(const json_t *object, struct launch_plan *plan, struct err 
     TRY(plan_take_integer(object, "coll_timeout_ms", 1, PLAN_MS_MAX, &plan->coll_timeout_ms, err));
     TRY(plan_take_integer(object, "orphan_limit_ms", 0, PLAN_MS_MAX, &plan->orphan_limit_ms, err));
     TRY(plan_take_u32(object, "threads", 4096, &plan->threads, err));
+    TRY(plan_take_gpus(object, plan, err));
     TRY(plan_take_resume(object, plan, err));
     TRY(plan_take_integer(object, "steps_done", 0, INT64_MAX, &plan->steps_done, err));
     int rc = job_spec_parse(json_object_get(object, "spec"), &plan->spec, err);
@@ -177,15 +210,15 @@ json_t *launch_plan_json(const struct launch_plan *plan)
     must(plan->world >= 1 && plan->world <= LIMIT_RANKS && plan->attempt >= 1);
     must(plan->job_dir != NULL && plan->model_dir != NULL);
     return json_pack(
-        "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:o}",
+        "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:s, s:I, s:o}",
         "job_id", plan->job_id, "attempt", (json_int_t)plan->attempt, "world",
         (json_int_t)plan->world, "secret", plan_secret_json(plan->secret), "socket", plan->socket,
         "shm_name", plan->shm_name, "job_dir", plan->job_dir, "model_dir", plan->model_dir,
         "model_name", plan->model_name, "heartbeat_limit_ms", (json_int_t)plan->heartbeat_limit_ms,
         "coll_timeout_ms", (json_int_t)plan->coll_timeout_ms, "orphan_limit_ms",
-        (json_int_t)plan->orphan_limit_ms, "threads", (json_int_t)plan->threads, "resume_from",
-        plan->resume_from != NULL ? plan->resume_from : "", "steps_done",
-        (json_int_t)plan->steps_done, "spec", job_spec_json(&plan->spec));
+        (json_int_t)plan->orphan_limit_ms, "threads", (json_int_t)plan->threads, "gpus",
+        plan_gpus_json(plan), "resume_from", plan->resume_from != NULL ? plan->resume_from : "",
+        "steps_done", (json_int_t)plan->steps_done, "spec", job_spec_json(&plan->spec));
 }
 
 void launch_plan_done(struct launch_plan *plan)

@@ -27,6 +27,11 @@
 
 #include <stdint.h>
 
+enum launch_device {
+    LAUNCH_CPU, /* ranks share the cores: `threads` each */
+    LAUNCH_CUDA /* rank r computes on GPU gpus[r] */
+};
+
 struct launch_plan {
     char job_id[LIMIT_ID_BYTES + 1];
     uint32_t attempt;                  /* 1, 2, ... */
@@ -42,9 +47,12 @@ struct launch_plan {
     int64_t coll_timeout_ms;    /* deadline of one collective */
     int64_t orphan_limit_ms;    /* without a daemon this long: checkpoint and exit */
     uint32_t threads;           /* OMP threads of each rank */
-    char *resume_from;          /* checkpoint to go on from, absolute; NULL ("" in JSON): none */
-    int64_t steps_done;         /* its step; 0 without one */
-    struct job_spec spec;       /* resolved */
+    enum launch_device device;
+    uint32_t
+        gpus[LIMIT_RANKS]; /* (world) by their number on the bus, as NVML counts; CPU: unused */
+    char *resume_from;     /* checkpoint to go on from, absolute; NULL ("" in JSON): none */
+    int64_t steps_done;    /* its step; 0 without one */
+    struct job_spec spec;  /* resolved */
 };
 
 int launch_plan_parse(const json_t *object, struct launch_plan *ret_plan, struct err *err);

@@ -16,7 +16,7 @@ static json_t *literal_plan(void)
         "'000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f','socket':'/run/x.sock',"
         "'shm_name':'/ithaca-ftjob-a_1-2','job_dir':'/data/jobs/ftjob-a_1','model_dir':'/models/m',"
         "'model_name':'m','heartbeat_limit_ms':30000,'coll_timeout_ms':60000,'orphan_limit_ms':0,"
-        "'threads':2,'resume_from':'/data/jobs/ftjob-a_1/checkpoints/"
+        "'threads':2,'gpus':[3,0,1,2],'resume_from':'/data/jobs/ftjob-a_1/checkpoints/"
         "step-7','steps_done':7,'spec':{'model':'m','training_file':'file-1','metadata':{'a':'b'},"
         "'ithaca':{'gpus':4,'seq_len':512}}}");
 }
@@ -37,6 +37,9 @@ static void test_round_trip(void **state)
     assert_int_equal(plan.orphan_limit_ms, 0);
     assert_string_equal(plan.resume_from, "/data/jobs/ftjob-a_1/checkpoints/step-7");
     assert_int_equal(plan.steps_done, 7);
+    assert_int_equal(plan.device, LAUNCH_CUDA);
+    assert_int_equal(plan.gpus[0], 3);
+    assert_int_equal(plan.gpus[3], 2);
     char *folder = launch_plan_attempt_dir(&plan);
     assert_string_equal(folder, "/data/jobs/ftjob-a_1/attempt-2");
     json_t *printed = launch_plan_json(&plan);
@@ -101,6 +104,19 @@ static void test_layout(void **state)
     assert_int_equal(mem_live(), 0);
 }
 
+static void test_no_gpus_is_the_cpu(void **state)
+{
+    (void)state;
+    struct err err;
+    struct launch_plan plan;
+    json_t *object = literal_plan();
+    json_object_set_new(object, "gpus", json_array());
+    assert_int_equal(launch_plan_parse(object, &plan, &err), 0);
+    assert_int_equal(plan.device, LAUNCH_CPU);
+    launch_plan_done(&plan);
+    json_decref(object);
+}
+
 static void test_every_key_is_needed_and_typed(void **state)
 {
     (void)state;
@@ -155,6 +171,12 @@ static void test_values_out_of_range(void **state)
         {"coll_timeout_ms", json_integer(-1)},
         {"orphan_limit_ms", json_integer(INT64_MAX)},
         {"threads", json_integer(0)},
+        {"gpus", json_literal("[0]")},
+        {"gpus", json_literal("[0,1,2,1]")},
+        {"gpus", json_literal("[0,1,2,-1]")},
+        {"gpus", json_literal("[0,1,2,64]")},
+        {"gpus", json_literal("[0,1,2,'3']")},
+        {"gpus", json_literal("{}")},
         {"resume_from", json_string("checkpoints/step-7")},
         {"steps_done", json_integer(-1)},
         {"spec", json_object()},
@@ -192,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_no_gpus_is_the_cpu),
         cmocka_unit_test(test_every_key_is_needed_and_typed),
         cmocka_unit_test(test_values_out_of_range),
         cmocka_unit_test(test_failing_allocations),
