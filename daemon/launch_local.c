@@ -14,8 +14,14 @@
 
 /* A name ends with '=', a prefix with '_'. */
 static const char *const launch_passed[] = {
-    "PATH=",          "HOME=", "LANG=", "TZ=",   "TMPDIR=",   "LD_LIBRARY_PATH=", "ASAN_OPTIONS=",
-    "UBSAN_OPTIONS=", "LC_",   "OMP_",  "GOMP_", "OPENBLAS_", "ITHACA_WORKER_",
+    "PATH=",         "HOME=",
+    "LANG=",         "TZ=",
+    "TMPDIR=",       "LD_LIBRARY_PATH=",
+    "ASAN_OPTIONS=", "UBSAN_OPTIONS=",
+    "TSAN_OPTIONS=", "LC_",
+    "OMP_",          "GOMP_",
+    "OPENBLAS_",     "CUDA_",
+    "NCCL_",         "ITHACA_WORKER_",
 };
 
 /* Has the list a variable of this one's name? */

@@ -19,7 +19,8 @@ int launch_local_start(struct host *host, const struct launch_local *launch,
                        struct host_process **ret_keeper, struct host_identity *ret_identity,
                        struct err *err);
 
-/* What a worker may see of the daemon's environment: paths, locale, thread and BLAS settings. The
+/* What a worker may see of the daemon's environment: paths, locale, thread, BLAS and GPU settings,
+ * at least all that a rank is given of its keeper's (worker/rank_env.h). The
  * caller's own variables stand in place of the daemon's. Borrowed; NULL at the end. */
 enum { LAUNCH_ENVIRONMENT_MAX = 64 }; /* more are left out */
 void launch_local_environment(const char *const *own, size_t own_count,
