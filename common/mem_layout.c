@@ -1,0 +1,72 @@
+/* mem_layout: see mem_layout.h. */
+#include "common/mem_layout.h"
+
+#include "common/must.h"
+
+int64_t mem_layout_slots(int64_t sequences, int64_t grad_accum, int data_ranks)
+{
+    int64_t per_rank = (sequences + data_ranks - 1) / data_ranks;
+    if (grad_accum <= 0 || grad_accum > per_rank)
+        return 1;
+    return (per_rank + grad_accum - 1) / grad_accum;
+}
+
+int64_t mem_layout_shard(const struct model_shape *shape, int64_t unit, int64_t shards)
+{
+    must(unit >= 0 && unit < shape->unit_count && shards > 0);
+    int64_t share = (shape->unit_elements[unit] + shards - 1) / shards;
+    return (share + MODEL_SHAPE_ALIGN - 1) / MODEL_SHAPE_ALIGN * MODEL_SHAPE_ALIGN;
+}
+
+static int64_t layout_tile(int64_t wanted, int64_t otherwise, int64_t tokens)
+{
+    int64_t tile = wanted > 0 ? wanted : otherwise;
+    return tile < tokens ? tile : tokens;
+}
+
+static void layout_recompute(struct mem_layout *layout, const struct job_spec *spec)
+{
+    layout->recompute =
+        spec->recompute == JOB_recompute_AUTO ? JOB_recompute_NONE : spec->recompute;
+    bool segments = layout->recompute == JOB_recompute_ATTENTION && spec->keep_input_every > 0;
+    layout->keep_input_every = segments ? spec->keep_input_every : 1;
+    layout->keep_all = layout->recompute == JOB_recompute_NONE;
+    layout->keep_mlp = layout->keep_all && layout->tile_mlp == layout->tokens;
+}
+
+static void layout_offload(struct mem_layout *layout, const struct job_spec *spec)
+{
+    layout->offloaded = spec->offload == JOB_offload_HOST || spec->offload == JOB_offload_FILE;
+    layout->to_file = spec->offload == JOB_offload_FILE;
+    layout->streamed = spec->stream_residual == JOB_toggle_ON;
+    layout->grad_on_host = spec->states == JOB_states_HOST;
+    layout->master_on_host = layout->grad_on_host || spec->states == JOB_states_HOST_OPTIMIZER;
+    layout->replay_anew = layout->offloaded && spec->seq_len >= MEM_REPLAY_ANEW_TOKENS;
+}
+
+struct mem_layout mem_layout_make(const struct mem_request *request)
+{
+    const struct job_spec *spec = request->spec;
+    const struct model_config *config = &request->shape->config;
+    int ring = spec->ring > 0 ? (int)spec->ring : 1;
+    int ulysses = spec->ulysses > 0 ? (int)spec->ulysses : 1;
+    struct mem_layout layout = {.config = *config,
+                                .backend = request->backend,
+                                .act_bytes = request->backend == MEM_BACKEND_CPU ? 4 : 2,
+                                .mesh = mesh_make(request->world, ring, ulysses),
+                                .shards = spec->fsdp ? request->world : 1};
+    bool staged = spec->context_kind == JOB_context_kind_UPIPE && spec->heads_per_stage > 0;
+    layout.heads = mesh_heads_make(config->heads, config->kv_heads, ulysses,
+                                   staged ? spec->heads_per_stage : config->heads / ulysses);
+    layout.slots = mem_layout_slots(spec->sequences, spec->grad_accum, layout.mesh.data);
+    struct mesh_seq seq = mesh_seq_make(&layout.mesh, layout.slots * spec->seq_len);
+    layout.sequence = seq.padded;
+    layout.tokens = seq.shard;
+    layout.rows = seq.shard * ulysses;
+    must(layout.tokens > 0);
+    layout.tile_mlp = layout_tile(spec->tile_mlp, layout.tokens, layout.tokens);
+    layout.tile_loss = layout_tile(spec->tile_loss, MEM_TILE_LOSS_TOKENS, layout.tokens);
+    layout_recompute(&layout, spec);
+    layout_offload(&layout, spec);
+    return layout;
+}

@@ -1,0 +1,64 @@
+/* mem_layout: what a job's settings come to on one rank: the sizes and choices from which memory is
+ * planned (mem_plan.h) and by which the worker then works. Pure arithmetic; all ranks of a job have
+ * the same. */
+#pragma once
+#include "common/job_spec.h"
+#include "common/mesh.h"
+#include "common/model_shape.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mem_backend {
+    MEM_BACKEND_CPU,      /* [act] is fp32 */
+    MEM_BACKEND_CUDA,     /* [act] is bf16; attention through cuDNN, with its buffers */
+    MEM_BACKEND_CUDA_OWN, /* the same with attention kernels that take no scratch (planned only) */
+    MEM_BACKEND_COUNT
+};
+
+/* What is asked for. "auto" in the spec counts as the worker takes it: degrees 1, tiles whole. */
+struct mem_request {
+    const struct model_shape *shape; /* outlives the plan's making only */
+    const struct job_spec *spec;
+    int world; /* ranks */
+    enum mem_backend backend;
+};
+
+enum {
+    MEM_TILE_LOSS_TOKENS = 1024,      /* logits of 1024 tokens and 128 Ki vocabulary: 512 MiB */
+    MEM_REPLAY_ANEW_TOKENS = 1 << 20, /* from here replaying for each layer costs little */
+};
+
+struct mem_layout {
+    struct model_config config;
+    enum mem_backend backend;
+    int64_t act_bytes; /* of an activation: 4 or 2 */
+    struct mesh mesh;
+    struct mesh_heads heads;
+    int64_t shards;    /* of parameters and states: the world, or 1 */
+    int64_t slots;     /* sequences a context group takes in one micro-step */
+    int64_t sequence;  /* tokens of these, padding included */
+    int64_t tokens;    /* T: this rank's */
+    int64_t rows;      /* S' = C*T */
+    int64_t tile_mlp;  /* tokens */
+    int64_t tile_loss; /* tokens */
+    enum job_recompute recompute;
+    int64_t keep_input_every; /* k under recompute attention, else 1 */
+    bool keep_all;            /* layers keep q, k, v and x_mid too */
+    bool keep_mlp;            /* and gate and up */
+    bool replay_anew;         /* segments are replayed for each layer, none of their inputs kept */
+    bool offloaded;           /* kept tensors leave the device */
+    bool to_file;             /* for a file */
+    bool streamed;            /* x and its gradient lie on the host */
+    bool master_on_host;      /* master and moments */
+    bool grad_on_host;        /* and gradients */
+};
+
+struct mem_layout mem_layout_make(const struct mem_request *request);
+
+/* Elements of a rank's shard of a unit, a multiple of MODEL_SHAPE_ALIGN. */
+int64_t mem_layout_shard(const struct model_shape *shape, int64_t unit, int64_t shards);
+
+/* Sequences a rank takes in one micro-step, so that grad_accum micro-steps (0 or less: as many as
+ * it takes) hold the batch. */
+int64_t mem_layout_slots(int64_t sequences, int64_t grad_accum, int data_ranks);

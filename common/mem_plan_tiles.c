@@ -1,0 +1,85 @@
+/* mem_plan_tiles: tiles of tokens through norms, MLP and loss; token ids and scalars; what
+ * libraries and driver take. A tile's contents last within one phase. */
+#include "common/mem_plan_private.h"
+
+#include "common/limits.h"
+
+enum {
+    F32 = sizeof(float),
+    I32 = sizeof(int32_t),
+    SUMS = 8 * LIMIT_RANKS,   /* numbers of 8 bytes that ranks sum at once (worker/rank.h) */
+    GEMM_BYTES = 32 << 20,    /* cuBLASLt's workspace */
+    OP_KEYS = 65536,          /* of one sort in the embedding's gradient */
+    OP_PARTS = 1024,          /* partial sums of a row of parameters */
+    DRIVER_BYTES = 768 << 20, /* context, loaded kernels, cuBLASLt, cuDNN: a bound */
+    NCCL_BYTES = 512 << 20    /* buffers and connections to a node's peers: a bound */
+};
+
+#define TILES_PROJECT \
+    (MEM_SPAN(FWD_KV, FWD_Q) | MEM_SPAN(AGAIN_KV, AGAIN_Q) | MEM_SPAN(BWD_KV, BWD_Q))
+#define TILES_MLP (MEM_AT(FWD_MLP) | MEM_AT(REPLAY) | MEM_AT(BWD_MLP))
+
+static void tiles_rows(struct mem_builder *b)
+{
+    const struct mem_layout *l = &b->layout;
+    int64_t tile = l->tile_mlp > l->tile_loss ? l->tile_mlp : l->tile_loss;
+    int64_t hidden = l->config.hidden_size, heads = l->config.heads * l->config.head_dim;
+    uint64_t phases = TILES_MLP | MEM_AT(HEAD) | MEM_AT(BWD_QKV);
+    mem_declare_device(b, MEM_TILE_NORM, 0, phases | TILES_PROJECT, tile * hidden * l->act_bytes);
+    mem_declare_device(b, MEM_TILE_H, 0, phases, tile * hidden * l->act_bytes);
+    if (!l->keep_all)
+        mem_declare_device(b, MEM_TILE_MID, 0, MEM_AT(BWD_MLP),
+                           l->tile_mlp * hidden * l->act_bytes);
+    if (l->config.qk_norm)
+        mem_declare_device(b, MEM_TILE_RAW, 0, MEM_AT(BWD_QKV), l->tile_mlp * heads * l->act_bytes);
+    mem_declare_device(b, MEM_TILE_RSTD, 0, phases, tile * F32);
+}
+
+static void tiles_mlp_loss(struct mem_builder *b)
+{
+    const struct mem_layout *l = &b->layout;
+    int64_t mlp = l->tile_mlp * l->config.intermediate_size * l->act_bytes;
+    int64_t logits = l->tile_loss * l->config.vocab_size;
+    mem_declare_device(b, MEM_TILE_ACT, 0, TILES_MLP, mlp);
+    mem_declare_device(b, MEM_TILE_DACT, 0, MEM_AT(BWD_MLP), mlp);
+    mem_declare_device(b, MEM_TILE_LOGITS, 0, MEM_AT(HEAD), logits * F32);
+    if (l->act_bytes != F32)
+        mem_declare_device(b, MEM_TILE_DLOGITS, 0, MEM_AT(HEAD), logits * l->act_bytes);
+}
+
+static void tiles_tokens(struct mem_builder *b)
+{
+    const struct mem_layout *l = &b->layout;
+    static const enum mem_name ids[] = {MEM_IDS, MEM_TARGETS, MEM_POSITIONS};
+    for (int i = 0; i < 3; i++)
+        mem_declare_device(b, ids[i], 0, MEM_ALWAYS, l->tokens * I32);
+    mem_declare_device(b, MEM_INV_FREQ, 0, MEM_ALWAYS, l->config.head_dim / 2 * F32);
+    mem_declare_device(b, MEM_ROW_LOSS, 0, MEM_ALWAYS, l->tokens * F32);
+    mem_declare_device(b, MEM_LOSS_SUM, 0, MEM_ALWAYS, (int64_t)sizeof(double));
+    mem_declare_device(b, MEM_CORRECT, 0, MEM_ALWAYS, (int64_t)sizeof(int64_t));
+    mem_declare_device(b, MEM_SUM_SQUARES, 0, MEM_ALWAYS, (int64_t)sizeof(double));
+    mem_declare_device(b, MEM_GRAD_SCALE, 0, MEM_ALWAYS, F32);
+    mem_declare_device(b, MEM_SUMS, 0, MEM_ALWAYS, SUMS * (int64_t)sizeof(int64_t));
+}
+
+static void tiles_libraries(struct mem_builder *b)
+{
+    const struct mem_layout *l = &b->layout;
+    int64_t heads = l->config.heads * l->config.head_dim;
+    int64_t width = heads > l->config.hidden_size ? heads : l->config.hidden_size;
+    mem_declare_device(b, MEM_GEMM_SCRATCH, 0, MEM_ALWAYS, GEMM_BYTES);
+    mem_declare_device(b, MEM_OP_SCRATCH, 0, MEM_ALWAYS,
+                       OP_KEYS * 8 + OP_PARTS * width * F32 + l->tile_loss * 12);
+    mem_declare(b, MEM_ARENA_DRIVER, MEM_DRIVER, 0, MEM_ALWAYS, DRIVER_BYTES);
+    if (l->mesh.world > 1)
+        mem_declare(b, MEM_ARENA_DRIVER, MEM_COLLECTIVES, 0, MEM_ALWAYS, NCCL_BYTES);
+}
+
+void mem_plan_tiles(struct mem_builder *b)
+{
+    tiles_rows(b);
+    tiles_mlp_loss(b);
+    tiles_tokens(b);
+    if (b->layout.backend != MEM_BACKEND_CPU)
+        tiles_libraries(b);
+}
