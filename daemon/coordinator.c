@@ -3,11 +3,13 @@
  * one place where each thing is decided. */
 #include "daemon/coordinator.h"
 
+#include "common/io.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/must.h"
 #include "daemon/coordinator_private.h"
+#include "daemon/inventory_nvml.h"
 #include "daemon/sched.h"
 
 #include <stdio.h>
@@ -81,9 +83,43 @@ int coordinator_load(struct coordinator *coordinator, const struct store_job *ro
     return 0;
 }
 
+/* The CUDA backend lies beside the worker. */
+static int coordinator_find_plugin(const struct coordinator *coordinator, struct err *err)
+{
+    static const char name[] = "ithaca-cuda.so";
+    const char *worker = coordinator->config.worker_program;
+    const char *slash = strrchr(worker, '/');
+    must(slash != NULL);
+    CLEANUP(mem_free_ptr) char *path = mem_printf("%.*s/%s", (int)(slash - worker), worker, name);
+    if (path == NULL)
+        return mem_fail(err, strlen(worker), "a path");
+    if (!io_exists(path))
+        return err_set(err, ERR_UNSUPPORTED, "this build has no CUDA backend (%s)", name);
+    return 0;
+}
+
+static int coordinator_find_gpus(struct coordinator *coordinator, struct err *err)
+{
+    struct inventory *inventory = &coordinator->inventory;
+    if (coordinator->config.device == COORDINATOR_CPU)
+        return 0;
+    int rc = coordinator_find_plugin(coordinator, err);
+    if (rc == 0)
+        rc = inventory_nvml_find(inventory, coordinator->config.visible_gpus, err);
+    if (rc == -ERR_UNSUPPORTED && coordinator->config.device == COORDINATOR_AUTO) {
+        log_info("coordinator", "jobs run on the CPU: %s", err->text);
+        return 0;
+    }
+    for (int64_t i = 0; rc == 0 && i < inventory->gpu_count; i++)
+        log_info("coordinator", "GPU %u: %s, %.1f GiB", inventory->gpus[i].number,
+                 inventory->gpus[i].name, (double)inventory->gpus[i].bytes / (1 << 30));
+    return rc == 0 ? 0 : err_wrap(err, rc, "--device cuda: ");
+}
+
 static int coordinator_init(struct coordinator *coordinator, struct loop *loop, struct err *err)
 {
     inventory_cpu_init(&coordinator->inventory, coordinator->config.cpu_slots);
+    TRY(coordinator_find_gpus(coordinator, err));
     TRY(telemetry_init(&coordinator->telemetry, coordinator->store, coordinator->bus, err));
     TRY(coordinator_ranks_listen(coordinator, loop, err));
     return coordinator_recover(coordinator, err);

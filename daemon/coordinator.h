@@ -35,9 +35,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum coordinator_device {
+    COORDINATOR_CPU,
+    COORDINATOR_CUDA, /* coordinator_new() fails where there is no GPU to use */
+    COORDINATOR_AUTO  /* GPUs where there are any, else the CPU */
+};
+
 struct coordinator_config {
     const char *data_dir;       /* absolute */
     const char *worker_program; /* absolute path of ithaca-worker */
+    enum coordinator_device device;
+    const char *visible_gpus;   /* CUDA_VISIBLE_DEVICES of the daemon; NULL: all */
     int64_t cpu_slots;          /* ranks that may run at once; 0: number of cores, at least 2 */
     int64_t heartbeat_limit_ms; /* a rank silent this long is hung                (15000) */
     int64_t start_limit_ms;     /* all ranks are ready this long after the start  (600000) */

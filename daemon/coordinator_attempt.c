@@ -58,8 +58,10 @@ static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
         .coll_timeout_ms = config->coll_timeout_ms,
         .orphan_limit_ms = config->orphan_limit_ms,
         .threads = (uint32_t)inventory_threads(&coordinator->inventory, job->spec.gpus),
+        .device = coordinator->inventory.gpu_count > 0 ? LAUNCH_CUDA : LAUNCH_CPU,
         .steps_done = job->steps_done,
     };
+    memcpy(plan.gpus, job->gpus, sizeof plan.gpus);
     (void)snprintf(plan.job_id, sizeof plan.job_id, "%s", job->id);
     (void)snprintf(plan.socket, sizeof plan.socket, "%s/job.sock", config->data_dir);
     (void)snprintf(plan.model_name, sizeof plan.model_name, "%s", job->spec.model);
@@ -124,7 +126,7 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
         return rc;
     }
     queue_remove(&coordinator->queue, queue_find(&coordinator->queue, job->id));
-    inventory_take(&coordinator->inventory, job->spec.gpus);
+    inventory_take(&coordinator->inventory, job->spec.gpus, job->gpus);
     job->has_attempt = true;
     job->has_slots = true;
     job->failure.code = ERR_NONE;
@@ -317,7 +319,7 @@ static void attempt_release(struct coordinator_job *job, const char *outcome, co
         job->supervisor = NULL;
     }
     if (job->has_slots)
-        inventory_give(&coordinator->inventory, job->spec.gpus);
+        inventory_give(&coordinator->inventory, job->spec.gpus, job->gpus);
     job->has_slots = false;
     job->has_attempt = false;
     job->ran_ms = attempt_ran_ms(job);

@@ -9,7 +9,7 @@
 #pragma once
 #include "daemon/coordinator.h"
 #include "daemon/ingest.h"
-#include "daemon/inventory_cpu.h"
+#include "daemon/inventory.h"
 #include "daemon/job_fsm.h"
 #include "daemon/preparation.h"
 #include "daemon/queue.h"
@@ -40,6 +40,7 @@ struct coordinator_job {
     int64_t attempt_started_ms;      /* Unix time */
     bool has_attempt;                /* its row in the store is open */
     bool has_slots;                  /* spec.gpus of the inventory */
+    uint32_t gpus[LIMIT_RANKS];      /* which, where the inventory has GPUs */
     int64_t recover_until_ms; /* its attempt may have a keeper that is not known yet (monotonic) */
     struct err failure;       /* of an attempt without a supervisor: why it cannot go on */
     int64_t restarts;         /* so far */

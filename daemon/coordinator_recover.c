@@ -98,10 +98,11 @@ static int recover_adopt(struct coordinator_job *job, const struct supervisor_ad
     job->has_attempt = true;
     if (adoption->ready)
         job->running_ms = coordinator_now(coordinator);
-    if (inventory_free_slots(&coordinator->inventory) >= job->spec.gpus) {
-        inventory_take(&coordinator->inventory, job->spec.gpus);
-        job->has_slots = true;
-    }
+    const struct launch_plan *plan = &job->supervisor->plan;
+    bool alike = (plan->device == LAUNCH_CUDA) == (coordinator->inventory.gpu_count > 0);
+    memcpy(job->gpus, plan->gpus, sizeof job->gpus);
+    job->has_slots =
+        alike && inventory_take_again(&coordinator->inventory, job->spec.gpus, job->gpus);
     if (job->state == JOB_STATE_CANCELLING)
         supervisor_stop(job->supervisor, NULL);
     log_info("coordinator", "%s, attempt %lld: %s", job->id, (long long)job->attempt,

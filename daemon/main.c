@@ -77,6 +77,10 @@ static void main_coordinator_config(const struct settings *settings, struct coor
     coordinator_config_defaults(ret);
     ret->data_dir = settings->data_dir;
     ret->worker_program = settings->worker;
+    ret->device = strcmp(settings->device, "cpu") == 0    ? COORDINATOR_CPU
+                  : strcmp(settings->device, "cuda") == 0 ? COORDINATOR_CUDA
+                                                          : COORDINATOR_AUTO;
+    ret->visible_gpus = getenv("CUDA_VISIBLE_DEVICES");
     ret->cpu_slots = settings->cpu_slots;
     ret->heartbeat_limit_ms = settings->heartbeat_limit_s * 1000;
     ret->start_limit_ms = settings->start_limit_s * 1000;

@@ -4,7 +4,7 @@
  * none starves. Only a job that needs more slots than the machine has is passed over (submit
  * refuses such jobs; the machine may have been given fewer slots since). */
 #pragma once
-#include "daemon/inventory_cpu.h"
+#include "daemon/inventory.h"
 #include "daemon/queue.h"
 
 #include <stddef.h>

@@ -235,6 +235,10 @@ static int settings_finish(struct settings *settings, struct err *err)
     if (strcmp(settings->on_stop, "pause") != 0 && strcmp(settings->on_stop, "leave") != 0)
         return err_set_field(err, ERR_SETTING, "on_stop",
                              "on_stop must be pause or leave, not \"%s\"", settings->on_stop);
+    if (strcmp(settings->device, "auto") != 0 && strcmp(settings->device, "cpu") != 0 &&
+        strcmp(settings->device, "cuda") != 0)
+        return err_set_field(err, ERR_SETTING, "device",
+                             "device must be auto, cpu or cuda, not \"%s\"", settings->device);
     if (settings->streams_max > settings->connections_max - 4)
         settings->streams_max = settings->connections_max - 4; /* the rest of the API stays open */
     return 0;

@@ -151,6 +151,7 @@ static void test_refusals(void **state)
     refuse("ITHACA_PORT=1x", NULL, ERR_SETTING, "ITHACA_PORT");
     refuse("ITHACA_LOG_LEVEL=loud", NULL, ERR_SETTING, "log_level");
     refuse("ITHACA_ON_STOP=kill", NULL, ERR_SETTING, "on_stop");
+    refuse("ITHACA_DEVICE=gpu", NULL, ERR_SETTING, "device");
     refuse(NULL, "--model-aliases=x", ERR_SETTING, "model_aliases");
     refuse(NULL, "--model-roots=a,,b", ERR_SETTING, "model_roots");
     refuse(NULL, "--settings=/nonexistent/s.json", ERR_SETTING, "/nonexistent/s.json");
