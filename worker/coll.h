@@ -1,11 +1,23 @@
 /* coll: the second seam: collectives among the ranks of a communicator.
  *
+ *     TRY(coll_all_gather(coll, stream, send, recv, count, DTYPE_F32, err));
+ *
+ * or, with work between that needs neither buffer:
+ *     TRY(coll->ops->start(coll, stream, &call, err));
+ *     TRY(coll->ops->wait(coll, stream, err));
+ *
  * Implementations: coll_shm (POSIX shared memory; sums run in rank order, so results are
  * bit-reproducible), coll_nccl (later), rehearse (later). Every call has the communicator's
  * deadline: a peer that does not arrive gives ERR_COLL_TIMEOUT naming the missing ranks, an aborted
  * communicator ERR_COLL_ABORTED, and so does every call after one that failed. All ranks make the
  * same calls with the same counts in the same order; each counts them in `seq`. coll_shm compares
  * them: ranks that differ get ERR_INTERNAL saying how.
+ *
+ * Calls of a communicator are done in the order of their start. Between start and wait nobody may
+ * touch what the call writes, nor write what it reads. Where a stream orders work (CUDA) a call
+ * begins when what its stream has so far is done, runs beside what comes on it next, and wait makes
+ * what comes after it on the stream wait. On the host a started call is handed over and its peers
+ * are not waited for: ranks need not be there at the same time.
  *
  * Buffers are device memory of the rank's device. Counts are elements and may be 0. Sums accumulate
  * in the dtype given (F32, F64, I64; others are ERR_UNSUPPORTED) in rank order 0, 1, ... */
@@ -14,29 +26,54 @@
 #include "common/err.h"
 #include "worker/device.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct coll;
 
+#define COLL_CALLS(X) \
+    X(all_gather)     \
+    X(reduce_scatter) \
+    X(all_reduce)     \
+    X(all_to_all)     \
+    X(send_recv)      \
+    X(barrier)
+enum coll_kind {
+    COLL_none, /* no call */
+#define X(name) COLL_##name,
+    COLL_CALLS(X)
+#undef X
+        COLL_KINDS
+};
+
+/* Where the parts of an all_to_all lie, in elements. Each is `blocks` blocks of `count`; with
+ * copies above 1 that many neighbours are sent the same part, so that there are world / copies.
+ * Block b of part p is sent from p*send_part + b*send_block; that of rank r arrives at r*recv_part
+ * + b*recv_block. */
+struct coll_parts {
+    int64_t blocks;
+    int copies;
+    int64_t send_part, send_block;
+    int64_t recv_part, recv_block;
+};
+
+struct coll_call {
+    enum coll_kind kind;
+    enum dtype dtype;
+    int64_t count; /* as the functions below have it */
+    const void *send;
+    void *recv;
+    int to, from;            /* send_recv */
+    struct coll_parts parts; /* all_to_all */
+};
+
 struct coll_ops {
     const char *name;
-    /* recv[r*count .. ] = send of rank r. send may be recv + rank*count (in place). */
-    int (*all_gather)(struct coll *coll, struct stream *stream, const void *send, void *recv,
-                      int64_t count, enum dtype dtype, struct err *err);
-    /* recv = sum over ranks of send[rank*count ..], count elements a rank. recv may be send +
-     * rank*count. */
-    int (*reduce_scatter)(struct coll *coll, struct stream *stream, const void *send, void *recv,
-                          int64_t count, enum dtype dtype, struct err *err);
-    int (*all_reduce)(struct coll *coll, struct stream *stream, void *data, int64_t count,
-                      enum dtype dtype, struct err *err); /* sum, in place; F32, F64, I64 */
-    /* recv[r*count ..] = what rank r had at send[(me / copies)*count ..]: with copies above 1 that
-     * many neighbours are sent the same part, of world / copies. Not in place. */
-    int (*all_to_all)(struct coll *coll, struct stream *stream, const void *send, void *recv,
-                      int64_t count, int copies, enum dtype dtype, struct err *err);
-    /* Paired: every rank sends to `to` and receives from `from` (-1: none); a ring step. */
-    int (*send_recv)(struct coll *coll, struct stream *stream, const void *send, int to, void *recv,
-                     int from, int64_t count, enum dtype dtype, struct err *err);
-    int (*barrier)(struct coll *coll, struct err *err);
+    /* `call` is copied. A call that cannot be is refused here, before it counts. */
+    int (*start)(struct coll *coll, struct stream *stream, const struct coll_call *call,
+                 struct err *err);
+    /* Until nothing that was started is under way; fine when nothing is. */
+    int (*wait)(struct coll *coll, struct stream *stream, struct err *err);
     /* A communicator of the ranks that give the same `color` (0 or above), in their order. All
      * ranks call. It belongs to `coll`: aborting or closing `coll` does so to it, its calls count
      * in both `seq`, errors name its ranks by their number in `coll`. At most COLL_SPLITS_MAX. */
@@ -53,8 +90,30 @@ struct coll {
     const struct coll_ops *ops; /* every member set */
     int rank;
     int world;
-    uint64_t seq; /* collectives begun: goes into heartbeats */
+    atomic_uint_least64_t seq; /* collectives begun: goes into heartbeats, from another thread */
 };
+
+/* Started and waited for. */
+int coll_run(struct coll *coll, struct stream *stream, const struct coll_call *call,
+             struct err *err);
+/* recv[r*count .. ] = send of rank r. send may be recv + rank*count (in place). */
+int coll_all_gather(struct coll *coll, struct stream *stream, const void *send, void *recv,
+                    int64_t count, enum dtype dtype, struct err *err);
+/* recv = sum over ranks of send[rank*count ..], count elements a rank. recv may be send +
+ * rank*count. */
+int coll_reduce_scatter(struct coll *coll, struct stream *stream, const void *send, void *recv,
+                        int64_t count, enum dtype dtype, struct err *err);
+/* Sum, in place; F32, F64, I64. */
+int coll_all_reduce(struct coll *coll, struct stream *stream, void *data, int64_t count,
+                    enum dtype dtype, struct err *err);
+/* Not in place. */
+int coll_all_to_all(struct coll *coll, struct stream *stream, const void *send, void *recv,
+                    int64_t count, const struct coll_parts *parts, enum dtype dtype,
+                    struct err *err);
+/* Paired: every rank sends to `to` and receives from `from` (-1: none); a ring step. */
+int coll_send_recv(struct coll *coll, struct stream *stream, const void *send, int to, void *recv,
+                   int from, int64_t count, enum dtype dtype, struct err *err);
+int coll_barrier(struct coll *coll, struct err *err);
 
 struct coll_shm_config {
     const char *name; /* shared memory object, "/ithaca-..."; rank 0 creates it */

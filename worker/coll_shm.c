@@ -1,9 +1,15 @@
 /* coll_shm: collectives among processes of one machine, over a shm_room. A communicator that splits
  * off has a room of its own, named after the first (".<split>.<its first rank>").
  *
- * Calls run in pieces of at most half a slot, a round of the room a piece: a rank copies its piece
- * into its slot, meets the others, and reads what it needs from their slots. What a rank sends to
- * itself never goes through the slot. A call of no elements is one round: every call meets.
+ * Calls run in pieces of at most half a slot, a round of the room a piece: a rank puts its piece
+ * into its slot, arrives, waits for the others, and takes what it needs from their slots. What a
+ * rank sends to itself never goes through the slot. A call of no elements is one round: every call
+ * meets.
+ *
+ * start puts the first piece and arrives; wait does all else. So a call of one piece costs no rank
+ * any waiting when all have started before the first waits; no thread works meanwhile. One call is
+ * under way at a time: to start the next, or to arrive at the round after, is to have taken what
+ * the first brought.
  *
  * Sums are made by the reader, block by block in the L1 cache, in rank order 0, 1, 2, ...: the same
  * bits whoever reads and however fast anyone is. reduce_scatter sums the rank's own part only;
@@ -19,6 +25,7 @@
 #include "worker/shm_room.h"
 
 #include <stdalign.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,60 +37,34 @@ enum {
     SHM_NAME_BYTES = LIMIT_ID_BYTES + 32 /* of a room, with what a split adds */
 };
 
-#define SHM_CALLS(X)  \
-    X(all_gather)     \
-    X(reduce_scatter) \
-    X(all_reduce)     \
-    X(all_to_all)     \
-    X(send_recv)      \
-    X(barrier)
-enum shm_call {
-    SHM_CALL_none, /* a fresh note */
-#define X(name) SHM_CALL_##name,
-    SHM_CALLS(X)
-#undef X
-        SHM_CALL_COUNT
-};
-static const char *const shm_call_names[SHM_CALL_COUNT] = {[SHM_CALL_none] = "none",
-#define X(name) [SHM_CALL_##name] = #name,
-                                                           SHM_CALLS(X)
+static const char *const shm_call_names[COLL_KINDS] = {[COLL_none] = "none",
+#define X(name) [COLL_##name] = #name,
+                                                       COLL_CALLS(X)
 #undef X
 };
 
 struct coll_shm {
     struct coll base; /* first: a coll is cast to its coll_shm */
     struct shm_room room;
-    struct shm_note note;          /* the running call */
+    struct coll_call call;         /* the running call, or the last */
+    struct shm_note note;          /* of it */
+    int64_t bytes, piece;          /* of it: of all its pieces, and the largest piece */
+    int64_t at;                    /* bytes taken of it */
+    bool under_way;                /* started and not waited for */
     bool failed;                   /* a call has failed: no more calls */
     struct coll_shm_config config; /* its name is `name` */
     char name[SHM_NAME_BYTES];
     struct coll_shm *parent;                  /* that it split off, or NULL */
     struct coll_shm *splits[COLL_SPLITS_MAX]; /* that split off it */
-    int split_count;
+    atomic_int split_count;                   /* abort reads it from another thread */
 };
 
 static int shm_wrap(struct coll_shm *shm, int rc, struct err *err)
 {
     shm->failed = true;
-    return err_wrap(err, rc, "collective %llu, %s of %lld %s: ", (unsigned long long)shm->base.seq,
-                    shm_call_names[shm->note.kind], (long long)shm->note.count,
-                    dtype_name((enum dtype)shm->note.dtype));
-}
-
-/* Starts a call: counts it and sets its deadline. */
-static int shm_begin(struct coll_shm *shm, enum shm_call kind, enum dtype dtype, int64_t count,
-                     struct err *err)
-{
-    must(count >= 0 && count <= INT64_MAX / 8 / LIMIT_RANKS);
-    shm->base.seq++;
-    if (shm->parent != NULL)
-        shm->parent->base.seq++;
-    shm->note = (struct shm_note){.kind = kind, .dtype = dtype, .count = count};
-    shm_room_start_clock(&shm->room);
-    int rc = shm_room_check(&shm->room, err);
-    if (rc == 0 && shm->failed)
-        rc = err_set(err, ERR_COLL_ABORTED, "an earlier collective of this communicator failed");
-    return rc == 0 ? 0 : shm_wrap(shm, rc, err);
+    return err_wrap(err, rc, "collective %llu, %s of %lld %s: ",
+                    (unsigned long long)atomic_load(&shm->base.seq), shm_call_names[shm->note.kind],
+                    (long long)shm->note.count, dtype_name((enum dtype)shm->note.dtype));
 }
 
 static int shm_check_notes(struct coll_shm *shm, struct err *err)
@@ -94,20 +75,10 @@ static int shm_check_notes(struct coll_shm *shm, struct err *err)
             continue;
         shm_room_abort(&shm->room); /* nobody may use what it reads */
         return err_set(err, ERR_INTERNAL, "rank %d calls %s of %lld %s", shm->room.numbers[rank],
-                       shm_call_names[theirs.kind % SHM_CALL_COUNT], (long long)theirs.count,
+                       shm_call_names[theirs.kind % COLL_KINDS], (long long)theirs.count,
                        dtype_name((enum dtype)(theirs.dtype % DTYPE_COUNT)));
     }
     return 0;
-}
-
-/* What this rank wrote before it, all may read after it. */
-static int shm_meet(struct coll_shm *shm, struct err *err)
-{
-    *shm_room_note(&shm->room, shm->room.rank) = shm->note;
-    int rc = shm_room_meet(&shm->room, err);
-    if (rc == 0)
-        rc = shm_check_notes(shm, err);
-    return rc == 0 ? 0 : shm_wrap(shm, rc, err);
 }
 
 static void shm_copy(void *to, const void *from, int64_t bytes)
@@ -175,139 +146,205 @@ static void shm_sum(const struct coll_shm *shm, int64_t offset, const char *own,
     }
 }
 
-static int coll_shm_all_gather(struct coll *coll, struct stream *stream, const void *send,
-                               void *recv, int64_t count, enum dtype dtype, struct err *err)
+/* Bytes [at, at + length) of a part whose blocks lie `stride` bytes apart at `part`, to or from
+ * where they lie together at `flat`. */
+static void shm_copy_part(char *flat, char *part, int64_t stride, int64_t block_bytes, int64_t at,
+                          int64_t length, bool to_flat)
+{
+    for (int64_t done = 0, run; done < length; done += run) {
+        int64_t block = (at + done) / block_bytes, within = (at + done) % block_bytes;
+        run = shm_min(block_bytes - within, length - done);
+        char *there = part + block * stride + within;
+        shm_copy(to_flat ? flat + done : there, to_flat ? there : flat + done, run);
+    }
+}
+
+static void shm_put_parts(struct coll_shm *shm, int64_t length)
+{
+    const struct shm_room *room = &shm->room;
+    const struct coll_parts *parts = &shm->call.parts;
+    int64_t size = (int64_t)dtype_bytes(shm->call.dtype);
+    char *half = shm_room_half(room, room->rank);
+    for (int part = 0; part < room->world / parts->copies; part++)
+        if (part != room->rank / parts->copies || parts->copies > 1)
+            shm_copy_part(half + part * shm->piece,
+                          (char *)(uintptr_t)shm->call.send + part * parts->send_part * size,
+                          parts->send_block * size, shm->call.count * size, shm->at, length, true);
+}
+
+static void shm_take_parts(struct coll_shm *shm, int64_t length)
+{
+    const struct shm_room *room = &shm->room;
+    const struct coll_parts *parts = &shm->call.parts;
+    int64_t size = (int64_t)dtype_bytes(shm->call.dtype), block = shm->call.count * size;
+    int mine = room->rank / parts->copies; /* the part for this rank */
+    for (int rank = 0; rank < room->world; rank++) {
+        char *to = (char *)shm->call.recv + rank * parts->recv_part * size;
+        if (rank != room->rank) {
+            shm_copy_part(shm_room_half(room, rank) + mine * shm->piece, to,
+                          parts->recv_block * size, block, shm->at, length, false);
+            continue;
+        }
+        if (shm->at > 0)
+            continue; /* its own part, all of it at once */
+        const char *from = (const char *)shm->call.send + mine * parts->send_part * size;
+        for (int64_t b = 0; b < parts->blocks; b++)
+            shm_copy(to + b * parts->recv_block * size, from + b * parts->send_block * size, block);
+    }
+}
+
+/* The next `length` bytes into this rank's half. */
+static void shm_put(struct coll_shm *shm, int64_t length)
+{
+    const struct shm_room *room = &shm->room;
+    const struct coll_call *call = &shm->call;
+    char *half = shm_room_half(room, room->rank);
+    switch (call->kind) {
+    case COLL_all_gather:
+        if (room->world == 1)
+            return;
+        break;
+    case COLL_all_reduce:
+        break;
+    case COLL_send_recv:
+        if (call->to < 0)
+            return;
+        break;
+    case COLL_reduce_scatter:
+        for (int rank = 0; rank < room->world; rank++)
+            if (rank != room->rank)
+                shm_copy(half + rank * shm->piece,
+                         (const char *)call->send + rank * shm->bytes + shm->at, length);
+        return;
+    case COLL_all_to_all:
+        shm_put_parts(shm, length);
+        return;
+    case COLL_barrier:
+    case COLL_none:
+    case COLL_KINDS:
+        return;
+    }
+    shm_copy(half, (const char *)call->send + shm->at, length);
+}
+
+/* What the others have put there, to its place. */
+static void shm_take(struct coll_shm *shm, int64_t length)
+{
+    const struct shm_room *room = &shm->room;
+    const struct coll_call *call = &shm->call;
+    const char *send = call->send;
+    char *recv = call->recv;
+    switch (call->kind) {
+    case COLL_all_gather:
+        for (int rank = 0; rank < room->world; rank++)
+            shm_copy(recv + rank * shm->bytes + shm->at,
+                     rank == room->rank ? send + shm->at : shm_room_half(room, rank), length);
+        return;
+    case COLL_reduce_scatter:
+        shm_sum(shm, room->rank * shm->piece, send + room->rank * shm->bytes + shm->at,
+                recv + shm->at, length);
+        return;
+    case COLL_all_reduce:
+        shm_sum(shm, 0, recv + shm->at, recv + shm->at, length);
+        return;
+    case COLL_all_to_all:
+        shm_take_parts(shm, length);
+        return;
+    case COLL_send_recv:
+        if (call->from >= 0)
+            shm_copy(recv + shm->at, shm_room_half(room, call->from), length);
+        return;
+    case COLL_barrier:
+    case COLL_none:
+    case COLL_KINDS:
+        return;
+    }
+}
+
+static int64_t shm_left(const struct coll_shm *shm)
+{
+    return shm_min(shm->piece, shm->bytes - shm->at);
+}
+
+/* The next piece for the others, without waiting for them. */
+static void shm_offer(struct coll_shm *shm)
+{
+    shm_room_turn(&shm->room);
+    shm_put(shm, shm_left(shm));
+    *shm_room_note(&shm->room, shm->room.rank) = shm->note;
+    shm_room_arrive(&shm->room);
+}
+
+static int coll_shm_wait(struct coll *coll, struct stream *stream, struct err *err)
 {
     (void)stream; /* host memory: the call is the work */
     struct coll_shm *shm = (struct coll_shm *)coll;
-    struct shm_room *room = &shm->room;
-    TRY(shm_begin(shm, SHM_CALL_all_gather, dtype, count, err));
-    int64_t bytes = count * (int64_t)dtype_bytes(dtype), at = 0;
-    do {
-        int64_t length = shm_min(room->half_bytes, bytes - at);
-        shm_room_turn(room);
-        if (room->world > 1)
-            shm_copy(shm_room_half(room, room->rank), (const char *)send + at, length);
-        TRY(shm_meet(shm, err));
-        for (int rank = 0; rank < room->world; rank++) {
-            const char *from =
-                rank == room->rank ? (const char *)send + at : shm_room_half(room, rank);
-            shm_copy((char *)recv + rank * bytes + at, from, length);
-        }
-        at += length;
-    } while (at < bytes);
-    return 0;
+    if (!shm->under_way)
+        return 0;
+    shm->under_way = false;
+    shm_room_start_clock(&shm->room);
+    for (;;) {
+        int rc = shm_room_await(&shm->room, err);
+        if (rc == 0)
+            rc = shm_check_notes(shm, err);
+        if (rc != 0)
+            return shm_wrap(shm, rc, err);
+        int64_t length = shm_left(shm);
+        shm_take(shm, length);
+        shm->at += length;
+        if (shm->at >= shm->bytes)
+            return 0;
+        shm_offer(shm);
+    }
 }
 
-static int coll_shm_reduce_scatter(struct coll *coll, struct stream *stream, const void *send,
-                                   void *recv, int64_t count, enum dtype dtype, struct err *err)
+/* Sizes of the call, and what it must be. */
+static void shm_measure(struct coll_shm *shm)
 {
-    (void)stream;
-    struct coll_shm *shm = (struct coll_shm *)coll;
-    struct shm_room *room = &shm->room;
-    TRY(shm_check_sum(dtype, err));
-    TRY(shm_begin(shm, SHM_CALL_reduce_scatter, dtype, count, err));
-    int64_t bytes = count * (int64_t)dtype_bytes(dtype), share = shm_share(room), at = 0;
-    do {
-        int64_t length = shm_min(share, bytes - at);
-        shm_room_turn(room);
-        for (int rank = 0; rank < room->world; rank++)
-            if (rank != room->rank)
-                shm_copy(shm_room_half(room, room->rank) + rank * share,
-                         (const char *)send + rank * bytes + at, length);
-        TRY(shm_meet(shm, err));
-        shm_sum(shm, room->rank * share, (const char *)send + room->rank * bytes + at,
-                (char *)recv + at, length);
-        at += length;
-    } while (at < bytes);
-    return 0;
+    const struct coll_call *call = &shm->call;
+    const struct shm_room *room = &shm->room;
+    bool all_to_all = call->kind == COLL_all_to_all;
+    must(call->count >= 0 && call->count <= INT64_MAX / 8 / LIMIT_RANKS);
+    must(call->kind != COLL_send_recv || (call->to >= -1 && call->to < room->world));
+    must(call->kind != COLL_send_recv || (call->from >= -1 && call->from < room->world));
+    must(!all_to_all || (call->parts.copies >= 1 && room->world % call->parts.copies == 0 &&
+                         call->parts.blocks >= 1));
+    shm->note = (struct shm_note){.kind = call->kind,
+                                  .dtype = call->dtype,
+                                  .count = call->count * (all_to_all ? call->parts.blocks : 1)};
+    shm->bytes = shm->note.count * (int64_t)dtype_bytes(call->dtype);
+    shm->piece =
+        all_to_all || call->kind == COLL_reduce_scatter ? shm_share(room) : room->half_bytes;
+    shm->at = 0;
 }
 
-static int coll_shm_all_reduce(struct coll *coll, struct stream *stream, void *data, int64_t count,
-                               enum dtype dtype, struct err *err)
+static int coll_shm_start(struct coll *coll, struct stream *stream, const struct coll_call *call,
+                          struct err *err)
 {
-    (void)stream;
     struct coll_shm *shm = (struct coll_shm *)coll;
-    struct shm_room *room = &shm->room;
-    TRY(shm_check_sum(dtype, err));
-    TRY(shm_begin(shm, SHM_CALL_all_reduce, dtype, count, err));
-    int64_t bytes = count * (int64_t)dtype_bytes(dtype), at = 0;
-    do {
-        int64_t length = shm_min(room->half_bytes, bytes - at);
-        shm_room_turn(room);
-        shm_copy(shm_room_half(room, room->rank), (const char *)data + at, length);
-        TRY(shm_meet(shm, err));
-        shm_sum(shm, 0, (const char *)data + at, (char *)data + at, length);
-        at += length;
-    } while (at < bytes);
+    bool sum = call->kind == COLL_reduce_scatter || call->kind == COLL_all_reduce;
+    TRY(coll_shm_wait(coll, stream, err));
+    TRY(sum ? shm_check_sum(call->dtype, err) : 0);
+    shm->call = *call;
+    shm_measure(shm);
+    (void)atomic_fetch_add(&shm->base.seq, 1);
+    if (shm->parent != NULL)
+        (void)atomic_fetch_add(&shm->parent->base.seq, 1);
+    int rc = shm_room_check(&shm->room, err);
+    if (rc == 0 && shm->failed)
+        rc = err_set(err, ERR_COLL_ABORTED, "an earlier collective of this communicator failed");
+    if (rc != 0)
+        return shm_wrap(shm, rc, err);
+    shm_offer(shm);
+    shm->under_way = true;
     return 0;
-}
-
-static int coll_shm_all_to_all(struct coll *coll, struct stream *stream, const void *send,
-                               void *recv, int64_t count, int copies, enum dtype dtype,
-                               struct err *err)
-{
-    (void)stream;
-    struct coll_shm *shm = (struct coll_shm *)coll;
-    struct shm_room *room = &shm->room;
-    must(copies >= 1 && room->world % copies == 0);
-    TRY(shm_begin(shm, SHM_CALL_all_to_all, dtype, count, err));
-    int64_t bytes = count * (int64_t)dtype_bytes(dtype), share = shm_share(room), at = 0;
-    int mine = room->rank / copies; /* the part for this rank */
-    do {
-        int64_t length = shm_min(share, bytes - at);
-        shm_room_turn(room);
-        for (int part = 0; part < room->world / copies; part++)
-            if (part != mine || copies > 1)
-                shm_copy(shm_room_half(room, room->rank) + part * share,
-                         (const char *)send + part * bytes + at, length);
-        TRY(shm_meet(shm, err));
-        for (int rank = 0; rank < room->world; rank++) {
-            const char *from = rank == room->rank ? (const char *)send + mine * bytes + at
-                                                  : shm_room_half(room, rank) + mine * share;
-            shm_copy((char *)recv + rank * bytes + at, from, length);
-        }
-        at += length;
-    } while (at < bytes);
-    return 0;
-}
-
-static int coll_shm_send_recv(struct coll *coll, struct stream *stream, const void *send, int to,
-                              void *recv, int from, int64_t count, enum dtype dtype,
-                              struct err *err)
-{
-    (void)stream;
-    struct coll_shm *shm = (struct coll_shm *)coll;
-    struct shm_room *room = &shm->room;
-    must(to >= -1 && to < room->world && from >= -1 && from < room->world);
-    TRY(shm_begin(shm, SHM_CALL_send_recv, dtype, count, err));
-    int64_t bytes = count * (int64_t)dtype_bytes(dtype), at = 0;
-    do {
-        int64_t length = shm_min(room->half_bytes, bytes - at);
-        shm_room_turn(room);
-        if (to >= 0)
-            shm_copy(shm_room_half(room, room->rank), (const char *)send + at, length);
-        TRY(shm_meet(shm, err));
-        if (from >= 0)
-            shm_copy((char *)recv + at, shm_room_half(room, from), length);
-        at += length;
-    } while (at < bytes);
-    return 0;
-}
-
-static int coll_shm_barrier(struct coll *coll, struct err *err)
-{
-    struct coll_shm *shm = (struct coll_shm *)coll;
-    TRY(shm_begin(shm, SHM_CALL_barrier, DTYPE_U8, 0, err));
-    shm_room_turn(&shm->room);
-    return shm_meet(shm, err);
 }
 
 static void coll_shm_abort(struct coll *coll)
 {
     struct coll_shm *shm = (struct coll_shm *)coll;
     shm_room_abort(&shm->room);
-    for (int i = 0; i < shm->split_count; i++)
+    for (int i = 0; i < atomic_load(&shm->split_count); i++)
         coll_shm_abort(&shm->splits[i]->base);
 }
 
@@ -343,7 +380,7 @@ static int coll_shm_split(struct coll *coll, int color, struct coll **ret, struc
     struct coll_shm *shm = (struct coll_shm *)coll;
     must(color >= 0 && shm->split_count < COLL_SPLITS_MAX);
     int64_t mine = color, colors[LIMIT_RANKS];
-    TRY(coll_shm_all_gather(coll, NULL, &mine, colors, 1, DTYPE_I64, err));
+    TRY(coll_all_gather(coll, NULL, &mine, colors, 1, DTYPE_I64, err));
     int numbers[LIMIT_RANKS], count = 0, rank = 0;
     for (int r = 0; r < coll->world; r++)
         if (colors[r] == mine) {
@@ -362,18 +399,14 @@ static int coll_shm_split(struct coll *coll, int color, struct coll **ret, struc
     struct coll_shm *split = (struct coll_shm *)*ret;
     split->parent = shm;
     shm->splits[shm->split_count] = split;
-    shm->split_count++; /* last: abort may come from another thread */
+    (void)atomic_fetch_add(&shm->split_count, 1); /* last: abort may look meanwhile */
     return 0;
 }
 
 static const struct coll_ops coll_shm_ops = {
     .name = "shm",
-    .all_gather = coll_shm_all_gather,
-    .reduce_scatter = coll_shm_reduce_scatter,
-    .all_reduce = coll_shm_all_reduce,
-    .all_to_all = coll_shm_all_to_all,
-    .send_recv = coll_shm_send_recv,
-    .barrier = coll_shm_barrier,
+    .start = coll_shm_start,
+    .wait = coll_shm_wait,
     .split = coll_shm_split,
     .abort = coll_shm_abort,
     .close = coll_shm_close,

@@ -24,6 +24,39 @@ static int context_reserve_ring(struct context *context, struct arena *arena, in
     return context_reserve(arena, &context->ring_dv, kv, (int64_t)sizeof(float), err);
 }
 
+static int context_reserve_set(struct context *context, struct arena *arena,
+                               struct context_set *set, int64_t rows, bool keep_inputs,
+                               struct err *err)
+{
+    int64_t act = (int64_t)dtype_bytes(context->device->dev->act_dtype);
+    int64_t q_rows = context->heads.per_stage * rows, d = context->config->head_dim;
+    int64_t kv = context->heads.kv_staged * rows * d;
+    if (!keep_inputs) {
+        TRY(context_reserve(arena, &set->q, q_rows * d, act, err));
+        TRY(context_reserve(arena, &set->k, kv, act, err));
+        TRY(context_reserve(arena, &set->v, kv, act, err));
+    }
+    TRY(context_reserve(arena, &set->back, q_rows * d, act, err));
+    return context_reserve(arena, &set->delta, q_rows, (int64_t)sizeof(float), err);
+}
+
+/* What goes out of a rank is as large as what comes in, or smaller where ranks share heads. */
+static int context_reserve_out(struct context *context, struct arena *arena, int64_t rows,
+                               struct err *err)
+{
+    int64_t act = (int64_t)dtype_bytes(context->device->dev->act_dtype);
+    int64_t q_rows = context->heads.per_stage * rows, d = context->config->head_dim;
+    int64_t kv = context->heads.kv_staged * rows * d;
+    TRY(context_reserve(arena, &context->send, q_rows * d, act, err));
+    TRY(context_reserve(arena, &context->out.delta, q_rows, (int64_t)sizeof(float), err));
+    if (!context->overlap)
+        return 0;
+    TRY(context_reserve(arena, &context->out.q, q_rows * d, act, err));
+    TRY(context_reserve(arena, &context->out.k, kv, act, err));
+    TRY(context_reserve(arena, &context->out.v, kv, act, err));
+    return context_reserve(arena, &context->out.d_o, q_rows * d, act, err);
+}
+
 int context_init(struct context *context, const struct context_options *options,
                  const struct model_config *config, int64_t tokens_max, bool keep_inputs,
                  struct device *device, struct arena *arena, struct err *err)
@@ -36,23 +69,16 @@ int context_init(struct context *context, const struct context_options *options,
         context->options.heads_per_stage = config->heads / mesh->ulysses;
     context->heads = mesh_heads_make(config->heads, config->kv_heads, mesh->ulysses,
                                      context->options.heads_per_stage);
+    context->overlap = options->overlap && mesh->ulysses > 1 && context->heads.stages > 1;
     int64_t rows = tokens_max * mesh->ulysses, act = (int64_t)dtype_bytes(device->dev->act_dtype);
-    int64_t f32 = (int64_t)sizeof(float);
-    int64_t q_rows = context->heads.per_stage * rows, q = q_rows * config->head_dim;
-    int64_t kv = context->heads.kv_staged * rows * config->head_dim;
-    if (!keep_inputs) {
-        TRY(context_reserve(arena, &context->q, q, act, err));
-        TRY(context_reserve(arena, &context->k, kv, act, err));
-        TRY(context_reserve(arena, &context->v, kv, act, err));
-    }
-    TRY(context_reserve(arena, &context->back, q, act, err));
+    int64_t q = context->heads.per_stage * rows * config->head_dim;
+    int64_t kv = context->heads.kv_staged * rows * config->head_dim, f32 = (int64_t)sizeof(float);
+    for (int i = 0; i < (context->overlap ? 2 : 1); i++)
+        TRY(context_reserve_set(context, arena, &context->sets[i], rows, keep_inputs, err));
     TRY(context_reserve(arena, &context->dq, q, f32, err));
     TRY(context_reserve(arena, &context->dk, kv, f32, err));
     TRY(context_reserve(arena, &context->dv, kv, f32, err));
-    TRY(context_reserve(arena, &context->delta, q_rows, f32, err));
-    if (mesh->ulysses > 1) {
-        TRY(context_reserve(arena, &context->send, q, act, err));
-        TRY(context_reserve(arena, &context->delta_send, q_rows, f32, err));
-    }
+    if (mesh->ulysses > 1)
+        TRY(context_reserve_out(context, arena, rows, err));
     return context_reserve_ring(context, arena, kv, act, err);
 }

@@ -5,20 +5,28 @@
 #include "worker/context_private.h"
 #include "worker/ring.h"
 
-/* dO of the stage in `back`, delta in `delta`, head side. */
+/* dO of the stage to `back`, delta to `delta`, head side. */
 static int stage_output_gradient(const struct context_stage *stage, struct err *err)
 {
     const struct layer *layer = stage->layer;
     struct model *model = layer->model;
     const struct context *context = &model->context;
-    bool exchanged = context->options.mesh.ulysses > 1;
-    void *d_o = exchanged ? context->send : context->back;
-    float *delta = exchanged ? context->delta_send : context->delta;
-    TRY(context_heads_project_back(layer, &stage->q_heads, model->dx, d_o, err));
-    TRY(context_heads_delta(layer, &stage->q_heads, d_o, delta, err));
-    TRY(context_heads_send(layer, &stage->q_heads, d_o, context->back, context->config->head_dim,
+    struct context_out out = {.d_o = stage->back, .delta = stage->delta};
+    if (context->options.mesh.ulysses > 1)
+        out = context_outgoing(stage);
+    TRY(context->overlap ? 0 : context_wait(layer, err));
+    TRY(context_heads_project_back(layer, &stage->q_heads, model->dx, out.d_o, err));
+    TRY(context_heads_delta(layer, &stage->q_heads, out.d_o, out.delta, err));
+    TRY(context_heads_send(layer, &stage->q_heads, out.d_o, stage->back, context->config->head_dim,
                            context->device->dev->act_dtype, err));
-    return context_heads_send(layer, &stage->q_heads, delta, context->delta, 1, DTYPE_F32, err);
+    return context_heads_send(layer, &stage->q_heads, out.delta, stage->delta, 1, DTYPE_F32, err);
+}
+
+/* What attention of the stage reads: q, k, v unless they are there, dO, delta. */
+static int stage_start(const struct context_stage *stage, bool there, struct err *err)
+{
+    TRY(there ? 0 : context_stage_inputs(stage, err));
+    return stage_output_gradient(stage, err);
 }
 
 static int stage_zero(const struct context_stage *stage, float *x, int64_t heads, struct err *err)
@@ -51,9 +59,9 @@ static int stage_attention_bwd(const struct context_stage *stage, struct err *er
                                      .q = context_head_side(layer, stage->q, heads, 0),
                                      .k = context_head_side(layer, stage->k, kv_heads, 0),
                                      .v = context_head_side(layer, stage->v, kv_heads, 0),
-                                     .d_o = context_head_side(layer, context->back, heads, 0),
+                                     .d_o = context_head_side(layer, stage->back, heads, 0),
                                      .lse = stage->lse,
-                                     .delta = context->delta};
+                                     .delta = stage->delta};
     args.dq = context_head_side_f32(layer, context->dq, heads, 0);
     args.dk = context_head_side_f32(layer, context->dk, kv_heads, 0);
     args.dv = context_head_side_f32(layer, context->dv, kv_heads, 0);
@@ -73,13 +81,15 @@ static int stage_return_dq(const struct context_stage *stage, struct err *err)
                             .out = context->send,
                             .to_act = true};
     TRY(context->device->ops->cast(context->device, layer->stream, &cast, err));
-    TRY(context_heads_return(layer, &stage->q_heads, context->send, context->back,
+    TRY(context_heads_return(layer, &stage->q_heads, context->send, stage->back,
                              context->device->dev->act_dtype, err));
-    return context_heads_unpack(layer, &stage->q_heads, context->back, false, layer->acts->o, err);
+    return context_heads_unpack(layer, &stage->q_heads, stage->back, false, layer->acts->o, err);
 }
 
-/* dk or dv to its tokens, in fp32: where ranks share a head their parts are added there. dq is free
- * by now and takes what arrives. */
+/* dk or dv to its tokens. They travel in fp32: a K/V head's are sums over its stages, and where
+ * ranks share the head their parts are yet to be added, so that rounding to the activations' type
+ * comes once, after the last sum; twice the bytes, of tensors sent once for all stages of the head.
+ * dq is free by now and takes what arrives. */
 static int stage_return_kv(const struct context_stage *stage, const float *grad, void *out,
                            struct err *err)
 {
@@ -98,17 +108,24 @@ int context_backward(const struct layer *layer, bool ready, struct err *err)
     const struct context *context = &model->context;
     must(context->heads.kv_staged <= context->heads.per_stage);
     bool there = layer->acts->q != NULL || (ready && context->heads.stages == 1);
+    struct context_stage next = context_stage_make(layer, 0);
+    TRY(stage_start(&next, there, err));
     for (int64_t s = 0; s < context->heads.stages; s++) {
-        struct context_stage stage = context_stage_make(layer, s);
-        if (!there)
-            TRY(context_stage_inputs(&stage, err));
-        TRY(stage_output_gradient(&stage, err));
+        struct context_stage stage = next;
+        bool more = s + 1 < context->heads.stages;
+        TRY(context_wait(layer, err));
+        if (more)
+            next = context_stage_make(layer, s + 1);
+        if (more && context->overlap)
+            TRY(stage_start(&next, there, err));
         TRY(stage_attention_bwd(&stage, err));
         TRY(stage_return_dq(&stage, err));
-        if (!stage.at.kv_last)
-            continue;
-        TRY(stage_return_kv(&stage, context->dk, model->dk, err));
-        TRY(stage_return_kv(&stage, context->dv, model->dv, err));
+        if (stage.at.kv_last) {
+            TRY(stage_return_kv(&stage, context->dk, model->dk, err));
+            TRY(stage_return_kv(&stage, context->dv, model->dv, err));
+        }
+        if (more && !context->overlap)
+            TRY(stage_start(&next, there, err));
     }
     return 0;
 }

@@ -1,5 +1,5 @@
 /* context_fwd: see context.h. K and V of a stage are projected, sent and kept in place for all
- * stages that read them; `send` and `back` are free then and carry both at once. */
+ * stages that read them. */
 #include "worker/context_private.h"
 #include "worker/ring.h"
 
@@ -10,11 +10,16 @@ struct context_stage context_stage_make(const struct layer *layer, int64_t stage
     const struct context *context = &layer->model->context;
     const struct model_acts *acts = layer->acts;
     int64_t rows = layer->batch->seq.rows, d = context->config->head_dim;
+    const struct context_set *set = &context->sets[context->overlap ? stage % 2 : 0];
+    int64_t turn = stage / context->heads.kv_stages; /* K/V heads take turns as they change */
+    const struct context_set *kv_set = &context->sets[context->overlap ? turn % 2 : 0];
     struct context_stage ret = {.layer = layer,
                                 .at = mesh_stage_at(&context->heads, stage),
-                                .q = context->q,
-                                .k = context->k,
-                                .v = context->v,
+                                .q = set->q,
+                                .k = kv_set->k,
+                                .v = kv_set->v,
+                                .back = set->back,
+                                .delta = set->delta,
                                 .scale = (float)(1.0 / sqrt((double)d))};
     ret.q_heads = context_heads_q(layer, &ret.at);
     ret.kv_heads = context_heads_kv(layer, &ret.at);
@@ -53,6 +58,24 @@ static int stage_project(const struct context_stage *stage, void *q, void *k, vo
     return k == NULL ? 0 : context_heads_turn(layer, &stage->kv_heads, MODEL_TENSOR_K_NORM, k, err);
 }
 
+struct context_out context_outgoing(const struct context_stage *stage)
+{
+    const struct context *context = &stage->layer->model->context;
+    if (context->overlap)
+        return context->out;
+    return (struct context_out){.q = context->send,
+                                .k = context->send,
+                                .v = stage->back,
+                                .d_o = context->send,
+                                .delta = context->out.delta};
+}
+
+int context_wait(const struct layer *layer, struct err *err)
+{
+    struct coll *coll = layer->model->context.options.ulysses;
+    return coll == NULL ? 0 : coll->ops->wait(coll, layer->stream, err);
+}
+
 int context_stage_inputs(const struct context_stage *stage, struct err *err)
 {
     const struct layer *layer = stage->layer;
@@ -62,13 +85,15 @@ int context_stage_inputs(const struct context_stage *stage, struct err *err)
     bool kv = stage->at.kv_first;
     if (context->options.mesh.ulysses == 1)
         return stage_project(stage, stage->q, kv ? stage->k : NULL, stage->v, err);
+    struct context_out out = context_outgoing(stage);
     if (kv) {
-        TRY(stage_project(stage, NULL, context->send, context->back, err));
-        TRY(context_heads_send(layer, &stage->kv_heads, context->send, stage->k, d, act, err));
-        TRY(context_heads_send(layer, &stage->kv_heads, context->back, stage->v, d, act, err));
+        TRY(stage_project(stage, NULL, out.k, out.v, err));
+        TRY(context_heads_send(layer, &stage->kv_heads, out.k, stage->k, d, act, err));
+        TRY(context_heads_send(layer, &stage->kv_heads, out.v, stage->v, d, act, err));
+        TRY(context->overlap ? 0 : context_wait(layer, err));
     }
-    TRY(stage_project(stage, context->send, NULL, NULL, err));
-    return context_heads_send(layer, &stage->q_heads, context->send, stage->q, d, act, err);
+    TRY(stage_project(stage, out.q, NULL, NULL, err));
+    return context_heads_send(layer, &stage->q_heads, out.q, stage->q, d, act, err);
 }
 
 static int stage_attention(const struct context_stage *stage, struct ops_heads o, struct err *err)
@@ -97,20 +122,30 @@ int context_forward(const struct layer *layer, struct err *err)
 {
     const struct context *context = &layer->model->context;
     int64_t d = context->config->head_dim;
+    struct context_stage next = context_stage_make(layer, 0);
+    TRY(context_stage_inputs(&next, err));
     for (int64_t s = 0; s < context->heads.stages; s++) {
-        struct context_stage stage = context_stage_make(layer, s);
-        TRY(context_stage_inputs(&stage, err));
+        struct context_stage stage = next;
+        bool more = s + 1 < context->heads.stages;
+        TRY(context_wait(layer, err));
+        if (more)
+            next = context_stage_make(layer, s + 1);
+        if (more && context->overlap)
+            TRY(context_stage_inputs(&next, err));
         if (context->options.mesh.ulysses == 1) { /* O's slice itself */
             struct ops_heads o = {model_at(layer->model, layer->acts->o, stage.at.head * d), d,
                                   context->heads.heads * d};
             TRY(stage_attention(&stage, o, err));
-            continue;
+        } else {
+            TRY(stage_attention(
+                &stage, context_head_side(layer, context->send, context->heads.per_stage, 0), err));
+            TRY(context_heads_return(layer, &stage.q_heads, context->send, stage.back,
+                                     context->device->dev->act_dtype, err));
+            TRY(context_heads_unpack(layer, &stage.q_heads, stage.back, false, layer->acts->o,
+                                     err));
         }
-        TRY(stage_attention(
-            &stage, context_head_side(layer, context->send, context->heads.per_stage, 0), err));
-        TRY(context_heads_return(layer, &stage.q_heads, context->send, context->back,
-                                 context->device->dev->act_dtype, err));
-        TRY(context_heads_unpack(layer, &stage.q_heads, context->back, false, layer->acts->o, err));
+        if (more && !context->overlap)
+            TRY(context_stage_inputs(&next, err));
     }
     return 0;
 }

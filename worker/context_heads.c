@@ -1,7 +1,7 @@
 /* context_heads: see context_heads.h. Head i of group g is head g * (total / groups) + first + i of
- * the model. A projection's product runs over all groups at once (a strided batch), straight into
- * the order of sending; each of the stage's heads then is one all-to-all whose result is the head
- * in one piece. */
+ * the model, and lies at g * count + i on the token side. An op takes all of them in one call (a
+ * strided batch) when they are all heads of the model, else those of all groups with the same i:
+ * straight into the order of sending, straight from that of arrival. */
 #include "worker/context_heads.h"
 
 #include "common/must.h"
@@ -58,26 +58,46 @@ struct ops_heads context_head_side_f32(const struct layer *layer, const float *d
     return side;
 }
 
+/* Heads that one call takes: `count` of them from each head `at` in steps; of token side and of the
+ * model. C > 1. */
+struct heads_run {
+    int64_t calls, count;
+    int64_t side,
+        model; /* heads between neighbours of a call, on the token side and in the model */
+};
+
+static struct heads_run heads_run(const struct context_heads *heads)
+{
+    int64_t group_heads = heads->total / heads->groups;
+    if (heads->count == group_heads)
+        return (struct heads_run){.calls = 1, .count = heads->total, .side = 1, .model = 1};
+    return (struct heads_run){
+        .calls = heads->count, .count = heads->groups, .side = heads->count, .model = group_heads};
+}
+
 /* A product into token side: B starts at `b` for head 0 of group 0, b_head elements a head. */
 static int heads_product(const struct layer *layer, const struct context_heads *heads,
                          struct ops_gemm *gemm, int64_t b_head, int64_t row, void *out,
                          struct err *err)
 {
     const struct model *model = layer->model;
-    int64_t d = model->shape->config.head_dim, group_heads = heads->total / heads->groups;
-    bool whole = heads_ulysses(layer) == 1; /* all heads of a row lie together */
+    int64_t d = model->shape->config.head_dim, head = layer->batch->rows * d;
+    struct heads_run run = heads_run(heads);
+    if (heads_ulysses(layer) == 1) { /* all heads of a row lie together: one wide head */
+        run = (struct heads_run){.calls = 1, .count = 1};
+        d *= heads->count;
+    }
     const void *b = gemm->b, *bias = gemm->bias;
-    gemm->n = whole ? heads->count * d : d;
-    gemm->ldc = gemm->n;
+    gemm->n = gemm->ldc = d;
     gemm->alpha = 1.0f;
-    gemm->batch = heads->groups;
-    gemm->stride_b = group_heads * b_head;
-    gemm->stride_c = layer->batch->rows * d;
-    gemm->stride_bias = group_heads * d;
-    for (int64_t i = 0; i < (whole ? 1 : heads->count); i++) {
+    gemm->batch = run.count;
+    gemm->stride_b = run.model * b_head;
+    gemm->stride_c = run.side * head;
+    gemm->stride_bias = run.model * d;
+    for (int64_t i = 0; i < run.calls; i++) {
         gemm->b = model_at(model, b, (heads->first + i) * b_head);
-        gemm->bias = model_at(model, bias, (heads->first + i) * d);
-        gemm->c = model_at(model, out, i * heads->groups * gemm->stride_c + row * gemm->ldc);
+        gemm->bias = model_at(model, bias, (heads->first + i) * model->shape->config.head_dim);
+        gemm->c = model_at(model, out, i * head + row * d);
         TRY(model->device->ops->gemm(model->device, layer->stream, gemm, err));
     }
     return 0;
@@ -120,17 +140,20 @@ int context_heads_delta(const struct layer *layer, const struct context_heads *h
     const struct model *model = layer->model;
     int64_t d = model->shape->config.head_dim, rows = layer->batch->rows;
     bool whole = heads_ulysses(layer) == 1;
-    int64_t together = whole ? heads->count : heads->groups; /* heads of a call */
-    for (int64_t i = 0; i < (whole ? 1 : heads->count); i++) {
+    struct heads_run run = heads_run(heads);
+    if (whole)
+        run = (struct heads_run){.calls = 1, .count = heads->count, .side = 1, .model = 1};
+    for (int64_t i = 0; i < run.calls; i++) {
         struct ops_attention_delta args = {
-            .heads = together,
+            .heads = run.count,
             .rows = rows,
             .head_dim = d,
-            .o = {model_at(model, layer->acts->o, (heads->first + i) * d),
-                  whole ? d : heads->total / heads->groups * d, heads->total * d},
-            .d_o = {model_at(model, d_o, i * heads->groups * rows * d), whole ? d : rows * d,
+            .o = {model_at(model, layer->acts->o, (heads->first + i) * d), run.model * d,
+                  heads->total * d},
+            .d_o = {model_at(model, d_o, i * rows * d), whole ? d : run.side * rows * d,
                     whole ? heads->count * d : d},
-            .delta = delta + i * together * rows};
+            .delta = delta + i * rows,
+            .delta_stride = run.side * rows};
         TRY(model->device->ops->attention_delta(model->device, layer->stream, &args, err));
     }
     return 0;
@@ -164,13 +187,19 @@ int context_heads_send(const struct layer *layer, const struct context_heads *he
     if (heads_ulysses(layer) == 1)
         return 0;
     struct coll *coll = heads_context(layer)->options.ulysses;
-    int64_t part = layer->batch->rows * width, bytes = (int64_t)dtype_bytes(dtype);
-    for (int64_t i = 0; i < heads->count; i++)
-        TRY(coll->ops->all_to_all(coll, layer->stream,
-                                  (const char *)send + i * heads->groups * part * bytes,
-                                  (char *)recv + i * coll->world * part * bytes, part,
-                                  coll->world / (int)heads->groups, dtype, err));
-    return 0;
+    int64_t block = layer->batch->rows * width;
+    struct coll_call call = {.kind = COLL_all_to_all,
+                             .dtype = dtype,
+                             .count = block,
+                             .send = send,
+                             .recv = recv,
+                             .parts = {.blocks = heads->count,
+                                       .copies = coll->world / (int)heads->groups,
+                                       .send_part = heads->count * block,
+                                       .send_block = block,
+                                       .recv_part = block,
+                                       .recv_block = coll->world * block}};
+    return coll->ops->start(coll, layer->stream, &call, err);
 }
 
 int context_heads_return(const struct layer *layer, const struct context_heads *heads,
@@ -178,35 +207,38 @@ int context_heads_return(const struct layer *layer, const struct context_heads *
 {
     must(heads_ulysses(layer) > 1);
     struct coll *coll = heads_context(layer)->options.ulysses;
-    int64_t part = layer->batch->rows * layer->model->shape->config.head_dim;
-    int64_t head_bytes = coll->world * part * (int64_t)dtype_bytes(dtype);
-    for (int64_t i = 0; i < heads->count; i++)
-        TRY(coll->ops->all_to_all(coll, layer->stream, (const char *)send + i * head_bytes,
-                                  (char *)recv + i * head_bytes, part, 1, dtype, err));
-    return 0;
+    int64_t block = layer->batch->rows * layer->model->shape->config.head_dim;
+    struct coll_parts parts = {.blocks = heads->count,
+                               .copies = 1,
+                               .send_part = block,
+                               .send_block = coll->world * block,
+                               .recv_part = heads->count * block,
+                               .recv_block = block};
+    return coll_all_to_all(coll, layer->stream, send, recv, block, &parts, dtype, err);
 }
 
 int context_heads_unpack(const struct layer *layer, const struct context_heads *heads,
                          const void *in, bool in_f32, void *out, struct err *err)
 {
     const struct model *model = layer->model;
-    int64_t d = model->shape->config.head_dim, rows = layer->batch->rows;
+    int64_t d = model->shape->config.head_dim, rows = layer->batch->rows, head = rows * d;
     int64_t copies = heads_ulysses(layer) / heads->groups;
-    int64_t head = heads_ulysses(layer) * rows * d; /* elements that returned of a head */
     int64_t bytes = (int64_t)dtype_bytes(in_f32 ? DTYPE_F32 : model->device->dev->act_dtype);
     bool whole = heads_ulysses(layer) == 1;
-    for (int64_t i = 0; i < (whole ? 1 : heads->count); i++) {
+    struct heads_run run = heads_run(heads);
+    if (whole)
+        run = (struct heads_run){.calls = 1, .count = heads->count, .side = 1, .model = 1};
+    for (int64_t i = 0; i < run.calls; i++) {
         struct ops_unpack args = {
-            .heads = whole ? heads->count : heads->groups,
+            .heads = run.count,
             .rows = rows,
             .head_dim = d,
             .copies = copies,
-            .copy_stride = rows * d,
-            .in = {(char *)(uintptr_t)in + i * head * bytes, whole ? d : copies * rows * d,
+            .copy_stride = heads->count * head,
+            .in = {(char *)(uintptr_t)in + i * head * bytes, whole ? d : copies * run.side * head,
                    whole ? heads->count * d : d},
             .in_f32 = in_f32,
-            .out = {model_at(model, out, (heads->first + i) * d),
-                    whole ? d : heads->total / heads->groups * d, heads->total * d}};
+            .out = {model_at(model, out, (heads->first + i) * d), run.model * d, heads->total * d}};
         TRY(model->device->ops->unpack(model->device, layer->stream, &args, err));
     }
     return 0;

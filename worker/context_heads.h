@@ -36,11 +36,12 @@ int context_heads_delta(const struct layer *layer, const struct context_heads *h
 int context_heads_turn(const struct layer *layer, const struct context_heads *heads,
                        enum model_tensor norm, void *x, struct err *err);
 
-/* Token side to head side: `width` elements a row and head. With C = 1 both are one: nothing. */
+/* Token side to head side: `width` elements a row and head; there once context_wait returns. With C
+ * = 1 both are one: nothing. */
 int context_heads_send(const struct layer *layer, const struct context_heads *heads,
                        const void *send, void *recv, int64_t width, enum dtype dtype,
                        struct err *err);
-/* Head side to token side, from every rank: (count, C, T, d), also where ranks share heads. */
+/* Head side to token side, from every rank: (C, count, T, d), also where ranks share heads. */
 int context_heads_return(const struct layer *layer, const struct context_heads *heads,
                          const void *send, void *recv, enum dtype dtype, struct err *err);
 /* What returned to its place in out (T, total, d), summed over ranks that share a head. */

@@ -7,9 +7,17 @@ struct context_stage {
     struct mesh_stage at;
     struct context_heads q_heads, kv_heads;
     void *q, *k, *v; /* [act] head side: the layer's own, or the context's */
-    float *lse;      /* (u, S') */
-    float scale;     /* of the softmax */
+    void *back;      /* [act] of the stage's set, as is delta */
+    float *delta;
+    float *lse;  /* (u, S') */
+    float scale; /* of the softmax */
 };
 struct context_stage context_stage_make(const struct layer *layer, int64_t stage);
-/* q, and k and v when new, of the stage: from x to the head side. */
+/* Where stage tensors lie on their way out. Without overlap q, k and dO share a buffer, v has that
+ * of what comes back: one is waited for before the next is made. */
+struct context_out context_outgoing(const struct context_stage *stage);
+/* q, and k and v when new, of the stage: from x to the head side, where they are once context_wait
+ * returns. */
 int context_stage_inputs(const struct context_stage *stage, struct err *err);
+/* For everything that was sent. */
+int context_wait(const struct layer *layer, struct err *err);

@@ -94,7 +94,7 @@ static int fsdp_all_gather(struct fsdp *fsdp, struct stream *stream, const void 
                            int64_t count, enum dtype dtype, struct err *err)
 {
     int64_t start = clock_monotonic_ns();
-    int rc = fsdp->coll->ops->all_gather(fsdp->coll, stream, send, recv, count, dtype, err);
+    int rc = coll_all_gather(fsdp->coll, stream, send, recv, count, dtype, err);
     fsdp->coll_ns += clock_monotonic_ns() - start;
     return rc;
 }
@@ -162,7 +162,7 @@ int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct
     float *full = fsdp_grad_buffer(fsdp, unit);
     float *piece = full + fsdp->index * u->shard;
     int64_t start = clock_monotonic_ns();
-    TRY(fsdp->coll->ops->reduce_scatter(fsdp->coll, stream, full, piece, u->shard, DTYPE_F32, err));
+    TRY(coll_reduce_scatter(fsdp->coll, stream, full, piece, u->shard, DTYPE_F32, err));
     fsdp->coll_ns += clock_monotonic_ns() - start;
     struct ops_add add = {.count = u->shard, .a = u->grad, .b = piece, .out = u->grad, .f32 = true};
     return fsdp->device->ops->add(fsdp->device, stream, &add, err);
@@ -174,8 +174,8 @@ int fsdp_grad_finish(struct fsdp *fsdp, struct stream *stream, struct err *err)
         return 0;
     int64_t start = clock_monotonic_ns();
     for (int64_t u = 0; u < fsdp->unit_count; u++)
-        TRY(fsdp->coll->ops->all_reduce(fsdp->coll, stream, fsdp->units[u].grad,
-                                        fsdp->units[u].shard, DTYPE_F32, err));
+        TRY(coll_all_reduce(fsdp->coll, stream, fsdp->units[u].grad, fsdp->units[u].shard,
+                            DTYPE_F32, err));
     fsdp->coll_ns += clock_monotonic_ns() - start;
     return 0;
 }

@@ -223,8 +223,8 @@ int model_totals(struct model *model, struct stream *stream, double *ret_loss_su
     const struct device_ops *dev = model->device->dev;
     double loss_sum = 0;
     int64_t correct = 0;
-    TRY(coll->ops->all_reduce(coll, stream, model->loss_sum, 1, DTYPE_F64, err));
-    TRY(coll->ops->all_reduce(coll, stream, model->correct, 1, DTYPE_I64, err));
+    TRY(coll_all_reduce(coll, stream, model->loss_sum, 1, DTYPE_F64, err));
+    TRY(coll_all_reduce(coll, stream, model->correct, 1, DTYPE_I64, err));
     TRY(dev->copy(model->device, stream, &loss_sum, model->loss_sum, sizeof loss_sum, err));
     TRY(dev->copy(model->device, stream, &correct, model->correct, sizeof correct, err));
     TRY(dev->sync(model->device, stream, err));

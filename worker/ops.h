@@ -144,6 +144,7 @@ struct ops_attention_delta {
     int64_t heads, rows, head_dim;
     struct ops_heads o, d_o; /* in [act] (heads, rows, d) */
     float *delta;            /* = (heads, rows) */
+    int64_t delta_stride;    /* between heads of delta; 0: rows */
 };
 /* Softmax over two sets of keys from softmax over each (arXiv 2310.01889): with L = log(e^lse +
  * e^lse_part), o = o*e^(lse-L) + part*e^(lse_part-L); lse = L. A side that saw no key has lse -inf

@@ -69,7 +69,7 @@ int optim_norm(struct optim *optim, struct stream *stream, double *ret_norm, str
         }
     }
     if (fsdp->shards > 1)
-        TRY(fsdp->coll->ops->all_reduce(fsdp->coll, stream, optim->sum_squares, 1, DTYPE_F64, err));
+        TRY(coll_all_reduce(fsdp->coll, stream, optim->sum_squares, 1, DTYPE_F64, err));
     double sum = 0;
     TRY(device->dev->copy(device, stream, &sum, optim->sum_squares, sizeof sum, err));
     TRY(device->dev->sync(device, stream, err));

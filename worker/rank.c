@@ -74,7 +74,8 @@ static int rank_open_data(struct rank *rank, struct err *err)
 static int rank_open_context(struct rank *rank, struct context_options *context, struct err *err)
 {
     const struct job_spec *spec = &rank->plan->spec;
-    *context = (struct context_options){.mesh = rank->mesh, .place = rank->place};
+    *context = (struct context_options){
+        .mesh = rank->mesh, .place = rank->place, .overlap = spec->overlap == JOB_overlap_ON};
     if (spec->context_kind == JOB_context_kind_UPIPE)
         context->heads_per_stage = spec->heads_per_stage;
     if (rank->mesh.ulysses > 1) {
@@ -145,7 +146,7 @@ static int rank_open_parts(struct rank *rank, struct err *err)
     TRY(rank_open_data(rank, err));
     TRY(rank_open_memory(rank, err));
     TRY(rank_open_weights(rank, err));
-    return rank->coll->ops->barrier(rank->coll, err);
+    return coll_barrier(rank->coll, err);
 }
 
 int rank_open(struct rank *rank, const struct launch_plan *plan, int number, struct err *err)
@@ -170,7 +171,7 @@ int rank_sum(struct rank *rank, void *values, int64_t count, enum dtype dtype, s
     const struct device_ops *dev = rank->device->dev;
     size_t bytes = (size_t)count * sizeof(int64_t);
     TRY(dev->copy(rank->device, rank->stream, rank->sums, values, bytes, err));
-    TRY(rank->coll->ops->all_reduce(rank->coll, rank->stream, rank->sums, count, dtype, err));
+    TRY(coll_all_reduce(rank->coll, rank->stream, rank->sums, count, dtype, err));
     TRY(dev->copy(rank->device, rank->stream, values, rank->sums, bytes, err));
     return dev->sync(rank->device, rank->stream, err);
 }

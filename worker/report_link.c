@@ -243,8 +243,7 @@ static void link_heartbeat(struct link *link)
     if (!atomic_load(&report->connected) || now < link->next_heartbeat_ms)
         return;
     (void)pthread_mutex_lock(&report->lock);
-    uint64_t coll_seq =
-        report->coll == NULL ? 0 : __atomic_load_n(&report->coll->seq, __ATOMIC_RELAXED);
+    uint64_t coll_seq = report->coll == NULL ? 0 : atomic_load(&report->coll->seq);
     (void)pthread_mutex_unlock(&report->lock);
     struct wire_frame frame = {.type = WIRE_HEARTBEAT,
                                .heartbeat = {.step = atomic_load(&report->step),

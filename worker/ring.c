@@ -39,8 +39,8 @@ static int ring_pass(const struct context_stage *stage, const void *send, void *
 {
     struct coll *coll = ring_context(stage)->options.ring;
     int to = (coll->rank + 1) % coll->world, from = (coll->rank + coll->world - 1) % coll->world;
-    return coll->ops->send_recv(coll, stage->layer->stream, send, to, recv, from,
-                                ring_kv_count(stage), dtype, err);
+    return coll_send_recv(coll, stage->layer->stream, send, to, recv, from, ring_kv_count(stage),
+                          dtype, err);
 }
 
 /* From the step before `number` to it; the rank's own K and V stay where they are. */
@@ -74,8 +74,7 @@ static int ring_part(const struct context_stage *stage, const struct ring_step *
                                  .q = context_head_side(layer, stage->q, heads, step->at.q_row),
                                  .k = context_head_side(layer, step->k, kv_heads, step->at.k_row),
                                  .v = context_head_side(layer, step->v, kv_heads, step->at.k_row),
-                                 .o =
-                                     context_head_side(layer, context->back, heads, step->at.q_row),
+                                 .o = context_head_side(layer, stage->back, heads, step->at.q_row),
                                  .lse = lse + step->at.q_row,
                                  .lse_stride = layer->batch->seq.rows};
     return context->device->ops->attention(context->device, layer->stream, &args, err);
@@ -91,8 +90,8 @@ static int ring_merge(const struct context_stage *stage, const struct ring_step 
         .heads = heads,
         .rows = step->at.q_rows,
         .head_dim = context->config->head_dim,
-        .part = context_head_side(layer, context->back, heads, step->at.q_row),
-        .lse_part = context->delta + step->at.q_row,
+        .part = context_head_side(layer, stage->back, heads, step->at.q_row),
+        .lse_part = stage->delta + step->at.q_row,
         .lse_part_stride = layer->batch->seq.rows,
         .o = context_head_side_f32(layer, context->dq, heads, step->at.q_row),
         .lse = stage->lse + step->at.q_row,
@@ -109,13 +108,13 @@ int ring_attention(const struct context_stage *stage, struct ops_heads o, struct
     struct ring_step step = ring_step_make(stage, 0, stage->k, stage->v);
     TRY(ring_part(stage, &step, stage->lse, err));
     struct ops_cast cast = {
-        .count = heads * layer->batch->seq.rows * d, .in = context->back, .out = context->dq};
+        .count = heads * layer->batch->seq.rows * d, .in = stage->back, .out = context->dq};
     TRY(device->ops->cast(device, layer->stream, &cast, err));
     for (int number = 1; number < context->options.mesh.ring; number++) {
         TRY(ring_advance(stage, number, &step, err));
         if (!step.any)
             continue;
-        TRY(ring_part(stage, &step, context->delta, err));
+        TRY(ring_part(stage, &step, stage->delta, err));
         TRY(ring_merge(stage, &step, err));
     }
     struct ops_unpack unpack = {.heads = heads,
@@ -146,9 +145,9 @@ static int ring_part_bwd(const struct context_stage *stage, const struct ring_st
         .q = context_head_side(layer, stage->q, heads, step->at.q_row),
         .k = context_head_side(layer, step->k, kv_heads, step->at.k_row),
         .v = context_head_side(layer, step->v, kv_heads, step->at.k_row),
-        .d_o = context_head_side(layer, context->back, heads, step->at.q_row),
+        .d_o = context_head_side(layer, stage->back, heads, step->at.q_row),
         .lse = stage->lse + step->at.q_row,
-        .delta = context->delta + step->at.q_row,
+        .delta = stage->delta + step->at.q_row,
         .lse_stride = layer->batch->seq.rows,
         .dq = context_head_side_f32(layer, context->dq, heads, step->at.q_row),
         .dk = context_head_side_f32(layer, dk, kv_heads, step->at.k_row),

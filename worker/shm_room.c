@@ -117,7 +117,7 @@ static bool shm_all_here(const struct shm_room *room)
     return true;
 }
 
-static void shm_arrive(struct shm_room *room)
+void shm_room_arrive(struct shm_room *room)
 {
     atomic_store(&room->header->ranks[room->rank].arrived, room->round);
     if (shm_all_here(room))
@@ -178,13 +178,18 @@ int shm_room_check(const struct shm_room *room, struct err *err)
     return 0;
 }
 
-int shm_room_meet(struct shm_room *room, struct err *err)
+int shm_room_await(struct shm_room *room, struct err *err)
 {
-    shm_arrive(room);
     enum err_code code = shm_wait(room, room->deadline_ns);
     if (code == ERR_NONE)
         return 0;
     return code == ERR_COLL_ABORTED ? shm_room_check(room, err) : shm_fail_timeout(room, err);
+}
+
+int shm_room_meet(struct shm_room *room, struct err *err)
+{
+    shm_room_arrive(room);
+    return shm_room_await(room, err);
 }
 
 void shm_room_abort(struct shm_room *room)
@@ -331,7 +336,7 @@ static int shm_wait_in(struct shm_room *room, int fd, const char *name, bool *re
                                         (int)getpid()))
         return err_set(err, ERR_INTERNAL, "rank %d is in %s already, as pid %d", room->rank, name,
                        nobody);
-    shm_arrive(room);
+    shm_room_arrive(room);
     for (;;) {
         int64_t nap_ns = clock_monotonic_ns() + SHM_NAP_NS;
         bool last = nap_ns >= room->deadline_ns;

@@ -50,8 +50,11 @@ void shm_room_turn(struct shm_room *room);
 char *shm_room_half(const struct shm_room *room, int rank); /* of the current round */
 struct shm_note *shm_room_note(const struct shm_room *room, int rank);
 
-/* ERR_COLL_TIMEOUT names the ranks that have not arrived, ERR_COLL_ABORTED the one that aborted. */
-int shm_room_meet(struct shm_room *room, struct err *err);
+/* What this rank wrote before it arrived, all may read once they have awaited. ERR_COLL_TIMEOUT
+ * names the ranks that have not arrived, ERR_COLL_ABORTED the one that aborted. */
+void shm_room_arrive(struct shm_room *room); /* without waiting */
+int shm_room_await(struct shm_room *room, struct err *err);
+int shm_room_meet(struct shm_room *room, struct err *err);        /* both */
 int shm_room_check(const struct shm_room *room, struct err *err); /* ERR_COLL_ABORTED or 0 */
 
 /* Releases every rank that waits, now and later. From any thread and in signal handlers. */

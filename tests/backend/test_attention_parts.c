@@ -207,10 +207,15 @@ static void test_delta(void **state)
     for (int64_t rows = 0; rows < 200; rows += 67) {
         int64_t count = rows * H * D;
         float *o = testing_normal(count), *d_o = testing_normal(count);
-        float *got = testing_poison(H * rows);
+        float *got = testing_poison(H * rows), *apart = testing_poison(H * (rows + 3));
         double *want = testing_zeros(H * rows), *terms = testing_zeros(H * rows);
         RUN(3, attention_delta, .heads = H, .rows = rows, .head_dim = D, .o = {o, D, H * D},
             .d_o = {d_o, D, H * D}, .delta = got);
+        RUN(2, attention_delta, .heads = H, .rows = rows, .head_dim = D, .o = {o, D, H * D},
+            .d_o = {d_o, D, H * D}, .delta = apart, .delta_stride = rows + 3);
+        for (int64_t h = 0; h < H; h++)
+            testing_same_bits("heads apart", apart + h * (rows + 3), got + h * rows,
+                              rows * (int64_t)sizeof *got);
         for (int64_t i = 0; i < count; i++) {
             double term = (double)o[i] * (double)d_o[i];
             want[i % (H * D) / D * rows + i / (H * D)] += term;

@@ -92,8 +92,12 @@ static void check(const struct scene *s)
     close_in(s, "o", &o);
     close_in(s, "lse", &lse);
     o = pair_of(o.cpu, q_count, true); /* the same O on both sides from here */
-    struct ops_attention_delta cpu_delta = {
-        s->q_heads, s->rows, d, cpu.o, laid(s, s->q_heads, s->rows, d_o.cpu), delta.cpu};
+    struct ops_attention_delta cpu_delta = {.heads = s->q_heads,
+                                            .rows = s->rows,
+                                            .head_dim = d,
+                                            .o = cpu.o,
+                                            .d_o = laid(s, s->q_heads, s->rows, d_o.cpu),
+                                            .delta = delta.cpu};
     struct ops_attention_delta gpu_delta = cpu_delta;
     gpu_delta.o.data = o.gpu, gpu_delta.d_o.data = d_o.gpu, gpu_delta.delta = delta.gpu;
     BOTH(attention_delta, &cpu_delta, &gpu_delta);
@@ -314,8 +318,18 @@ static void test_span(void **state)
     for (int row = 0; row < ROWS; row++)
         on_cuda_copy((uint16_t *)at[4].gpu + row * D, far + 4 * D + row * stride, D * 2);
     pair_close("o", &at[4], bound);
-    struct ops_attention_delta cpu_delta = {1, ROWS, D, cpu.o, near_heads[3], delta.cpu};
-    struct ops_attention_delta gpu_delta = {1, ROWS, D, gpu.o, far_heads[3], delta.gpu};
+    struct ops_attention_delta cpu_delta = {.heads = 1,
+                                            .rows = ROWS,
+                                            .head_dim = D,
+                                            .o = cpu.o,
+                                            .d_o = near_heads[3],
+                                            .delta = delta.cpu};
+    struct ops_attention_delta gpu_delta = {.heads = 1,
+                                            .rows = ROWS,
+                                            .head_dim = D,
+                                            .o = gpu.o,
+                                            .d_o = far_heads[3],
+                                            .delta = delta.gpu};
     BOTH(attention_delta, &cpu_delta, &gpu_delta);
     struct ops_attention_bwd cpu_bwd = backward_of(&cpu), gpu_bwd = backward_of(&gpu);
     cpu_bwd.d_o = near_heads[3], cpu_bwd.delta = delta.cpu;

@@ -43,18 +43,18 @@ static double bench_memcpy(char *from, char *to)
 static int bench_call(struct coll *coll, int kind, char *a, char *b, struct err *err)
 {
     int64_t count = bench_bytes / 4 / coll->world;
+    struct coll_parts parts = {.blocks = 1, .copies = 1, .send_part = count, .recv_part = count};
     switch (kind) {
     case 0:
-        return coll->ops->all_gather(coll, NULL, b + coll->rank * count * 4, b, count, DTYPE_F32,
-                                     err);
+        return coll_all_gather(coll, NULL, b + coll->rank * count * 4, b, count, DTYPE_F32, err);
     case 1:
-        return coll->ops->reduce_scatter(coll, NULL, a, b, count, DTYPE_F32, err);
+        return coll_reduce_scatter(coll, NULL, a, b, count, DTYPE_F32, err);
     case 2:
-        return coll->ops->all_to_all(coll, NULL, a, b, count, 1, DTYPE_F32, err);
+        return coll_all_to_all(coll, NULL, a, b, count, &parts, DTYPE_F32, err);
     case 3:
-        return coll->ops->all_reduce(coll, NULL, a, 1, DTYPE_F64, err);
+        return coll_all_reduce(coll, NULL, a, 1, DTYPE_F64, err);
     default:
-        return coll->ops->barrier(coll, err);
+        return coll_barrier(coll, err);
     }
 }
 
@@ -64,7 +64,7 @@ static double bench_time(struct coll *coll, int kind, char *a, char *b, struct e
     int calls = kind < 3 ? 4 : 2000;
     double best = 1e9;
     for (int round = 0; round < ROUNDS; round++) {
-        if (coll->ops->barrier(coll, err) != 0)
+        if (coll_barrier(coll, err) != 0)
             return -1;
         int64_t start = clock_monotonic_ns();
         for (int call = 0; call < calls; call++)

@@ -82,7 +82,7 @@ static int check_gather(struct coll *coll, struct bench *b, int call, int64_t co
         memset(b->recv, 0x5a, all + 64);
         char *send = in_place ? b->recv + (size_t)coll->rank * part : b->send;
         fill(dtype, send, call, coll->rank, count);
-        EXPECT(coll->ops->all_gather(coll, NULL, send, b->recv, count, dtype, &err) == 0);
+        EXPECT(coll_all_gather(coll, NULL, send, b->recv, count, dtype, &err) == 0);
         EXPECT(memcmp(b->recv, b->want, all) == 0);
         EXPECT(guarded(b->recv, all));
     }
@@ -100,7 +100,7 @@ static int check_scatter(struct coll *coll, struct bench *b, int call, int64_t c
         memset(b->recv, 0x5a, part + 64);
         fill(dtype, b->send, call, coll->rank, count * coll->world);
         char *recv = in_place ? b->send + (size_t)coll->rank * part : b->recv;
-        EXPECT(coll->ops->reduce_scatter(coll, NULL, b->send, recv, count, dtype, &err) == 0);
+        EXPECT(coll_reduce_scatter(coll, NULL, b->send, recv, count, dtype, &err) == 0);
         EXPECT(memcmp(recv, b->want, part) == 0);
         EXPECT(guarded(b->send, part * (size_t)coll->world));
         EXPECT(in_place || guarded(b->recv, part));
@@ -116,7 +116,7 @@ static int check_reduce(struct coll *coll, struct bench *b, int call, int64_t co
     fill_sum(dtype, b->want, call, coll->world, 0, count);
     memset(b->recv, 0x5a, part + 64);
     fill(dtype, b->recv, call, coll->rank, count);
-    EXPECT(coll->ops->all_reduce(coll, NULL, b->recv, count, dtype, &err) == 0);
+    EXPECT(coll_all_reduce(coll, NULL, b->recv, count, dtype, &err) == 0);
     EXPECT(memcmp(b->recv, b->want, part) == 0);
     EXPECT(guarded(b->recv, part));
     return 0;
@@ -135,9 +135,80 @@ static int check_all_to_all(struct coll *coll, struct bench *b, int call, int64_
     }
     mem_free(theirs);
     memset(b->recv, 0x5a, all + 64);
-    EXPECT(coll->ops->all_to_all(coll, NULL, b->send, b->recv, count, copies, dtype, &err) == 0);
+    struct coll_parts parts = {
+        .blocks = 1, .copies = copies, .send_part = count, .recv_part = count};
+    EXPECT(coll_all_to_all(coll, NULL, b->send, b->recv, count, &parts, dtype, &err) == 0);
     EXPECT(memcmp(b->recv, b->want, all) == 0);
     EXPECT(guarded(b->recv, all));
+    return 0;
+}
+
+/* Heads and tokens: parts of three blocks each; they arrive the other way round, and one place is
+ * left between them. And back again. */
+static int check_blocks(struct coll *coll, struct bench *b, int call, int64_t count, int copies,
+                        enum dtype dtype)
+{
+    enum { BLOCKS = 3 };
+    struct err err = {0};
+    int64_t size = (int64_t)dtype_bytes(dtype), world = coll->world, row = world + 1;
+    int64_t part = BLOCKS * count * size, all = BLOCKS * row * count * size;
+    struct coll_parts out = {BLOCKS, copies, BLOCKS * count, count, count, row * count};
+    struct coll_parts home = {BLOCKS, 1, count, row * count, BLOCKS * count, count};
+    char *theirs = memory((size_t)(part * world + 1));
+    memset(b->want, 0x5a, (size_t)all + 64);
+    for (int rank = 0; rank < world; rank++) {
+        fill(dtype, theirs, call, rank, BLOCKS * count * world);
+        for (int64_t block = 0; block < BLOCKS; block++)
+            memcpy(b->want + (block * row + rank) * count * size,
+                   theirs + coll->rank / copies * part + block * count * size,
+                   (size_t)(count * size));
+    }
+    fill(dtype, b->send, call, coll->rank, BLOCKS * count * world);
+    memset(b->recv, 0x5a, (size_t)all + 64);
+    EXPECT(coll_all_to_all(coll, NULL, b->send, b->recv, count, &out, dtype, &err) == 0);
+    EXPECT(memcmp(b->recv, b->want, (size_t)all + 64) == 0);
+    memset(b->send, 0x5a, (size_t)(part * world) + 64);
+    EXPECT(coll_all_to_all(coll, NULL, b->recv, b->send, count, &home, dtype, &err) == 0);
+    fill(dtype, theirs, call, coll->rank, BLOCKS * count * world);
+    for (int rank = 0; rank < world; rank++)
+        EXPECT(memcmp(b->send + rank * part, theirs + rank / copies * part, (size_t)part) == 0);
+    EXPECT(guarded(b->send, (size_t)(part * world)));
+    mem_free(theirs);
+    return 0;
+}
+
+/* Two calls started before either is waited for: the first is done by then, as is the second after
+ * the wait. Ranks are late in turns. */
+static int check_started(struct coll *coll, struct bench *b, int call, int64_t count)
+{
+    struct err err = {0};
+    size_t part = (size_t)count * sizeof(float), all = part * (size_t)coll->world;
+    struct coll_call gather = {.kind = COLL_all_gather,
+                               .dtype = DTYPE_F32,
+                               .count = count,
+                               .send = b->send,
+                               .recv = b->recv};
+    char *sums = memory(part + 64);
+    struct coll_call reduce = {
+        .kind = COLL_all_reduce, .dtype = DTYPE_F32, .count = count, .send = sums, .recv = sums};
+    memset(b->recv, 0x5a, all + 64);
+    fill(DTYPE_F32, b->send, call, coll->rank, count);
+    EXPECT(coll->ops->start(coll, NULL, &gather, &err) == 0);
+    if (call % coll->world == coll->rank)
+        (void)sched_yield();
+    memset(sums, 0x5a, part + 64);
+    fill(DTYPE_F32, sums, call, coll->rank, count);
+    EXPECT(coll->ops->start(coll, NULL, &reduce, &err) == 0);
+    for (int rank = 0; rank < coll->world; rank++)
+        fill(DTYPE_F32, b->want + (size_t)rank * part, call, rank, count);
+    EXPECT(coll->ops->wait(coll, NULL, &err) == 0);
+    EXPECT(memcmp(b->recv, b->want, all) == 0);
+    EXPECT(guarded(b->recv, all));
+    fill_sum(DTYPE_F32, b->want, call, coll->world, 0, count);
+    EXPECT(memcmp(sums, b->want, part) == 0);
+    EXPECT(guarded(sums, part));
+    EXPECT(coll->ops->wait(coll, NULL, &err) == 0);
+    mem_free(sums);
     return 0;
 }
 
@@ -149,14 +220,14 @@ static int check_ring(struct coll *coll, struct bench *b, int call, int64_t coun
     fill(dtype, b->send, call, coll->rank, count);
     fill(dtype, b->want, call, from, count);
     memset(b->recv, 0x5a, part + 64);
-    EXPECT(coll->ops->send_recv(coll, NULL, b->send, to, b->recv, from, count, dtype, &err) == 0);
+    EXPECT(coll_send_recv(coll, NULL, b->send, to, b->recv, from, count, dtype, &err) == 0);
     EXPECT(memcmp(b->recv, b->want, part) == 0);
     EXPECT(guarded(b->recv, part));
     /* An open chain: the first receives from nobody, the last sends to nobody. */
     memset(b->recv, 0x5a, part + 64);
     to = coll->rank + 1 < world ? to : -1;
     from = coll->rank > 0 ? from : -1;
-    EXPECT(coll->ops->send_recv(coll, NULL, b->send, to, b->recv, from, count, dtype, &err) == 0);
+    EXPECT(coll_send_recv(coll, NULL, b->send, to, b->recv, from, count, dtype, &err) == 0);
     EXPECT(from < 0 ? guarded(b->recv, 0) : memcmp(b->recv, b->want, part) == 0);
     EXPECT(guarded(b->recv, from < 0 ? 0 : part));
     return 0;
@@ -178,9 +249,12 @@ static int play_everything(const struct scene *scene, struct coll *coll)
         for (size_t c = 0; c < sizeof counts / sizeof counts[0] && rc == 0; c++, call++) {
             rc |= check_gather(coll, &b, call, counts[c], moves[type]);
             for (int copies = 1; copies <= scene->world && rc == 0; copies++)
-                if (scene->world % copies == 0)
+                if (scene->world % copies == 0) {
                     rc |= check_all_to_all(coll, &b, call, counts[c], copies, moves[type]);
+                    rc |= check_blocks(coll, &b, call, counts[c] / 3, copies, moves[type]);
+                }
             rc |= check_ring(coll, &b, call, counts[c], moves[type]);
+            rc |= check_started(coll, &b, call, counts[c] / 2);
             if (moves[type] == DTYPE_BF16 || moves[type] == DTYPE_U8)
                 continue;
             rc |= check_scatter(coll, &b, call, counts[c], moves[type]);
@@ -191,7 +265,7 @@ static int play_everything(const struct scene *scene, struct coll *coll)
     mem_free(b.recv);
     mem_free(b.want);
     if (rc == 0)
-        EXPECT(coll->ops->barrier(coll, &err) == 0);
+        EXPECT(coll_barrier(coll, &err) == 0);
     return rc;
 }
 
@@ -220,7 +294,7 @@ static int play_mixture(const struct scene *scene, struct coll *coll)
         enum dtype dtype = (seed & 64) != 0 ? DTYPE_F32 : DTYPE_F64;
         if (((seed >> 3) + (uint32_t)coll->rank * 7u) % 23u == 0)
             (void)sched_yield();
-        switch ((seed >> 24) % 5) {
+        switch ((seed >> 24) % 6) {
         case 0:
             rc = check_gather(coll, &b, call, count, dtype);
             break;
@@ -232,6 +306,9 @@ static int play_mixture(const struct scene *scene, struct coll *coll)
             break;
         case 3:
             rc = check_all_to_all(coll, &b, call, count, 1, dtype);
+            break;
+        case 4:
+            rc = check_started(coll, &b, call, count);
             break;
         default:
             rc = check_ring(coll, &b, call, count, dtype);
@@ -278,7 +355,7 @@ static int play_split(const struct scene *scene, struct coll *coll)
     }
     int64_t one = 1;
     if (coll->rank == 2)
-        EXPECT(pairs->ops->all_reduce(pairs, NULL, &one, 1, DTYPE_I64, &err) == -ERR_COLL_ABORTED);
+        EXPECT(coll_all_reduce(pairs, NULL, &one, 1, DTYPE_I64, &err) == -ERR_COLL_ABORTED);
     EXPECT(coll->rank != 2 || strstr(err.text, "aborted by rank 3") != NULL);
     return 0;
 }
@@ -302,9 +379,9 @@ static int play_unsupported(const struct scene *scene, struct coll *coll)
     (void)scene;
     struct err err = {0};
     uint16_t data[4] = {0};
-    EXPECT(coll->ops->all_reduce(coll, NULL, data, 4, DTYPE_BF16, &err) == -ERR_UNSUPPORTED);
+    EXPECT(coll_all_reduce(coll, NULL, data, 4, DTYPE_BF16, &err) == -ERR_UNSUPPORTED);
     EXPECT(coll->seq == 0);
-    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    EXPECT(coll_barrier(coll, &err) == 0);
     EXPECT(coll->seq == 1);
     return 0;
 }
@@ -321,10 +398,10 @@ static int play_disagree(const struct scene *scene, struct coll *coll)
     (void)scene;
     struct err err = {0};
     float data[16] = {0};
-    int rc = coll->ops->all_reduce(coll, NULL, data, coll->rank == 1 ? 8 : 7, DTYPE_F32, &err);
+    int rc = coll_all_reduce(coll, NULL, data, coll->rank == 1 ? 8 : 7, DTYPE_F32, &err);
     EXPECT(rc == -ERR_INTERNAL || rc == -ERR_COLL_ABORTED);
     EXPECT(rc != -ERR_INTERNAL || strstr(err.text, "all_reduce of 8 F32") != NULL);
-    EXPECT(coll->ops->barrier(coll, &err) == -ERR_COLL_ABORTED);
+    EXPECT(coll_barrier(coll, &err) == -ERR_COLL_ABORTED);
     return 0;
 }
 

@@ -23,20 +23,20 @@ static int expect_timeout(struct coll *coll, int victim)
     (void)snprintf(alive, sizeof alive, " rank %d (pid ", coll->rank);
     int64_t start = clock_monotonic_ms();
     float data[3] = {0};
-    EXPECT(coll->ops->all_reduce(coll, NULL, data, 3, DTYPE_F32, &err) == -ERR_COLL_TIMEOUT);
+    EXPECT(coll_all_reduce(coll, NULL, data, 3, DTYPE_F32, &err) == -ERR_COLL_TIMEOUT);
     EXPECT(strstr(err.text, named) != NULL);
     EXPECT(strstr(err.text, alive) == NULL);
     EXPECT(strstr(err.text, "all_reduce of 3 F32") != NULL);
     EXPECT(clock_monotonic_ms() - start >= 390);
     EXPECT(clock_monotonic_ms() - start < 5000);
-    EXPECT(coll->ops->barrier(coll, &err) == -ERR_COLL_ABORTED); /* of no more use */
+    EXPECT(coll_barrier(coll, &err) == -ERR_COLL_ABORTED); /* of no more use */
     return 0;
 }
 
 static int play_killed(const struct scene *scene, struct coll *coll)
 {
     struct err err = {0};
-    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    EXPECT(coll_barrier(coll, &err) == 0);
     if (coll->rank == scene->victim)
         (void)raise(SIGKILL);
     return expect_timeout(coll, scene->victim);
@@ -45,7 +45,7 @@ static int play_killed(const struct scene *scene, struct coll *coll)
 static int play_stopped(const struct scene *scene, struct coll *coll)
 {
     struct err err = {0};
-    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    EXPECT(coll_barrier(coll, &err) == 0);
     if (coll->rank == scene->victim)
         (void)raise(SIGSTOP);
     return expect_timeout(coll, scene->victim);
@@ -78,15 +78,15 @@ static int play_abort(const struct scene *scene, struct coll *coll)
     pthread_t thread;
     if (coll->rank == 1) { /* waits itself: the abort comes from another thread */
         EXPECT(pthread_create(&thread, NULL, abort_soon, coll) == 0);
-        int rc = coll->ops->send_recv(coll, NULL, NULL, -1, NULL, -1, 0, DTYPE_F32, &err);
+        int rc = coll_send_recv(coll, NULL, NULL, -1, NULL, -1, 0, DTYPE_F32, &err);
         EXPECT(pthread_join(thread, NULL) == 0);
         EXPECT(rc == -ERR_COLL_ABORTED);
     } else if (coll->rank == 2) { /* comes late: fails at once */
         clock_sleep_ms(300);
-        EXPECT(coll->ops->barrier(coll, &err) == -ERR_COLL_ABORTED);
+        EXPECT(coll_barrier(coll, &err) == -ERR_COLL_ABORTED);
     } else {
         float data = 0;
-        EXPECT(coll->ops->all_reduce(coll, NULL, &data, 1, DTYPE_F32, &err) == -ERR_COLL_ABORTED);
+        EXPECT(coll_all_reduce(coll, NULL, &data, 1, DTYPE_F32, &err) == -ERR_COLL_ABORTED);
     }
     EXPECT(strstr(err.text, "aborted by rank 1") != NULL);
     EXPECT(clock_monotonic_ms() - start < 5000);
@@ -175,7 +175,7 @@ static int play_barrier(const struct scene *scene, struct coll *coll)
 {
     (void)scene;
     struct err err = {0};
-    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    EXPECT(coll_barrier(coll, &err) == 0);
     return 0;
 }
 
@@ -292,7 +292,7 @@ static int play_idle(const struct scene *scene, struct coll *coll)
     struct err err = {0};
     if (coll->rank == 0)
         clock_sleep_ms(1000);
-    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    EXPECT(coll_barrier(coll, &err) == 0);
     struct rusage usage;
     EXPECT(getrusage(RUSAGE_SELF, &usage) == 0);
     EXPECT(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec == 0);

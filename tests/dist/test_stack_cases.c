@@ -1,7 +1,7 @@
 /* stack: cases that other people's programs met (lengths that do not divide, state of another
  * model, examples seen twice, means of means, neighbours in a sequence, tiles) under shared
- * sequences, and a rank that stands still. The numbers are those of plain training on one rank;
- * test_stack_parity walks all combinations. */
+ * sequences, exchanges under attention, and a rank that stands still. The numbers are those of
+ * plain training on one rank; test_stack_parity walks all combinations. */
 #include "common/clock.h"
 #include "tests/dist/parity_scene.h"
 
@@ -217,6 +217,42 @@ static void test_tiles(void **state)
     parity_close(&scene);
 }
 
+/* overlap, buffers of their own for the next stage: the same bits, by ring and data ranks, with K/V
+ * heads that change between stages and that stay, kept or projected again. */
+static void test_overlap(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t world;
+        int64_t ring, ulysses, kv_heads;
+        enum job_recompute recompute;
+    } cases[] = {{2, 1, 2, 4, JOB_recompute_NONE},
+                 {2, 1, 2, 1, JOB_recompute_INPUT},
+                 {4, 2, 2, 4, JOB_recompute_INPUT},
+                 {4, 1, 2, 2, JOB_recompute_ATTENTION}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct parity_scene scene;
+        struct model_config config = small;
+        config.kv_heads = cases[i].kv_heads;
+        parity_open(&scene, &config, PARITY_DATA_MIXED, 4);
+        struct job_spec *spec = &scene.plan.spec;
+        spec->context_kind = JOB_context_kind_UPIPE;
+        spec->heads_per_stage = 1;
+        spec->ring = cases[i].ring;
+        spec->ulysses = cases[i].ulysses;
+        spec->recompute = cases[i].recompute;
+        spec->keep_input_every = 2;
+        struct outcome *off = parity_run(&scene, cases[i].world);
+        assert_true(off->norm[0] > 0);
+        spec->overlap = JOB_overlap_ON;
+        struct outcome *on = parity_run(&scene, cases[i].world);
+        testing_same_bits("outcome", on, off, (int64_t)sizeof *on);
+        parity_release(off);
+        parity_release(on);
+        parity_close(&scene);
+    }
+}
+
 enum { STILL_WORLD = 4, STILL = 3, STILL_TIMEOUT_MS = 1500 };
 struct still {
     struct err err[STILL_WORLD];
@@ -294,6 +330,7 @@ int main(void)
         cmocka_unit_test_teardown(test_every_token_weighs_the_same, testing_free),
         cmocka_unit_test_teardown(test_neighbours, testing_free),
         cmocka_unit_test_teardown(test_tiles, testing_free),
+        cmocka_unit_test_teardown(test_overlap, testing_free),
         cmocka_unit_test_teardown(test_rank_stands_still, testing_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,18 +2,18 @@
  * computes the same: loss, gradients of step 1, gradient norm, weights after 5 steps and evaluation
  * against plain training on one rank, trained tokens exactly.
  *
- * A point of the matrix has a value for each of ten parameters. ctest runs a sample in which every
- * two values that can occur together do (pairwise), another one each time. By hand:
+ * A point of the matrix has a value for each of eleven parameters. ctest runs a sample in which
+ * every two values that can occur together do (pairwise), another one each time. By hand:
  *     test_stack_parity --complete [--shard I/N]
- * walks every model, layout and recompute (3714 points), tile, data, grad_accum and fsdp taking
- * turns; a shard, 0 <= I < N, is those points whose number is I mod N, so that N processes share
- * the walk. A broken operation must be found: the last test breaks each one that only this test
- * guards.
+ * walks every model, layout and recompute (3714 points), tile, data, grad_accum, fsdp and
+ * overlap taking turns; a shard, 0 <= I < N, is those points whose number is I mod N, so that N
+ * processes share the walk. A broken operation must be found: the last test breaks each one that
+ * only this test guards.
  */
 #include "common/mesh.h"
 #include "tests/dist/parity_scene.h"
 
-enum { SEQUENCES = 5, PARAMETERS = 10, VALUES_MAX = 10 };
+enum { SEQUENCES = 5, PARAMETERS = 11, VALUES_MAX = 10 };
 
 #define MODEL(name_, h_, k_, d_, ...)                                                              \
     {                                                                                              \
@@ -40,7 +40,7 @@ static const struct {
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
-enum { MODEL_OF, WORLD, RING, ULYSSES, STAGE, RECOMPUTE, TILE_MLP, DATA, MICRO, FSDP };
+enum { MODEL_OF, WORLD, RING, ULYSSES, STAGE, RECOMPUTE, TILE_MLP, DATA, MICRO, FSDP, OVERLAP };
 static const struct {
     const char *name;
     int count;
@@ -56,6 +56,7 @@ static const struct {
     [DATA] = {"data", PARITY_DATA_COUNT, {0, 1, 2, 3}},
     [MICRO] = {"grad_accum", 3, {0, 1, 2}},
     [FSDP] = {"fsdp", 2, {1, 0}},
+    [OVERLAP] = {"overlap", 2, {0, 1}},
 };
 struct point {
     int64_t at[PARAMETERS]; /* values */
@@ -71,10 +72,18 @@ static const struct {
                   {JOB_recompute_ATTENTION, 2},
                   {JOB_recompute_ATTENTION, 3}};
 
+/* There is a next stage whose exchange may be early. */
+static bool overlaps(const struct point *p)
+{
+    const struct model_config *c = &models[p->at[MODEL_OF]].config;
+    return p->at[ULYSSES] > 1 && p->at[STAGE] > 0 && c->heads / p->at[ULYSSES] / p->at[STAGE] > 1;
+}
+
 static bool legal(const struct point *p)
 {
     const struct model_config *c = &models[p->at[MODEL_OF]].config;
-    return p->at[WORLD] % (p->at[RING] * p->at[ULYSSES]) == 0 &&
+    return (p->at[OVERLAP] == 0 || overlaps(p)) &&
+           p->at[WORLD] % (p->at[RING] * p->at[ULYSSES]) == 0 &&
            mesh_ulysses_legal(c->heads, c->kv_heads, p->at[ULYSSES]) &&
            (p->at[STAGE] == 0 ||
             mesh_stage_legal(c->heads, c->kv_heads, p->at[ULYSSES], p->at[STAGE]));
@@ -114,6 +123,7 @@ static void apply(struct job_spec *spec, const struct point *p)
     spec->tile_mlp = spec->tile_loss = p->at[TILE_MLP];
     spec->grad_accum = p->at[MICRO];
     spec->fsdp = p->at[FSDP] != 0;
+    spec->overlap = p->at[OVERLAP] != 0 ? JOB_overlap_ON : JOB_overlap_OFF;
 }
 
 static void describe(const struct point *p, char *text, size_t size)
@@ -242,7 +252,7 @@ static void test_breaking_is_found(void **state)
     assert_int_equal(device_cpu_open(1, &device, &err), 0);
     whole = device->ops;
     /* MQA: ranks share a K/V head; ring and Ulysses, in stages. */
-    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1}};
+    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0}};
     assert_true(legal(&p));
     double largest = 0;
     assert_true(check_point(&p, &largest));
@@ -274,6 +284,7 @@ static void spread(struct point *p, int64_t layout)
         p->at[i] = parameters[i].values[number % parameters[i].count];
         number /= parameters[i].count;
     }
+    p->at[OVERLAP] = overlaps(p) ? p->at[OVERLAP] : 0;
 }
 
 static int run_complete(int64_t shard, int64_t shards)
@@ -282,7 +293,7 @@ static int run_complete(int64_t shard, int64_t shards)
     double largest = 0;
     int index[TILE_MLP] = {0};
     for (int i = 0; i >= 0;) {
-        struct point p;
+        struct point p = {0};
         for (int j = 0; j < TILE_MLP; j++)
             p.at[j] = parameters[j].values[index[j]];
         layouts += index[RECOMPUTE] == 0 && legal(&p);

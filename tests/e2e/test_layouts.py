@@ -51,6 +51,7 @@ class Layouts(unittest.TestCase):
                 (2, {"kind": "ulysses", "heads_per_stage": 2}, "heads_per_stage", ("it must be 4", "upipe"))):
             self.refused({"gpus": gpus, "context_parallel": context}, "context_parallel." + param, *words)
         self.refused({"recompute": "attention", "keep_input_every": 5}, "keep_input_every", "from 1 to 4")
+        self.refused({"gpus": 2, "overlap": True, "context_parallel": {"kind": "ulysses"}}, "overlap", "no next stage")
         self.refused({"recompute": "input", "keep_input_every": 2}, "keep_input_every", "recompute is attention")
 
     def losses(self, **ithaca):
@@ -72,8 +73,8 @@ class Layouts(unittest.TestCase):
         for ithaca, layout in (
                 ({"gpus": 2, "context_parallel": {"kind": "ring"}}, ("ring", 1, 2, 8)),
                 ({"gpus": 2, "context_parallel": {"ulysses": 2}, "tile_mlp": 16, "tile_loss": 7}, ("ulysses", 2, 1, 4)),
-                ({"gpus": 4, "context_parallel": {"kind": "upipe", "ulysses": 2}, "recompute": "input"},
-                 ("upipe", 2, 1, 1)),  # and two data-parallel ranks
+                ({"gpus": 4, "context_parallel": {"kind": "upipe", "ulysses": 2}, "recompute": "input",
+                  "overlap": True}, ("upipe", 2, 1, 1)),  # and two data-parallel ranks
                 ({"gpus": 4, "context_parallel": {"kind": "upipe", "ring": 2, "heads_per_stage": 2},
                   "recompute": "attention"}, ("upipe", 2, 2, 2))):
             with self.subTest(layout=layout):

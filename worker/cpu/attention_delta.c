@@ -9,6 +9,7 @@ enum { ROWS = 64 }; /* rows of a thread's turn */
 CPU_CLONES static void delta_rows(const struct ops_attention_delta *args, int64_t head, int64_t row,
                                   int64_t end)
 {
+    int64_t stride = args->delta_stride > 0 ? args->delta_stride : args->rows;
     for (; row < end; row++) {
         const float *o = attention_at(&args->o, head, row);
         const float *d_o = attention_at(&args->d_o, head, row);
@@ -16,7 +17,7 @@ CPU_CLONES static void delta_rows(const struct ops_attention_delta *args, int64_
 #pragma omp simd reduction(+ : sum)
         for (int64_t c = 0; c < args->head_dim; c++)
             sum += o[c] * d_o[c];
-        args->delta[head * args->rows + row] = sum;
+        args->delta[head * stride + row] = sum;
     }
 }
 

@@ -35,6 +35,7 @@ static __device__ __forceinline__ int64_t heads_at(const struct ops_heads &heads
 
 template <int N> __global__ void delta_kernel(struct ops_attention_delta args)
 {
+    const int64_t stride = args.delta_stride > 0 ? args.delta_stride : args.rows;
     const struct heads_row at = heads_row_of(args.heads, args.rows);
     const bf16 *o = (const bf16 *)args.o.data + heads_at(args.o, at);
     const bf16 *d_o = (const bf16 *)args.d_o.data + heads_at(args.d_o, at);
@@ -49,7 +50,7 @@ template <int N> __global__ void delta_kernel(struct ops_attention_delta args)
     }
     dot = group_sum(dot, LANES);
     if (at.here && at.lane == 0)
-        args.delta[at.head * args.rows + at.row] = dot;
+        args.delta[at.head * stride + at.row] = dot;
 }
 
 template <int N>
