@@ -260,7 +260,7 @@ static bool sse_parse_cursor(const char *text, int64_t *ret_event_row, int64_t *
 {
     long long rows[2];
     int used = 0;
-    if (strlen(text) >= SSE_TEXT_BYTES ||
+    if (strlen(text) >= SSE_TEXT_BYTES || text[strspn(text, "0123456789-")] != '\0' ||
         sscanf(text, "%18lld-%18lld%n", &rows[0], &rows[1], &used) != 2 || text[used] != '\0' ||
         rows[0] < 0 || rows[1] < 0)
         return false;

@@ -1,5 +1,5 @@
 /* coordinator_world: a whole coordinator on a fake host: real store, loop and job socket in a
- * temporary folder, processes played by the test. Ranks are sockets that speak frames. */
+ * folder in memory, processes played by the test. Ranks are sockets that speak frames. */
 #pragma once
 #include "common/checkpoint_manifest.h"
 #include "common/exit_report.h"
@@ -69,7 +69,7 @@ static inline void world_close(struct world *w)
 static inline int world_setup(void **state)
 {
     struct world *w = mem_new(1, sizeof *w);
-    (void)snprintf(w->dir, sizeof w->dir, "/tmp/test_coordinator.XXXXXX");
+    (void)snprintf(w->dir, sizeof w->dir, "/dev/shm/ithaca-world-XXXXXX");
     assert_non_null(mkdtemp(w->dir));
     fake_host_init(&w->fake);
     coordinator_config_defaults(&w->config);

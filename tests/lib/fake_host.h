@@ -21,6 +21,9 @@ struct host_process {
     int32_t pid;
     char mode[32];      /* argv[1]: "--keep", "--prepare"; "adopted" */
     char argument[512]; /* argv[2] */
+    char input[256];    /* file on stdin; "" for none */
+    char output[256];   /* file that takes stdout */
+    char errors[256];   /* file that takes stderr; "": output */
     host_exit_fn *on_exit;
     void *context;
     int last_signal; /* 0: none was sent */
@@ -75,6 +78,11 @@ static inline struct host_process *fake_add(struct fake_host *fake, host_exit_fn
     return process;
 }
 
+static inline const char *fake_text(const char *text)
+{
+    return text != NULL ? text : "";
+}
+
 static inline int fake_spawn(struct host *host, const struct host_spawn *spawn,
                              struct host_process **ret, struct host_identity *ret_identity,
                              struct err *err)
@@ -85,6 +93,9 @@ static inline int fake_spawn(struct host *host, const struct host_spawn *spawn,
     struct host_process *process = fake_add(fake, spawn->on_exit, spawn->context);
     (void)snprintf(process->mode, sizeof process->mode, "%s", spawn->argv[1]);
     (void)snprintf(process->argument, sizeof process->argument, "%s", spawn->argv[2]);
+    (void)snprintf(process->input, sizeof process->input, "%s", fake_text(spawn->input_path));
+    (void)snprintf(process->output, sizeof process->output, "%s", fake_text(spawn->output_path));
+    (void)snprintf(process->errors, sizeof process->errors, "%s", fake_text(spawn->error_path));
     *ret_identity = (struct host_identity){.pid = process->pid, .start_time = 77, .boot_id = "b"};
     *ret = process;
     return 0;

@@ -1,4 +1,4 @@
-/* store_fixture: a store in a temporary folder, and jobs in it. For cmocka programs. */
+/* store_fixture: a store in a folder in memory, and jobs in it. For cmocka programs. */
 #pragma once
 #include "common/io.h"
 #include "common/mem.h"
@@ -34,7 +34,7 @@ struct fixture {
 static inline int setup(void **state)
 {
     struct fixture *f = mem_new(1, sizeof *f);
-    (void)snprintf(f->dir, sizeof f->dir, "/tmp/test_store.XXXXXX");
+    (void)snprintf(f->dir, sizeof f->dir, "/dev/shm/ithaca-store-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     OK(f, store_open(f->dir, &f->store, &f->err));
     *state = f;

@@ -1,0 +1,127 @@
+/* api_jobs: jobs by HTTP: what is refused before it is stored, what a created job answers, lists
+ * with pages and metadata. */
+#include "tests/lib/http_world.h"
+
+#define JOBS "/v1/fine_tuning/jobs"
+#define JOB "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\""
+
+static void test_create(void **state)
+{
+    struct http_world *h = *state;
+    http_world_file(h, "file-a", "{}");
+    http_world_file(h, "file-b", "{}");
+    ask(h, "POST", JOBS,
+        JOB ",\"validation_file\":\"file-b\",\"suffix\":\"sail\",\"seed\":5,\"metadata\":{\"a\":"
+            "\"b\"},\"ithaca\":{\"gpus\":2,\"seq_len\":64}}");
+    expect(h, 200, "object", "fine_tuning.job");
+    expect(h, 200, "status", "validating_files");
+    expect(h, 200, "validation_file", "file-b");
+    expect(h, 200, "metadata.a", "b");
+    expect(h, 200, "ithaca.owner", "admin");
+    assert_int_equal(answer_int(h, "seed"), 5);
+    assert_int_equal(answer_int(h, "ithaca.spec.seq_len"), 64);
+    char target[160];
+    (void)snprintf(target, sizeof target, JOBS "/%s", json_string_value(answer(h, "id")));
+    CLEANUP(mem_free_ptr) char *created = mem_strdup(h->body);
+    ask(h, "GET", target, NULL);
+    assert_int_equal(h->status, 200);
+    assert_string_equal(h->body, created);
+    ask(h, "GET", JOBS "/ftjob-none", NULL);
+    expect(h, 404, "error.code", "not_found");
+}
+
+static void test_refusals(void **state)
+{
+    struct http_world *h = *state;
+    http_world_file(h, "file-a", "{}");
+    http_world_file(h, "file-bad", "{}");
+    OK(h->w, store_file_set_status(h->w->store, "file-bad", "error", "line 3: no", &h->w->err));
+    http_world_put(h, h->models, "x", "");
+    CLEANUP(mem_free_ptr) char *broken = io_join(h->models, "broken");
+    http_world_put(h, broken, "config.json", "{\"model_type\":\"mamba\"}");
+    static const struct {
+        const char *body, *field;
+        int status;
+    } bad[] = {
+        {"{\"training_file\":\"file-a\"}", "model", 400},
+        {"{\"model\":\"tiny-llama\"}", "training_file", 400},
+        {"{\"model\":\"tiny-llama\",\"training_file\":\"file-none\"}", "training_file", 400},
+        {"{\"model\":\"tiny-llama\",\"training_file\":\"file-bad\"}", "training_file", 400},
+        {JOB ",\"validation_file\":\"file-none\"}", "validation_file", 400},
+        {JOB ",\"color\":1}", "color", 400},
+        {JOB ",\"ithaca\":{\"gpu\":1}}", "ithaca.gpu", 400},
+        {JOB ",\"ithaca\":{\"gpus\":3}}", "ithaca.gpus", 400}, /* the machine has 2 */
+        {"{\"model\":\"none\",\"training_file\":\"file-a\"}", "model", 404},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ask(h, "POST", JOBS, bad[i].body);
+        if (h->status != bad[i].status)
+            fail_msg("%s: %d %s", bad[i].body, h->status, h->body);
+        expect(h, bad[i].status, "error.param", bad[i].field);
+    }
+    ask(h, "POST", JOBS, "{\"model\":\"broken\",\"training_file\":\"file-a\"}");
+    expect(h, 400, "error.code", "invalid_model");
+    ask(h, "POST", JOBS, "{\"model\":\"tiny-llama\",");
+    expect(h, 400, "error.code", "invalid_json");
+    ask(h, "GET", JOBS, NULL);
+    assert_int_equal(json_array_size(answer(h, "data")), 0); /* nothing was stored */
+}
+
+/* Creates jobs with metadata n = 0, 1, ...; every other one has even = yes. */
+static void create(struct http_world *h, int count)
+{
+    http_world_file(h, "file-a", "{}");
+    for (int i = 0; i < count; i++) {
+        char body[256];
+        (void)snprintf(body, sizeof body, JOB ",\"metadata\":{\"n\":\"%d\",\"even\":\"%s\"}}", i,
+                       i % 2 == 0 ? "yes" : "no");
+        ask(h, "POST", JOBS, body);
+        assert_int_equal(h->status, 200);
+        h->w->fake.now_ms += 1000;
+    }
+}
+
+static void test_list(void **state)
+{
+    struct http_world *h = *state;
+    char target[256];
+    create(h, 5);
+    ask(h, "GET", JOBS "?limit=2", NULL);
+    expect(h, 200, "data.0.metadata.n", "4"); /* newest first */
+    expect(h, 200, "data.1.metadata.n", "3");
+    assert_true(json_is_true(answer(h, "has_more")));
+    (void)snprintf(target, sizeof target, JOBS "?after=%s",
+                   json_string_value(answer(h, "last_id")));
+    ask(h, "GET", target, NULL);
+    expect(h, 200, "data.0.metadata.n", "2");
+    assert_int_equal(json_array_size(answer(h, "data")), 3);
+    assert_true(json_is_false(answer(h, "has_more")));
+    ask(h, "GET", JOBS "?metadata[even]=yes", NULL);
+    assert_int_equal(json_array_size(answer(h, "data")), 3);
+    ask(h, "GET", JOBS "?metadata%5Beven%5D=yes&metadata[n]=2", NULL);
+    assert_int_equal(json_array_size(answer(h, "data")), 1);
+    ask(h, "GET", JOBS "?metadata[even]=maybe", NULL);
+    assert_int_equal(json_array_size(answer(h, "data")), 0);
+    ask(h, "GET", JOBS "?metadata=null", NULL); /* OpenAI's SDK sends it */
+    assert_int_equal(json_array_size(answer(h, "data")), 5);
+    ask(h, "GET", JOBS "?metadata[a]=%ff", NULL);
+    expect(h, 400, "error.param", "metadata");
+    ask(h, "GET", JOBS "?limit=10001", NULL);
+    expect(h, 400, "error.param", "limit");
+    ask(h, "GET", JOBS "?after=ftjob-none", NULL);
+    expect(h, 400, "error.param", "after");
+    CLEANUP(buf_done) struct buf many;
+    buf_init(&many, 4096);
+    buf_text(&many, JOBS "?");
+    for (int i = 0; i <= LIMIT_METADATA_PAIRS; i++)
+        buf_printf(&many, "metadata[k%d]=v&", i);
+    ask(h, "GET", buf_str(&many), NULL);
+    expect(h, 400, "error.param", "metadata");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {HTTP_TEST(test_create), HTTP_TEST(test_refusals),
+                                       HTTP_TEST(test_list)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,221 @@
+/* sse: what a stream says of a job, in order and once; where it goes on after a Last-Event-ID; how
+ * many there may be; its end. */
+#include "daemon/sse.h"
+
+#include "tests/lib/http_world.h"
+
+/* Opens a stream and waits for its greeting. */
+static void stream_open(struct http_world *h, struct http_client *client, const char *target,
+                        const char *last_id)
+{
+    char request[512];
+    (void)snprintf(request, sizeof request,
+                   "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                   "Authorization: Bearer %s\r\n%s%s%s\r\n",
+                   target, h->token, last_id != NULL ? "Last-Event-ID: " : "",
+                   last_id != NULL ? last_id : "", last_id != NULL ? "\r\n" : "");
+    client_open(h, client);
+    client_send(h, client, request, strlen(request));
+    client_await(h, client, "\r\n\r\n");
+}
+
+static int occurrences(const struct http_client *client, const char *text)
+{
+    int count = 0;
+    for (const char *at = buf_str(&client->in); (at = strstr(at, text)) != NULL; at++)
+        count++;
+    return count;
+}
+
+/* The last "id: <cursor>" that has come. */
+static void last_cursor(const struct http_client *client, char cursor[64])
+{
+    const char *last = NULL;
+    for (const char *at = buf_str(&client->in); (at = strstr(at, "\nid: ")) != NULL; at++)
+        last = at + 5;
+    assert_non_null(last);
+    (void)snprintf(cursor, 64, "%.*s", (int)strcspn(last, "\n"), last);
+}
+
+static void send_metrics(struct http_world *h, struct world_attempt *a, uint64_t step)
+{
+    struct wire_frame frame = {.type = WIRE_METRICS,
+                               .metrics = {.step = step, .wall_s = 77.5, .count = 2}};
+    frame.metrics.points[0] = (struct wire_point){.metric = METRIC_LOSS, .value = 1.5};
+    frame.metrics.points[1] =
+        (struct wire_point){.metric = METRIC_TOKENS_PER_S, .value = (double)INFINITY};
+    world_send(a, 0, frame);
+    world_run(h->w);
+}
+
+static void job_target(const struct world_job *job, char target[128])
+{
+    (void)snprintf(target, 128, "/v1/fine_tuning/jobs/%s/stream", job->id);
+}
+
+static void test_a_job(void **state)
+{
+    struct http_world *h = *state;
+    struct world_attempt a;
+    struct http_client client;
+    char target[128], wanted[256];
+    struct world_job job = world_running(h->w, &a, "");
+    job_target(&job, target);
+    stream_open(h, &client, target, NULL);
+    assert_non_null(strstr(buf_str(&client.in), "Content-Type: text/event-stream"));
+    client_await(h, &client, "\"state\":\"running\"");
+    assert_non_null(strstr(buf_str(&client.in), "retry: 2000\n"));
+    (void)snprintf(wanted, sizeof wanted, "{\"job_id\":\"%s\",\"state\":\"queued\"", job.id);
+    assert_int_equal(occurrences(&client, wanted), 1);
+    send_metrics(h, &a, 3);
+    (void)snprintf(wanted, sizeof wanted,
+                   "{\"job_id\":\"%s\",\"attempt\":1,\"step\":3,\"rank\":0,\"at\":77.5,"
+                   "\"metrics\":{\"loss\":1.5,\"tokens_per_s\":null}}\n\n",
+                   job.id); /* one message a step; JSON has no infinity */
+    client_await(h, &client, wanted);
+    assert_false(client.ended);
+    world_end_done(&a);
+    client_await(h, &client, "event: end\n");
+    client_await(h, &client, "\"status\":\"succeeded\"");
+    client_await(h, &client, NULL);
+    assert_int_equal(occurrences(&client, "event: end\n"), 1);
+    assert_int_equal(occurrences(&client, "event: metrics\n"), 1);
+    client_close(&client);
+    world_attempt_close(&a);
+}
+
+/* A client that comes back gets what it missed and nothing twice. */
+static void test_resume(void **state)
+{
+    struct http_world *h = *state;
+    struct world_attempt a;
+    struct http_client client;
+    char target[128], cursor[64];
+    struct world_job job = world_running(h->w, &a, "");
+    job_target(&job, target);
+    send_metrics(h, &a, 1);
+    stream_open(h, &client, target, NULL);
+    client_await(h, &client, "\"step\":1,");
+    last_cursor(&client, cursor);
+    client_close(&client);
+    send_metrics(h, &a, 2);
+    stream_open(h, &client, target, cursor);
+    client_await(h, &client, "\"step\":2,");
+    assert_int_equal(occurrences(&client, "\"step\":1,"), 0);
+    assert_int_equal(occurrences(&client, "event: state\n"), 0);
+    client_close(&client);
+    world_end_done(&a);
+    stream_open(h, &client, target, cursor); /* the job has ended meanwhile */
+    client_await(h, &client, "event: end\n");
+    client_await(h, &client, NULL);
+    assert_int_equal(occurrences(&client, "\"step\":2,"), 1);
+    client_close(&client);
+    world_attempt_close(&a);
+}
+
+static void test_bad_cursors(void **state)
+{
+    struct http_world *h = *state;
+    static const char *const cursors[] = {"1",
+                                          "1-",
+                                          "-1-2",
+                                          "1--2",
+                                          "a-b",
+                                          "1-2x",
+                                          "1-2-3",
+                                          "1- 2",
+                                          "+1-2",
+                                          "1 - 2",
+                                          "99999999999999999999-1",
+                                          "0x1-2",
+                                          ""};
+    struct world_job job = world_submit(h->w, 1, "");
+    char target[128], header[128];
+    job_target(&job, target);
+    for (size_t i = 0; cursors[i][0] != '\0'; i++) {
+        (void)snprintf(header, sizeof header, "Last-Event-ID: %s\r\n", cursors[i]);
+        ask_with(h, "GET", "/v1/stream", header, NULL, 0);
+        if (h->status != 400)
+            fail_msg("%s: %d", cursors[i], h->status);
+        expect(h, 400, "error.code", "bad_request");
+    }
+    ask(h, "GET", "/v1/fine_tuning/jobs/ftjob-none/stream", NULL);
+    expect(h, 404, "error.code", "not_found");
+}
+
+static void test_all_jobs(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    struct world_job before = world_submit(h->w, 1, "");
+    stream_open(h, &client, "/v1/stream", NULL);
+    client_await(h, &client, "retry: ");
+    struct world_job job = world_submit(h->w, 1, "");
+    client_await(h, &client, job.id);
+    assert_int_equal(occurrences(&client, before.id), 0); /* from now on */
+    OK(h->w, coordinator_cancel(h->w->coordinator, before.id, &h->w->err));
+    world_run(h->w);
+    client_await(h, &client, "\"state\":\"cancelled\"");
+    assert_int_equal(occurrences(&client, "event: end\n"), 0);
+    assert_false(client.ended);
+    client_close(&client);
+}
+
+static void test_limit(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client clients[3];
+    for (int i = 0; i < 3; i++) /* streams_max of the world */
+        stream_open(h, &clients[i], "/v1/stream", NULL);
+    ask(h, "GET", "/v1/stream", NULL);
+    expect(h, 429, "error.code", "too_many_requests");
+    assert_non_null(strstr(h->head, "Retry-After: "));
+    client_close(&clients[1]);
+    int64_t end_ms = clock_monotonic_ms() + HTTP_WORLD_PATIENCE_MS;
+    struct http_client again = {.fd = -1};
+    do { /* the place is free once the server has seen that the client left */
+        client_close(&again);
+        stream_open(h, &again, "/v1/stream", NULL);
+    } while (strstr(buf_str(&again.in), " 200 ") == NULL && clock_monotonic_ms() < end_ms);
+    client_await(h, &again, "retry: ");
+    client_close(&again);
+    client_close(&clients[0]);
+    client_close(&clients[2]);
+}
+
+/* The daemon stops: a dry stream ends, and its client knows where it was. */
+static void test_stop(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    stream_open(h, &client, "/v1/stream", NULL);
+    client_await(h, &client, "retry: ");
+    http_stop(h->http);
+    client_await(h, &client, NULL);
+    assert_true(http_is_idle(h->http));
+    client_close(&client);
+}
+
+static void test_no_memory(void **state)
+{
+    struct http_world *h = *state;
+    struct sse *sse = NULL;
+    for (int n = 1; n <= 2; n++) {
+        int64_t live = mem_live();
+        mem_fault_after(n);
+        assert_int_equal(sse_new(&h->api, &sse, &h->w->err), -ERR_NOMEM);
+        mem_fault_after(0);
+        assert_int_equal(mem_live(), live);
+    }
+    sse_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HTTP_TEST(test_a_job),     HTTP_TEST(test_resume), HTTP_TEST(test_bad_cursors),
+        HTTP_TEST(test_all_jobs),  HTTP_TEST(test_limit),  HTTP_TEST(test_stop),
+        HTTP_TEST(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
