@@ -20,6 +20,8 @@ enum {
         DEVICE_CUDA_OP_COUNT
 };
 
+static const struct device_cuda_plugin *device_cuda_loaded; /* NULL: not yet */
+
 static const char device_cuda_file[] = "ithaca-cuda.so";
 
 static int device_cuda_path(char ret_path[PATH_MAX], struct err *err)
@@ -52,6 +54,11 @@ static int device_cuda_explain(const char *path, const char *reason, struct err 
                        "cuDNN 9 is not on the library path (%s); install it or name its folder in "
                        "LD_LIBRARY_PATH",
                        reason);
+    if (strstr(reason, "libnccl") != NULL)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "NCCL is not on the library path (%s); install it or name its folder in "
+                       "LD_LIBRARY_PATH",
+                       reason);
     if (strstr(reason, "libcublasLt") != NULL)
         return err_set(err, ERR_UNSUPPORTED,
                        "cuBLASLt is not on the library path (%s); install the CUDA toolkit's "
@@ -78,5 +85,13 @@ int device_cuda_open(int ordinal, struct device **ret, struct err *err)
                        plugin == NULL ? 0 : plugin->op_count, DEVICE_CUDA_ABI,
                        DEVICE_CUDA_OP_COUNT);
     *plugin->must_last_words = must_last_words;
+    device_cuda_loaded = plugin;
     return plugin->open(ordinal, ret, err);
+}
+
+int device_cuda_coll_open(struct device *device, struct coll *control, int64_t timeout_ms,
+                          struct coll **ret, struct err *err)
+{
+    must(device_cuda_loaded != NULL); /* it has opened `device` */
+    return device_cuda_loaded->coll_open(device, control, timeout_ms, ret, err);
 }

@@ -11,6 +11,7 @@
  *
  * The plug-in is never unloaded: the libraries under it do not take that well. */
 #pragma once
+#include "worker/coll.h"
 #include "worker/device.h"
 
 #ifdef __cplusplus
@@ -20,13 +21,22 @@ extern "C" {
 /* `ordinal`: which of the GPUs that CUDA_VISIBLE_DEVICES leaves, from 0. */
 int device_cuda_open(int ordinal, struct device **ret, struct err *err);
 
+/* The collectives of this rank's GPU with those of others, through NCCL. `control`: a communicator
+ * on the host of the same ranks, each of which has opened a GPU of its own; on success it belongs
+ * to *ret and is closed with it. Collective. timeout_ms: of joining, and of each call once its turn
+ * on the GPU has come. ERR_DEVICE, ERR_COLL_TIMEOUT. */
+int device_cuda_coll_open(struct device *device, struct coll *control, int64_t timeout_ms,
+                          struct coll **ret, struct err *err);
+
 /* What the plug-in exports, as the symbol `ithaca_cuda_plugin`. */
-enum { DEVICE_CUDA_ABI = 1 }; /* raised whenever device.h, ops.h or this struct change */
+enum { DEVICE_CUDA_ABI = 2 }; /* raised whenever device.h, ops.h or this struct change */
 struct device_cuda_plugin {
     int abi;                                        /* DEVICE_CUDA_ABI it was built with */
     int op_count;                                   /* rows of OPS_TABLE it was built with */
     void (**must_last_words)(const char *sentence); /* its hook of common/must.h */
     int (*open)(int ordinal, struct device **ret, struct err *err);
+    int (*coll_open)(struct device *device, struct coll *control, int64_t timeout_ms,
+                     struct coll **ret, struct err *err);
 };
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "worker/checkpoint.h"
+#include "worker/device_cuda.h"
 #include "worker/export.h"
 #include "worker/resume.h"
 #include "worker/train.h"
@@ -123,6 +124,27 @@ static int rank_open_weights(struct rank *rank, struct err *err)
     return resumed ? 0 : weights_load(&rank->fsdp, rank->plan->model_dir, rank->stream, err);
 }
 
+/* The ranks meet over shared memory; on GPUs NCCL takes over from there. */
+static int rank_open_device(struct rank *rank, struct err *err)
+{
+    const struct launch_plan *plan = rank->plan;
+    bool cuda = plan->device == LAUNCH_CUDA;
+    if (cuda)
+        TRY(device_cuda_open((int)plan->gpus[rank->number], &rank->device, err));
+    else
+        TRY(device_cpu_open((int)plan->threads, &rank->device, err));
+    char alone[LIMIT_ID_BYTES + 1]; /* a plan for one rank need not name its memory */
+    (void)snprintf(alone, sizeof alone, "/ithaca-alone-%d", (int)getpid());
+    struct coll_shm_config shm = {.name = plan->shm_name[0] != '\0' ? plan->shm_name : alone,
+                                  .rank = rank->number,
+                                  .world = rank->world,
+                                  .timeout_ms = plan->coll_timeout_ms};
+    TRY(coll_shm_open(&shm, &rank->coll, err));
+    if (!cuda)
+        return 0;
+    return device_cuda_coll_open(rank->device, rank->coll, plan->coll_timeout_ms, &rank->coll, err);
+}
+
 static int rank_open_parts(struct rank *rank, struct err *err)
 {
     const struct launch_plan *plan = rank->plan;
@@ -131,14 +153,7 @@ static int rank_open_parts(struct rank *rank, struct err *err)
     rank_phase(rank, 0, WIRE_PHASE_START);
     TRY(model_config_load(plan->model_dir, &config, err));
     TRY(model_shape_build(&config, &rank->shape, err));
-    TRY(device_cpu_open((int)plan->threads, &rank->device, err));
-    char alone[LIMIT_ID_BYTES + 1]; /* a plan for one rank need not name its memory */
-    (void)snprintf(alone, sizeof alone, "/ithaca-alone-%d", (int)getpid());
-    struct coll_shm_config shm = {.name = plan->shm_name[0] != '\0' ? plan->shm_name : alone,
-                                  .rank = rank->number,
-                                  .world = rank->world,
-                                  .timeout_ms = plan->coll_timeout_ms};
-    TRY(coll_shm_open(&shm, &rank->coll, err));
+    TRY(rank_open_device(rank, err));
     report_watch(rank->report, rank->coll);
     rank_phase(rank, 0, WIRE_PHASE_LOAD);
     rank->mesh = launch_plan_mesh(plan);

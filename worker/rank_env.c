@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANK_ENV_ADDED = 4 }; /* settings of our own, and the NULL */
+enum { RANK_ENV_ADDED = 5 }; /* settings of our own, and the NULL */
 
 static const char *const rank_env_kept[] = {
     "PATH=",
@@ -29,8 +29,14 @@ static const char *const rank_env_kept[] = {
     "TSAN_OPTIONS=",
 };
 
+/* A plan names GPUs as they lie on the bus, all of them. */
+static const char *const rank_env_replaced[] = {"CUDA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER="};
+
 static bool rank_env_keeps(const char *setting)
 {
+    for (size_t i = 0; i < sizeof rank_env_replaced / sizeof rank_env_replaced[0]; i++)
+        if (strncmp(setting, rank_env_replaced[i], strlen(rank_env_replaced[i])) == 0)
+            return false;
     for (size_t i = 0; i < sizeof rank_env_kept / sizeof rank_env_kept[0]; i++)
         if (strncmp(setting, rank_env_kept[i], strlen(rank_env_kept[i])) == 0)
             return true;
@@ -59,6 +65,7 @@ static int rank_env_fill(char **env, uint32_t threads, struct err *err)
     if (core != NULL && core[0] != '\0')
         TRY(rank_env_add(env, mem_printf("OPENBLAS_CORETYPE=%s", core), err));
     TRY(rank_env_add(env, mem_printf("OMP_NUM_THREADS=%u", threads), err));
+    TRY(rank_env_add(env, mem_strdup("CUDA_DEVICE_ORDER=PCI_BUS_ID"), err));
     return rank_env_add(env, mem_strdup("OMP_WAIT_POLICY=passive"), err);
 }
 

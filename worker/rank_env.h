@@ -3,7 +3,8 @@
  * What a rank inherits is this list and no more, so that a job runs the same whoever started the
  * daemon:
  *   PATH HOME LANG LC_* TZ TMPDIR LD_LIBRARY_PATH         as the keeper has them
- *   CUDA_* NCCL_* GOMP_* ITHACA_WORKER_*                  likewise
+ *   CUDA_* NCCL_* GOMP_* ITHACA_WORKER_*                  likewise, but not CUDA_VISIBLE_DEVICES:
+ *   CUDA_DEVICE_ORDER=PCI_BUS_ID                          the plan's numbers are those of the bus
  *   ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS               likewise, for builds with sanitizers
  *   OMP_NUM_THREADS                                       the plan's threads
  *   OMP_WAIT_POLICY=passive                               waiting threads leave the cores to ranks

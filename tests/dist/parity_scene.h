@@ -40,7 +40,7 @@ enum {
     PARITY_EXAMPLES_MAX = 60,
     PARITY_TOKENS_MAX = 256, /* of an example */
     PARITY_VOCAB = 83,
-    PARITY_PARAMETERS_MAX = 1 << 17,
+    PARITY_PARAMETERS_MAX = 1 << 19,
     PARITY_WORLD_MAX = 8
 };
 #define PARITY_ERROR_MAX 1e-5
@@ -225,6 +225,7 @@ static inline void parity_close(struct parity_scene *scene)
 /* All of the units' masters or gradients, without padding, in the order of the table. */
 static inline int parity_gather(struct rank *rank, bool grads, float *ret, struct err *err)
 {
+    const struct device_ops *dev = rank->device->dev;
     for (int64_t unit = 0; unit < rank->fsdp.unit_count; unit++) {
         const float *full = NULL;
         TRY(grads ? fsdp_gather_grad(&rank->fsdp, unit, NULL, &full, err)
@@ -233,9 +234,11 @@ static inline int parity_gather(struct rank *rank, bool grads, float *ret, struc
              r++) {
             const struct model_shape_row *row = &rank->shape.rows[r];
             if (rank->number == 0)
-                memcpy(ret, full + row->offset, (size_t)row->elements * sizeof *ret);
+                TRY(dev->copy(rank->device, NULL, ret, full + row->offset,
+                              (size_t)row->elements * sizeof *ret, err));
             ret += row->elements;
         }
+        TRY(dev->sync(rank->device, NULL, err));
     }
     return 0;
 }

@@ -232,8 +232,18 @@ static int device_cuda_event_wait(struct device *device, struct event *event, st
 
 static int device_cuda_sync(struct device *device, struct stream *stream, struct err *err)
 {
+    struct device_cuda *cuda = device_cuda_of(device);
     CUDA_TRY(cudaStreamSynchronize(device_cuda_stream(device, stream)->cuda));
-    return 0;
+    if (__atomic_load_n(&cuda->broken, __ATOMIC_ACQUIRE) == 0)
+        return 0;
+    *err = cuda->reason;
+    return -(int)err->code;
+}
+
+void device_cuda_break(struct device_cuda *cuda, const struct err *reason)
+{
+    cuda->reason = *reason;
+    __atomic_store_n(&cuda->broken, 1, __ATOMIC_RELEASE);
 }
 
 static int64_t device_cuda_bytes_in_use(struct device *device)

@@ -51,6 +51,8 @@ struct device_cuda {
     struct device_cuda_blocks blocks; /* device memory given out */
     struct device_cuda_blocks pinned; /* host memory given out */
     int64_t bytes_in_use;             /* blocks and scratch */
+    int broken;                       /* set after `reason`, by another thread: syncs fail */
+    struct err reason;                /* why */
     struct cublasLtContext *blas;
     struct cudnnContext *dnn;
     struct gemm_cache *gemm;           /* by gemm.c */
@@ -70,6 +72,10 @@ static inline struct stream *device_cuda_stream(struct device *device, struct st
  * the next device_cuda_scratch() of the same kind. NULL with err filled. */
 void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum scratch kind,
                           size_t bytes, struct err *err);
+
+/* What is on the streams can no longer be relied on (a collective was given up): every sync from
+ * now on fails with `reason`. From any thread, once. */
+void device_cuda_break(struct device_cuda *cuda, const struct err *reason);
 
 /* Pinned host memory (host_pin.c): huge pages, touched and registered in parallel. */
 void *host_pin(size_t bytes, struct err *err);

@@ -2,6 +2,7 @@
 #include "worker/cuda/ops_cuda.h"
 
 #include "common/must.h"
+#include "worker/cuda/coll_nccl.h"
 #include "worker/device_cuda.h"
 
 const struct ops ops_cuda = {
@@ -17,5 +18,6 @@ __attribute__((visibility("default"))) const struct device_cuda_plugin ithaca_cu
     .op_count = 0 OPS_TABLE(X),
     .must_last_words = &must_last_words,
     .open = device_cuda_open_plugin,
+    .coll_open = coll_nccl_open,
 };
 #undef X

@@ -35,13 +35,17 @@ static void test_what_is_in_it(void **state)
     assert_int_equal(clearenv(), 0);
     assert_int_equal(setenv("PATH", "/bin", 1), 0);
     assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "1", 1), 0);
+    assert_int_equal(setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST", 1), 0);
+    assert_int_equal(setenv("CUDA_LAUNCH_BLOCKING", "1", 1), 0);
     assert_int_equal(setenv("PATHS", "no", 1), 0);
     assert_int_equal(setenv("OMP_NUM_THREADS", "64", 1), 0);
     assert_int_equal(setenv("LD_PRELOAD", "/no.so", 1), 0);
     assert_int_equal(setenv("SECRET", "no", 1), 0);
     assert_int_equal(rank_env_new(5, &env, &err), 0);
     assert_string_equal(value_of(env, "PATH"), "/bin");
-    assert_string_equal(value_of(env, "CUDA_VISIBLE_DEVICES"), "1");
+    assert_string_equal(value_of(env, "CUDA_LAUNCH_BLOCKING"), "1");
+    assert_string_equal(value_of(env, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
+    assert_null(value_of(env, "CUDA_VISIBLE_DEVICES")); /* the daemon has chosen among them */
     assert_string_equal(value_of(env, "OMP_NUM_THREADS"), "5");
     assert_string_equal(value_of(env, "OMP_WAIT_POLICY"), "passive");
     assert_null(value_of(env, "PATHS"));

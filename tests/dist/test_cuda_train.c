@@ -1,0 +1,208 @@
+/* Training on GPUs against the same training on the CPU: bf16 with fp32 sums against fp32, so
+ * within bf16's error. Loss, gradients of step 1 tensor by tensor, weights after 5 steps,
+ * evaluation; one rank under every recomputation, and with a second GPU every layout of two.
+ * Skipped without a GPU. */
+#include "tests/dist/parity_scene.h"
+#include "worker/device_cuda.h"
+
+enum { SKIPPED = 77, GPUS_MAX = 2 };
+
+/* Largest errors seen on an H200 stand beside; both are relative. */
+#define LOSS_ERROR_MAX 0.01
+#define GRAD_ERROR_MAX 0.03 /* of a tensor's norm */
+
+static int gpus; /* that can be used, at most GPUS_MAX */
+
+/* Found in a process of its own: CUDA does not live through fork. */
+static int count_gpus(void)
+{
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int count = 0;
+        struct err err = {0};
+        struct device *device = NULL;
+        while (count < GPUS_MAX && device_cuda_open(count, &device, &err) == 0)
+            count++;
+        if (count == 0)
+            printf("skipped: %s\n", err.text);
+        (void)fflush(NULL);
+        _exit(count);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static const struct model_config base = {.family = MODEL_FAMILY_LLAMA,
+                                         .vocab_size = PARITY_VOCAB,
+                                         .hidden_size = 128,
+                                         .intermediate_size = 96,
+                                         .layers = 2,
+                                         .heads = 4,
+                                         .kv_heads = 2,
+                                         .head_dim = 64,
+                                         .context_max = 4096,
+                                         .rms_norm_eps = 1e-5,
+                                         .rope_theta = 10000,
+                                         .initializer_range = 0.08};
+
+static struct model_config model(enum model_family family, int64_t kv_heads, bool tied)
+{
+    struct model_config config = base;
+    config.family = family;
+    config.kv_heads = kv_heads;
+    config.tie_embeddings = tied;
+    config.qkv_bias = family == MODEL_FAMILY_QWEN2;
+    config.qk_norm = family == MODEL_FAMILY_QWEN3;
+    return config;
+}
+
+static double relative(const float *got, const float *want, int64_t count)
+{
+    double error = 0, norm = 0;
+    for (int64_t i = 0; i < count; i++) {
+        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        norm += (double)want[i] * (double)want[i];
+    }
+    return norm == 0 ? sqrt(error) : sqrt(error / norm);
+}
+
+static double check_tensors(const struct parity_scene *scene, const char *what, const float *got,
+                            const float *want)
+{
+    struct model_shape shape;
+    struct err err = {0};
+    double worst = 0;
+    assert_int_equal(model_shape_build(&scene->config, &shape, &err), 0);
+    for (int64_t r = 0; r < shape.row_count; r++) {
+        double error = relative(got, want, shape.rows[r].elements);
+        if (!(error <= GRAD_ERROR_MAX))
+            fail_msg("%s: %s differs by %.3g", what, shape.rows[r].name, error);
+        worst = error > worst ? error : worst;
+        got += shape.rows[r].elements;
+        want += shape.rows[r].elements;
+    }
+    model_shape_done(&shape);
+    return worst;
+}
+
+static void check(const struct parity_scene *scene, const char *what, const struct outcome *gpu,
+                  const struct outcome *cpu)
+{
+    double loss = 0;
+    if (!scene->good)
+        fail_msg("%s: %s", what, gpu->err.text);
+    for (int step = 0; step < PARITY_STEPS; step++) {
+        double error = fabs(gpu->loss[step] - cpu->loss[step]) / cpu->loss[step];
+        if (!(error <= LOSS_ERROR_MAX))
+            fail_msg("%s: loss of step %d is %.6g, on the CPU %.6g", what, step + 1,
+                     gpu->loss[step], cpu->loss[step]);
+        loss = error > loss ? error : loss;
+        assert_int_equal(gpu->trained[step], cpu->trained[step]);
+        assert_int_equal(gpu->tokens[step], cpu->tokens[step]);
+    }
+    assert_int_equal(gpu->eval.trained, cpu->eval.trained);
+    double eval = fabs(gpu->eval.loss - cpu->eval.loss) / cpu->eval.loss;
+    if (!(eval <= LOSS_ERROR_MAX))
+        fail_msg("%s: evaluation %.6g, on the CPU %.6g", what, gpu->eval.loss, cpu->eval.loss);
+    printf("%-40s loss %.2g, gradients %.2g, weights %.2g, evaluation %.2g\n", what, loss,
+           check_tensors(scene, what, gpu->grads, cpu->grads),
+           check_tensors(scene, what, gpu->weights, cpu->weights), eval);
+}
+
+struct layout {
+    const char *name;
+    uint32_t world;
+    enum job_context_kind kind;
+    int64_t ulysses, ring, heads_per_stage, tile, keep_input_every;
+    enum job_recompute recompute;
+    bool whole; /* fsdp: false */
+};
+
+static const struct layout layouts[] = {
+    {"plain", 1, JOB_context_kind_NONE, 1, 1, 0, 0, 1, JOB_recompute_NONE, false},
+    {"input, tiles of 24", 1, JOB_context_kind_NONE, 1, 1, 0, 24, 1, JOB_recompute_INPUT, false},
+    {"input_and_attention", 1, JOB_context_kind_NONE, 1, 1, 0, 40, 1,
+     JOB_recompute_INPUT_AND_ATTENTION, false},
+    {"attention, every 2nd input", 1, JOB_context_kind_NONE, 1, 1, 0, 40, 2,
+     JOB_recompute_ATTENTION, false},
+    {"upipe on one rank", 1, JOB_context_kind_UPIPE, 1, 1, 1, 24, 1, JOB_recompute_INPUT, false},
+    {"fsdp 2", 2, JOB_context_kind_NONE, 1, 1, 0, 24, 1, JOB_recompute_INPUT, false},
+    {"data 2, not sharded", 2, JOB_context_kind_NONE, 1, 1, 0, 0, 1, JOB_recompute_NONE, true},
+    {"ulysses 2", 2, JOB_context_kind_ULYSSES, 2, 1, 0, 24, 1, JOB_recompute_INPUT, false},
+    {"upipe 2, u 1", 2, JOB_context_kind_UPIPE, 2, 1, 1, 24, 1, JOB_recompute_INPUT, false},
+    {"upipe 2, u 1, attention kept", 2, JOB_context_kind_UPIPE, 2, 1, 1, 24, 2,
+     JOB_recompute_ATTENTION, false},
+    {"ring 2", 2, JOB_context_kind_RING, 1, 2, 0, 24, 1, JOB_recompute_INPUT, false},
+    {"ring 2, nothing recomputed", 2, JOB_context_kind_RING, 1, 2, 0, 0, 1, JOB_recompute_NONE,
+     false},
+};
+
+static void set_layout(struct job_spec *spec, const struct layout *layout)
+{
+    spec->context_kind = layout->kind;
+    spec->ulysses = layout->ulysses;
+    spec->ring = layout->ring;
+    spec->heads_per_stage = layout->heads_per_stage;
+    spec->recompute = layout->recompute;
+    spec->keep_input_every = layout->keep_input_every;
+    spec->tile_mlp = spec->tile_loss = layout->tile == 0 ? spec->seq_len : layout->tile;
+    spec->fsdp = !layout->whole;
+}
+
+static void play(const struct model_config *config, enum parity_data data)
+{
+    struct parity_scene scene;
+    parity_open(&scene, config, data, 4);
+    set_layout(&scene.plan.spec, &layouts[0]);
+    struct outcome *cpu = parity_run(&scene, 1);
+    scene.plan.device = LAUNCH_CUDA;
+    scene.plan.gpus[1] = 1;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        if (layouts[i].world > (uint32_t)gpus)
+            continue;
+        set_layout(&scene.plan.spec, &layouts[i]);
+        struct outcome *gpu = parity_try(&scene, layouts[i].world);
+        check(&scene, layouts[i].name, gpu, cpu);
+        parity_release(gpu);
+    }
+    parity_release(cpu);
+    parity_close(&scene);
+}
+
+static void test_llama(void **state)
+{
+    (void)state;
+    struct model_config config = model(MODEL_FAMILY_LLAMA, 2, false);
+    play(&config, PARITY_DATA_MIXED);
+}
+
+static void test_qwen2_tied(void **state)
+{
+    (void)state;
+    struct model_config config = model(MODEL_FAMILY_QWEN2, 4, true);
+    play(&config, PARITY_DATA_LONG);
+}
+
+static void test_qwen3(void **state)
+{
+    (void)state;
+    struct model_config config = model(MODEL_FAMILY_QWEN3, 2, true);
+    play(&config, PARITY_DATA_TINY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_qwen2_tied),
+        cmocka_unit_test(test_qwen3),
+    };
+    gpus = count_gpus();
+    if (gpus == 0)
+        return SKIPPED;
+    printf("%d GPU%s\n", gpus, gpus == 1 ? "" : "s");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
