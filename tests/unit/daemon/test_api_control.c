@@ -1,0 +1,147 @@
+/* api_control: cancel, pause and resume by HTTP: answered when the state has passed, whoever ends
+ * it and however long it takes. */
+#include "daemon/checkpoints.h"
+#include "tests/lib/http_world.h"
+
+static void job_path(const struct world_job *job, const char *tail, char path[192])
+{
+    (void)snprintf(path, 192, "/v1/fine_tuning/jobs/%s%s", job->id, tail);
+}
+
+/* Posts and leaves the answer to come. */
+static void post_open(struct http_world *h, struct http_client *client, const char *path)
+{
+    char request[512];
+    (void)snprintf(request, sizeof request,
+                   "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                   "Authorization: Bearer %s\r\nContent-Length: 0\r\n\r\n",
+                   path, h->token);
+    client_open(h, client);
+    client_send(h, client, request, strlen(request));
+    for (int i = 0; i < 20; i++)
+        client_turn(h, client);
+    assert_int_equal(client->in.length, 0);
+}
+
+static void post_end(struct http_world *h, struct http_client *client)
+{
+    client_await(h, client, NULL);
+    client_take(h, client);
+    client_close(client);
+}
+
+static void test_cancel_waits_for_processes(void **state)
+{
+    struct http_world *h = *state;
+    struct world_attempt a;
+    struct http_client client;
+    char path[192];
+    struct world_job job = world_running(h->w, &a, "");
+    job_path(&job, "/cancel", path);
+    post_open(h, &client, path);
+    world_expect(h->w, &job, JOB_STATE_CANCELLING);
+    const struct exit_report report = world_clean_exit(&a);
+    world_exit_report(&a, &report);
+    fake_host_end(a.keeper, 0, 0);
+    world_hang_up(&a);
+    world_run(h->w);
+    post_end(h, &client);
+    expect(h, 200, "status", "cancelled");
+    expect(h, 200, "ithaca.state", "cancelled");
+    ask(h, "POST", path, ""); /* again is fine */
+    expect(h, 200, "status", "cancelled");
+    world_attempt_close(&a);
+    struct world_job waiting = world_submit(h->w, 1, "");
+    job_path(&waiting, "/cancel", path);
+    post_open(h, &client, path);
+    world_run(h->w); /* no process: the next tick */
+    post_end(h, &client);
+    expect(h, 200, "status", "cancelled");
+}
+
+static void test_pause_and_resume(void **state)
+{
+    struct http_world *h = *state;
+    struct world_attempt a;
+    struct http_client client;
+    char path[192], body[128];
+    struct world_job job = world_running(h->w, &a, "");
+    job_path(&job, "/pause", path);
+    post_open(h, &client, path);
+    world_end_paused(&a, 3);
+    post_end(h, &client);
+    expect(h, 200, "status", "paused");
+    world_attempt_close(&a);
+    job_path(&job, "/resume", path);
+    static const struct {
+        const char *body, *code;
+        int status;
+    } bad[] = {
+        {"[]", "invalid_json", 400},
+        {"{\"step\":3}", "unknown_parameter", 400},
+        {"{\"checkpoint\":3}", "invalid_value", 400},
+        {"{\"checkpoint\":\"ftckpt_other_3\"}", "not_found", 404},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ask(h, "POST", path, bad[i].body);
+        expect(h, bad[i].status, "error.code", bad[i].code);
+        world_expect(h->w, &job, JOB_STATE_PAUSED);
+    }
+    char id[LIMIT_ID_BYTES + 1];
+    checkpoints_id(job.id, 3, id);
+    (void)snprintf(body, sizeof body, "{\"checkpoint\":\"%s\"}", id);
+    ask(h, "POST", path, body);
+    expect(h, 200, "status", "queued");
+    OK(h->w, coordinator_pause(h->w->coordinator, job.id, &h->w->err));
+    ask(h, "POST", path, "{\"checkpoint\":null}"); /* as none */
+    expect(h, 200, "status", "queued");
+}
+
+static void test_wrong_states(void **state)
+{
+    struct http_world *h = *state;
+    char path[192];
+    struct world_job job = http_world_succeeded(h);
+    static const char *const verbs[] = {"/cancel", "/pause", "/resume"};
+    for (size_t i = 0; i < 3; i++) {
+        job_path(&job, verbs[i], path);
+        ask(h, "POST", path, "");
+        expect(h, 400, "error.code", "invalid_state");
+        job_path(&(struct world_job){.id = "ftjob-none"}, verbs[i], path);
+        ask(h, "POST", path, "");
+        expect(h, 404, "error.code", "not_found");
+    }
+}
+
+/* The client leaves, or the daemon stops, while the answer waits. */
+static void test_nobody_waits_any_more(void **state)
+{
+    struct http_world *h = *state;
+    struct world_attempt a;
+    struct http_client client, other;
+    char path[192];
+    struct world_job job = world_running(h->w, &a, "");
+    job_path(&job, "/pause", path);
+    post_open(h, &client, path);
+    post_open(h, &other, path);
+    client_close(&client);
+    for (int i = 0; i < 50; i++)
+        OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
+    http_stop(h->http);
+    post_end(h, &other);
+    expect(h, 503, "error.code", "unavailable");
+    world_end_paused(&a, 2); /* nobody is told, and nothing breaks */
+    world_expect(h->w, &job, JOB_STATE_PAUSED);
+    world_attempt_close(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HTTP_TEST(test_cancel_waits_for_processes),
+        HTTP_TEST(test_pause_and_resume),
+        HTTP_TEST(test_wrong_states),
+        HTTP_TEST(test_nobody_waits_any_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
