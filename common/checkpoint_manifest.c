@@ -286,6 +286,23 @@ int checkpoint_list(const char *job_dir, int64_t **ret_steps, size_t *ret_count,
     return 0;
 }
 
+int checkpoint_discard_after(const char *job_dir, int64_t step, struct err *err)
+{
+    CLEANUP(mem_free_ptr) int64_t *steps = NULL;
+    size_t count = 0;
+    TRY(checkpoint_list(job_dir, &steps, &count, err));
+    for (size_t i = 0; i < count && steps[i] > step; i++) {
+        CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(job_dir, steps[i]);
+        CLEANUP(mem_free_ptr) char *gone = dir != NULL ? mem_printf("%s.tmp", dir) : NULL;
+        if (gone == NULL)
+            return mem_fail(err, strlen(job_dir), "a path");
+        TRY(io_remove_tree(gone, err)); /* of an attempt that was stopped while it wrote */
+        if (rename(dir, gone) != 0)
+            return err_set_errno(err, errno, "%s", dir);
+    }
+    return 0;
+}
+
 char *checkpoint_dir(const char *job_dir, int64_t step)
 {
     return mem_printf("%s/checkpoints/step-%lld", job_dir, (long long)step);

@@ -65,6 +65,9 @@ int64_t checkpoint_manifest_bytes(const struct checkpoint_manifest *manifest); /
 /* Steps of the folders called step-N, newest first, whether or not they are valid; the caller
  * mem_free()s. A job folder without checkpoints has 0. */
 int checkpoint_list(const char *job_dir, int64_t **ret_steps, size_t *ret_count, struct err *err);
+/* Gives up those of later steps than this one (-1: all): a run that goes on from it makes its own.
+ * They become step-N.tmp. */
+int checkpoint_discard_after(const char *job_dir, int64_t step, struct err *err);
 /* "<job_dir>/checkpoints/step-N"; NULL when out of memory. The caller mem_free()s. */
 char *checkpoint_dir(const char *job_dir, int64_t step);
 char *checkpoint_file_path(const char *dir, uint32_t rank); /* "<dir>/rank-R.ckpt", alike */

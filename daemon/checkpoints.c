@@ -2,10 +2,8 @@
  */
 #include "daemon/checkpoints.h"
 
-#include "common/io.h"
 #include "common/mem.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,22 +67,5 @@ int checkpoints_newest(const char *job_dir, int64_t *ret_step, struct err *err)
     if (rc != 0 && rc != CHECKPOINTS_FOUND)
         return rc;
     *ret_step = step;
-    return 0;
-}
-
-int checkpoints_discard_after(const char *job_dir, int64_t step, struct err *err)
-{
-    CLEANUP(mem_free_ptr) int64_t *steps = NULL;
-    size_t count = 0;
-    TRY(checkpoint_list(job_dir, &steps, &count, err));
-    for (size_t i = 0; i < count && steps[i] > step; i++) {
-        CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(job_dir, steps[i]);
-        CLEANUP(mem_free_ptr) char *gone = dir != NULL ? mem_printf("%s.tmp", dir) : NULL;
-        if (gone == NULL)
-            return mem_fail(err, strlen(job_dir), "a path");
-        TRY(io_remove_tree(gone, err)); /* of an attempt that was stopped while it wrote */
-        if (rename(dir, gone) != 0)
-            return err_set_errno(err, errno, "%s", dir);
-    }
     return 0;
 }

@@ -20,6 +20,3 @@ typedef int checkpoints_fn(void *context, const struct checkpoint_manifest *mani
 int checkpoints_each(const char *job_dir, checkpoints_fn *each, void *context, struct err *err);
 /* Step of the newest; -1 when there is none. */
 int checkpoints_newest(const char *job_dir, int64_t *ret_step, struct err *err);
-/* Gives up all that are newer than a step: what a job resumed from that step makes anew. They
- * become step-N.tmp, which the next attempt removes. */
-int checkpoints_discard_after(const char *job_dir, int64_t step, struct err *err);

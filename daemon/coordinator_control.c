@@ -94,7 +94,7 @@ static int control_choose_checkpoint(const struct coordinator_job *job, const ch
     if (step < 0 || checkpoint_manifest_read(dir, &manifest, &unread) != 0)
         return err_set_field(err, ERR_NOT_FOUND, "checkpoint",
                              "checkpoint: job %s has no checkpoint \"%s\"", job->id, checkpoint_id);
-    return checkpoints_discard_after(job->job_dir, step, err);
+    return checkpoint_discard_after(job->job_dir, step, err);
 }
 
 static int control_resume(struct coordinator_job *job, const char *checkpoint_id, struct err *err)

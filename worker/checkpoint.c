@@ -180,21 +180,13 @@ static int checkpoint_retain(const struct rank *rank, struct err *err)
     return 0;
 }
 
-/* rank_agree(); rank 0's sentence is told by whoever called it, another's only here. */
-static int checkpoint_agree(struct rank *rank, int rc, struct err *err)
-{
-    if (rc != 0 && rank->number != 0)
-        report_event(rank->report, 1, "%s", err->text);
-    return rank_agree(rank, rc, err);
-}
-
 static int checkpoint_stages(struct checkpoint *checkpoint, struct err *err)
 {
     struct rank *rank = checkpoint->rank;
-    TRY(checkpoint_agree(rank, checkpoint_begin(checkpoint, err), err));
-    TRY(checkpoint_agree(rank, checkpoint_write_own(checkpoint, err), err));
+    TRY(rank_agree(rank, checkpoint_begin(checkpoint, err), err));
+    TRY(rank_agree(rank, checkpoint_write_own(checkpoint, err), err));
     TRY(checkpoint_share_entries(checkpoint, err));
-    return checkpoint_agree(rank, checkpoint_finish(checkpoint, err), err);
+    return rank_agree(rank, checkpoint_finish(checkpoint, err), err);
 }
 
 bool checkpoint_is_harmless(int rc)

@@ -12,7 +12,7 @@
 struct rank;
 
 /* Saves rank->progress, weights and moments as checkpoints/step-N; tells the daemon. All ranks call
- * it and all return the same code; the rank that failed has the sentence. A failure other than a
+ * it and all return the same code, with the sentence of a rank that failed. A failure other than a
  * collective's has left no trace but lost time: training may go on. */
 int checkpoint_save(struct rank *rank, struct err *err);
 /* Whether training may go on after such a failure. */

@@ -193,18 +193,23 @@ int rank_sum(struct rank *rank, void *values, int64_t count, enum dtype dtype, s
 
 int rank_agree(struct rank *rank, int rc, struct err *err)
 {
-    int64_t codes[LIMIT_RANKS] = {0};
+    enum { WORDS = ERR_TEXT_MAX / sizeof(int64_t) };
+    int64_t codes[LIMIT_RANKS] = {0}, words[WORDS] = {0};
     struct err own = *err;
     codes[rank->number] = -rc;
     TRY(rank_sum(rank, codes, rank->world, DTYPE_I64, err));
+    int first = 0;
+    while (first < rank->world && codes[first] == 0)
+        first++;
+    if (first == rank->world)
+        return 0;
+    if (first == rank->number)
+        memcpy(words, own.text, strlen(own.text));
+    TRY(rank_sum(rank, words, WORDS, DTYPE_I64, err)); /* its sentence, and zeros */
     *err = own;
     if (rc != 0)
         return rc;
-    for (int i = 0; i < rank->world; i++)
-        if (codes[i] != 0)
-            return err_set(err, (enum err_code)codes[i], "rank %d failed: %s", i,
-                           err_code_name((enum err_code)codes[i]));
-    return 0;
+    return err_set(err, (enum err_code)codes[first], "rank %d: %s", first, (const char *)words);
 }
 
 /* Where the time went, once, at the end. */

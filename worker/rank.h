@@ -65,5 +65,5 @@ void rank_phase(struct rank *rank, int64_t step, enum wire_phase phase);
 /* Sums values of 8 bytes over ranks, in place; count at most RANK_SUMS. dtype: I64 or F64. */
 int rank_sum(struct rank *rank, void *values, int64_t count, enum dtype dtype, struct err *err);
 /* After work that may fail on some ranks: rc of each goes in; 0 when all succeeded, else a failure
- * on every rank: its own (err stays), or the code of the first rank that failed. */
+ * on every rank: its own (err stays), or code and sentence of the first rank that failed. */
 int rank_agree(struct rank *rank, int rc, struct err *err);

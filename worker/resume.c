@@ -115,6 +115,18 @@ static void resume_take(struct rank *rank, const struct checkpoint_manifest *man
                      (long long)manifest->progress.step, manifest->world);
 }
 
+/* Rank 0: what could not be used, and all later, is neither listed nor tried again. */
+static void resume_give_up(const struct rank *rank, int64_t step)
+{
+    struct err err;
+    int rc = checkpoint_discard_after(rank->plan->job_dir, step, &err);
+    if (rc == 0)
+        rc = checkpoint_clean(rank->plan->job_dir, &err);
+    if (rc != 0)
+        report_event(rank->report, 1, "an abandoned checkpoint could not be removed: %s",
+                     resume_reason(rank, &err));
+}
+
 int resume_start(struct rank *rank, bool *ret_resumed, struct err *err)
 {
     struct checkpoint_manifest manifest;
@@ -139,6 +151,8 @@ int resume_start(struct rank *rank, bool *ret_resumed, struct err *err)
         resume_take(rank, &manifest);
     else if (rank->number == 0)
         report_event(rank->report, 1, "no checkpoint can be used: training starts over");
+    if (rank->number == 0)
+        resume_give_up(rank, *ret_resumed ? manifest.progress.step : -1);
     return 0;
 }
 

@@ -2,7 +2,8 @@
  *
  * A checkpoint is checked before any of it is used: manifest, job, model, data order, and every
  * file's hash (each rank hashes its share). One that fails is told in an event, and the one before
- * it is tried; with none left training starts over, which is told too. */
+ * it is tried; with none left training starts over, which is told too. Those that are later than
+ * where training goes on from are removed: they are of a history that is given up. */
 #pragma once
 #include "common/err.h"
 

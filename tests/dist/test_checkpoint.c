@@ -121,6 +121,9 @@ static void test_damage_is_seen(void **state)
                               strstr(out, named) != NULL && strstr(out, scene.folder) == NULL);
         if (!told || strstr(out, "started at 2\n") == NULL)
             fail_msg("damage %d:\n%s", ways, out);
+        assert_int_equal(train_scene_newest(&scene), 2); /* 4 and 6 are given up */
+        assert_int_equal(train_scene_count(&scene), 1);
+        assert_false(train_scene_has_temp(&scene));
         mem_free(out);
         must_work(io_remove_tree(folder, &err), &err);
         copy_tree(copy, folder);
@@ -139,13 +142,19 @@ static void test_start_over(void **state)
     struct train_scene scene;
     train_scene_open(&scene, spec_text);
     mem_free(train_scene_run(&scene, 1, play_to_end, NULL));
+    char *folder = io_join(scene.plan.job_dir, "checkpoints"),
+         *copy = io_join(scene.folder, "kept");
+    copy_tree(folder, copy);
     train_scene_resume(&scene, 4);
     scene.plan.spec.seed = 4;
     char *out = train_scene_run(&scene, 1, play_report_start, NULL);
     assert_non_null(strstr(out, "step-4: is of another order of the training data"));
     assert_non_null(strstr(out, "training starts over"));
     assert_non_null(strstr(out, "started at 0\n"));
+    assert_int_equal(train_scene_count(&scene), 0);
     mem_free(out);
+    must_work(io_remove_tree(folder, &err), &err);
+    copy_tree(copy, folder);
     scene.plan.spec.seed = 3;
     for (int64_t step = 2; step <= 4; step += 2) {
         char *dir = checkpoint_dir(scene.plan.job_dir, step);
@@ -164,6 +173,8 @@ static void test_start_over(void **state)
     assert_non_null(strstr(out, "training starts over"));
     assert_int_equal(train_scene_newest(&scene), 6);
     mem_free(out);
+    mem_free(copy);
+    mem_free(folder);
     train_scene_close(&scene);
 }
 

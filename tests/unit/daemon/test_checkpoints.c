@@ -73,10 +73,10 @@ static void test_discard(void **state)
         add_checkpoint(f, step);
     CLEANUP(mem_free_ptr) char *left = mem_printf("%s/checkpoints/step-4.tmp/x", f->dir);
     OK(f, io_make_dirs(left, 0700, &f->err)); /* of an attempt that was killed */
-    OK(f, checkpoints_discard_after(f->dir, 2, &f->err));
+    OK(f, checkpoint_discard_after(f->dir, 2, &f->err));
     expect_steps(f, "2 1 ");
     assert_false(io_exists(left));
-    OK(f, checkpoints_discard_after(f->dir, 2, &f->err));
+    OK(f, checkpoint_discard_after(f->dir, 2, &f->err));
     expect_steps(f, "2 1 ");
 }
 
