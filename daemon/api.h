@@ -40,7 +40,8 @@ api_handler api_model_files, api_model_content;                        /* api_mo
 /* New reference: the job object; NULL with err when it cannot be made. */
 json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *err);
 /* New reference: an item of the list of events. */
-json_t *api_jobs_event_json(const struct store_event *event, struct err *err);
+json_t *api_jobs_event_json(const struct api *api, const struct store_event *event,
+                            struct err *err);
 
 /* ---- shared by handlers ---- */
 
@@ -53,5 +54,7 @@ int api_read_page(struct http_request *request, int64_t default_limit, char *ret
 int api_read_body(struct http_request *request, json_t **ret_object, struct err *err);
 /* New reference: a string, or null when it is "". Bytes that are not UTF-8 become '?'. */
 json_t *api_text(const char *text);
+/* The same of a sentence, which may name files of this server (public_text.h). */
+json_t *api_sentence(const struct api *api, const char *text);
 /* Unix seconds of milliseconds; null for 0. */
 json_t *api_time(int64_t unix_ms);

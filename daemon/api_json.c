@@ -8,6 +8,7 @@
 #include "daemon/coordinator.h"
 #include "daemon/http.h"
 #include "daemon/job_fsm.h"
+#include "daemon/public_text.h"
 
 #include <math.h>
 #include <string.h>
@@ -67,6 +68,15 @@ json_t *api_text(const char *text)
     return clean != NULL ? json_string(clean) : NULL;
 }
 
+json_t *api_sentence(const struct api *api, const char *text)
+{
+    CLEANUP(mem_free_ptr) char *shown = mem_strdup(text);
+    if (shown == NULL)
+        return NULL;
+    public_text(api->settings, shown);
+    return api_text(shown);
+}
+
 json_t *api_time(int64_t unix_ms)
 {
     return unix_ms > 0 ? json_integer(unix_ms / 1000) : json_null();
@@ -123,9 +133,9 @@ static json_t *api_ithaca_json(struct api *api, const struct store_job *job, con
         checkpoints_id(job->id, job->resumed_step, resumed_from);
     return json_pack("{s:s, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:O?}",
                      "state", job_state_name(job->state), "reason", api_text(job->reason),
-                     "reason_text", api_text(job->reason_text), "attempt", (json_int_t)job->attempt,
-                     "resumed_from", api_text(resumed_from), "restarts", (json_int_t)job->restarts,
-                     "queue_position",
+                     "reason_text", api_sentence(api, job->reason_text), "attempt",
+                     (json_int_t)job->attempt, "resumed_from", api_text(resumed_from), "restarts",
+                     (json_int_t)job->restarts, "queue_position",
                      view.queue_position > 0 ? json_integer(view.queue_position) : json_null(),
                      "pending_reason", api_text(view.pending_reason), "steps_done",
                      (json_int_t)job->steps_done, "steps_total", (json_int_t)job->steps_total,
@@ -148,12 +158,12 @@ static json_t *api_hyperparameters(const json_t *spec)
                      "learning_rate_multiplier", json_number(rate / usual));
 }
 
-static json_t *api_error_json(const struct store_job *job)
+static json_t *api_error_json(const struct api *api, const struct store_job *job)
 {
     if (job->state != JOB_STATE_FAILED)
         return json_null();
     return json_pack("{s:s, s:o, s:n}", "code", job->reason, "message",
-                     job->reason_text[0] != '\0' ? api_text(job->reason_text)
+                     job->reason_text[0] != '\0' ? api_sentence(api, job->reason_text)
                                                  : json_string(job->reason),
                      "param");
 }
@@ -169,7 +179,7 @@ json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *
         "{s:s, s:s, s:o, s:o, s:o, s:o, s:O?, s:s, s:s, s:[], s:s, s:o, s:s, s:o, s:O?, s:o, s:n, "
         "s:O?, s:{s:s, s:{s:O?}}, s:o}",
         "id", job->id, "object", "fine_tuning.job", "created_at", api_time(job->created_ms),
-        "error", api_error_json(job), "fine_tuned_model", api_text(job->fine_tuned_model),
+        "error", api_error_json(api, job), "fine_tuned_model", api_text(job->fine_tuned_model),
         "finished_at", api_time(job->finished_ms), "hyperparameters", parameters, "model",
         job->model, "organization_id", "local", "result_files", "status",
         job_state_public_name(job->state), "trained_tokens",
@@ -183,7 +193,7 @@ json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *
     return json;
 }
 
-json_t *api_jobs_event_json(const struct store_event *event, struct err *err)
+json_t *api_jobs_event_json(const struct api *api, const struct store_event *event, struct err *err)
 {
     json_t *data = NULL;
     if (event->data_json[0] == '\0')
@@ -192,8 +202,8 @@ json_t *api_jobs_event_json(const struct store_event *event, struct err *err)
         return NULL;
     json_t *json = json_pack("{s:s, s:s, s:o, s:s, s:o, s:s, s:s, s:o}", "id", event->id, "object",
                              "fine_tuning.job.event", "created_at", api_time(event->created_ms),
-                             "level", event->level, "message", api_text(event->message), "type",
-                             event->type, "job_id", event->job_id, "data", data);
+                             "level", event->level, "message", api_sentence(api, event->message),
+                             "type", event->type, "job_id", event->job_id, "data", data);
     if (json == NULL)
         (void)err_set(err, ERR_INTERNAL, "the answer for %s cannot be made", event->id);
     return json;

@@ -30,12 +30,19 @@ static int api_take_facts(void *context, const struct store_job *job, struct err
 
 /* ---- events ---- */
 
+struct api_events {
+    const struct api *api;
+    json_t *data;
+};
+
 static int api_events_append(void *context, const struct store_event *event, struct err *err)
 {
-    json_t *json = api_jobs_event_json(event, err);
+    const struct api_events *events = context;
+    json_t *json = api_jobs_event_json(events->api, event, err);
     if (json == NULL)
         return -(int)err->code;
-    return json_array_append_new(context, json) == 0 ? 0 : mem_fail(err, 0, "a list of events");
+    return json_array_append_new(events->data, json) == 0 ? 0
+                                                          : mem_fail(err, 0, "a list of events");
 }
 
 int api_jobs_events(struct api *api, struct http_request *request, struct err *err)
@@ -48,7 +55,8 @@ int api_jobs_events(struct api *api, struct http_request *request, struct err *e
     CLEANUP(json_unref) json_t *data = json_array();
     TRY(api_read_page(request, 20, after, sizeof after, &page, err));
     TRY(store_job_get(api->store, id, api_take_facts, &facts, err));
-    TRY(store_events_list(api->store, id, &page, api_events_append, data, &has_more, err));
+    struct api_events events = {.api = api, .data = data};
+    TRY(store_events_list(api->store, id, &page, api_events_append, &events, &has_more, err));
     api_answer_list(request, json_incref(data), has_more);
     return 0;
 }

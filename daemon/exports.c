@@ -7,6 +7,7 @@
 #include "common/must.h"
 #include "daemon/api.h"
 #include "daemon/host.h"
+#include "daemon/launch_local.h"
 #include "daemon/settings.h"
 
 #include <signal.h>
@@ -169,7 +170,9 @@ static int exports_child_launch(struct exports_child *child, const struct export
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     const char *const argv[] = {api->settings->worker, "--export", source->checkpoint_dir,
                                 source->model_dir,     child->dir, NULL};
-    const char *const environment[] = {"PATH=/usr/bin:/bin", "OMP_NUM_THREADS=1", NULL};
+    static const char *const own[] = {"OMP_NUM_THREADS=1"}; /* it waits for the disk */
+    const char *environment[LAUNCH_ENVIRONMENT_MAX + 1];
+    launch_local_environment(own, sizeof own / sizeof own[0], environment);
     const struct host_spawn spawn = {.argv = argv,
                                      .envp = environment,
                                      .output_path = child->log_path,

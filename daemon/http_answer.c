@@ -13,6 +13,7 @@
 #include "common/utf8.h"
 #include "daemon/http_private.h"
 #include "daemon/loop.h"
+#include "daemon/public_text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -83,10 +84,11 @@ void http_answer_json(struct http_request *request, int status, json_t *body)
 }
 
 /* New reference, or NULL. Sentences may quote any byte and may have been cut. */
-static json_t *http_answer_text(const char *text)
+static json_t *http_answer_text(const struct http_request *request, const char *text)
 {
     char clean[ERR_TEXT_MAX];
     (void)snprintf(clean, sizeof clean, "%s", text);
+    public_text(request->http->settings, clean);
     utf8_scrub(clean);
     return json_string(clean);
 }
@@ -95,10 +97,11 @@ void http_answer_error(struct http_request *request, const struct err *err)
 {
     int status = err_code_http(err->code);
     CLEANUP(json_unref)
-    json_t *body = json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message",
-                             http_answer_text(err->text), "type", err_code_type(err->code), "param",
-                             err->field[0] != '\0' ? http_answer_text(err->field) : json_null(),
-                             "code", err_code_name(err->code));
+    json_t *body =
+        json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message",
+                  http_answer_text(request, err->text), "type", err_code_type(err->code), "param",
+                  err->field[0] != '\0' ? http_answer_text(request, err->field) : json_null(),
+                  "code", err_code_name(err->code));
     char *text = body == NULL ? NULL : json_dumps(body, JSON_COMPACT);
     struct MHD_Response *response =
         text == NULL ? NULL

@@ -79,6 +79,7 @@ static int sse_put(struct sse_fill *fill, const char *event, json_t *data, bool 
 struct sse_state {
     const char *name; /* state of the event's data, or NULL */
     int64_t created_ms;
+    const struct api *api;
     json_t *data; /* made of the job's row */
 };
 
@@ -88,12 +89,12 @@ static int sse_state_of_job(void *context, const struct store_job *job, struct e
     enum job_state id = job_state_parse(state->name);
     if (id == JOB_STATE_COUNT)
         return err_set(err, ERR_CORRUPT, "an event of %s names no state", job->id);
-    state->data = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "job_id", job->id,
-                            "state", state->name, "status", job_state_public_name(id), "attempt",
-                            (json_int_t)job->attempt, "steps_done", (json_int_t)job->steps_done,
-                            "steps_total", (json_int_t)job->steps_total, "reason",
-                            api_text(job->reason), "reason_text", api_text(job->reason_text),
-                            "created_at", api_time(state->created_ms));
+    state->data = json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "job_id", job->id, "state", state->name,
+        "status", job_state_public_name(id), "attempt", (json_int_t)job->attempt, "steps_done",
+        (json_int_t)job->steps_done, "steps_total", (json_int_t)job->steps_total, "reason",
+        api_text(job->reason), "reason_text", api_sentence(state->api, job->reason_text),
+        "created_at", api_time(state->created_ms));
     return 0;
 }
 
@@ -102,12 +103,13 @@ static int sse_on_event(void *context, const struct store_event *event, struct e
     struct sse_fill *fill = context;
     fill->rows++;
     fill->stream->event_row = event->row;
-    CLEANUP(json_unref) json_t *json = api_jobs_event_json(event, err);
+    CLEANUP(json_unref) json_t *json = api_jobs_event_json(fill->stream->sse->api, event, err);
     if (json == NULL)
         return -(int)err->code;
     struct sse_state state = {
         .name = json_string_value(json_object_get(json_object_get(json, "data"), "state")),
         .created_ms = event->created_ms,
+        .api = fill->stream->sse->api,
     };
     if (state.name != NULL) {
         struct store *store = fill->stream->sse->api->store;

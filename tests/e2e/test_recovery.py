@@ -180,6 +180,17 @@ class Recovery(Scene):
         lines = self.run_cli("checkpoints", waiting).splitlines()
         self.assertEqual([line.split()[3] for line in lines], ["20", "10"])
 
+    def test_pause_that_cannot_save(self):
+        """Told with the file's name below the job, not with the server's folders."""
+        job_id = self.submit_held(3)
+        os.symlink("nowhere", self.path(job_id, "checkpoints"))
+        job = self.post(job_id, "pause")
+        self.assertEqual(job["status"], "failed")
+        told = self.client.get(f"/v1/fine_tuning/jobs/{job_id}/events?limit=100").text
+        self.assertIn(": checkpoints: ", job["error"]["message"])
+        self.assertIn(": checkpoints: ", told)
+        self.assertNotIn(self.daemon.data_dir, told + json.dumps(job))
+
     # ---- cancel
 
     def test_cancelled_while_saving(self):
