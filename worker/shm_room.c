@@ -6,7 +6,8 @@
  *
  * Waiting: a short spin when every rank can have a core, then a futex. The last to arrive wakes
  * all. A sleep never lasts longer than SHM_NAP_NS, so a rank killed between arriving and waking
- * delays the others, no more. What a timeout reports is read off the arrival counters.
+ * delays the others, no more; after a nap a rank also looks whether those that are not there still
+ * live. What a timeout reports is read off the arrival counters.
  *
  * Entering: rank 0 creates the object (O_EXCL) and holds an open-file-description lock on it until
  * all are in; an object without a lock has no living creator: rank 0 removes one that has its name,
@@ -25,6 +26,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -57,7 +59,7 @@ struct shm_header {
     int64_t slot_bytes;                       /* of each rank */
     alignas(SHM_ROOM_LINE) atomic_uint pulse; /* futex: changes when a round is full or aborted */
     atomic_uint sleepers;                     /* ranks that may be in futex wait; never too few */
-    atomic_int aborted_by;                    /* rank + 1; 0: not aborted */
+    atomic_int aborted_by;                    /* rank + 1; -rank - 1: by its end; 0: not aborted */
     struct shm_rank ranks[LIMIT_RANKS];
 };
 _Static_assert(sizeof(struct shm_rank) == SHM_ROOM_LINE, "ranks' counters share no line");
@@ -124,6 +126,26 @@ void shm_room_arrive(struct shm_room *room)
         shm_wake_all(room->header);
 }
 
+/* A rank that will never arrive: it has ended (and its parent knows). -1: there is none. */
+static int shm_find_gone(const struct shm_room *room)
+{
+    for (int rank = 0; rank < room->world; rank++) {
+        int pid = atomic_load(&room->header->ranks[rank].pid);
+        bool gone = pid != 0 && kill(pid, 0) != 0 && errno == ESRCH;
+        if (gone && !shm_is_here(room, rank)) /* looked at last: it may have come and gone */
+            return rank;
+    }
+    return -1;
+}
+
+/* The first reason is the one that is told. */
+static void shm_abort(struct shm_room *room, int aborted_by)
+{
+    int nobody = 0;
+    (void)atomic_compare_exchange_strong(&room->header->aborted_by, &nobody, aborted_by);
+    shm_wake_all(room->header);
+}
+
 /* Until all are at the current round: ERR_NONE, ERR_COLL_ABORTED or ERR_COLL_TIMEOUT. */
 static enum err_code shm_wait(struct shm_room *room, int64_t deadline_ns)
 {
@@ -144,8 +166,12 @@ static enum err_code shm_wait(struct shm_room *room, int64_t deadline_ns)
             return ERR_COLL_TIMEOUT;
         struct timespec nap = {.tv_nsec = left_ns < SHM_NAP_NS ? (long)left_ns : SHM_NAP_NS};
         atomic_fetch_add(&header->sleepers, 1);
-        (void)syscall(SYS_futex, &header->pulse, FUTEX_WAIT, pulse, &nap, NULL, 0); /* we look */
+        long woken = syscall(SYS_futex, &header->pulse, FUTEX_WAIT, pulse, &nap, NULL, 0);
+        bool over = woken != 0 && errno == ETIMEDOUT;
         atomic_fetch_sub(&header->sleepers, 1);
+        int gone = over ? shm_find_gone(room) : -1;
+        if (gone >= 0)
+            shm_abort(room, -gone - 1);
     }
 }
 
@@ -173,8 +199,10 @@ static int shm_fail_timeout(const struct shm_room *room, struct err *err)
 int shm_room_check(const struct shm_room *room, struct err *err)
 {
     int aborted_by = atomic_load(&room->header->aborted_by);
-    if (aborted_by != 0)
+    if (aborted_by > 0)
         return err_set(err, ERR_COLL_ABORTED, "aborted by rank %d", room->numbers[aborted_by - 1]);
+    if (aborted_by < 0)
+        return err_set(err, ERR_COLL_ABORTED, "rank %d has ended", room->numbers[-aborted_by - 1]);
     return 0;
 }
 
@@ -194,9 +222,7 @@ int shm_room_meet(struct shm_room *room, struct err *err)
 
 void shm_room_abort(struct shm_room *room)
 {
-    int nobody = 0; /* the first to abort is the one that is named */
-    (void)atomic_compare_exchange_strong(&room->header->aborted_by, &nobody, room->rank + 1);
-    shm_wake_all(room->header);
+    shm_abort(room, room->rank + 1);
 }
 
 /* ---- entering ---- */

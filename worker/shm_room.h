@@ -51,7 +51,8 @@ char *shm_room_half(const struct shm_room *room, int rank); /* of the current ro
 struct shm_note *shm_room_note(const struct shm_room *room, int rank);
 
 /* What this rank wrote before it arrived, all may read once they have awaited. ERR_COLL_TIMEOUT
- * names the ranks that have not arrived, ERR_COLL_ABORTED the one that aborted. */
+ * names the ranks that have not arrived, ERR_COLL_ABORTED the one that aborted or whose process has
+ * ended. */
 void shm_room_arrive(struct shm_room *room); /* without waiting */
 int shm_room_await(struct shm_room *room, struct err *err);
 int shm_room_meet(struct shm_room *room, struct err *err);        /* both */

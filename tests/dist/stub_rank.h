@@ -52,6 +52,13 @@ static int stub_check_inheritance(void)
     return getsid(0) == getppid() ? 0 : 27;
 }
 
+static void stub_turn_deaf(void)
+{
+    (void)signal(SIGTERM, SIG_IGN);
+    (void)printf("is deaf\n");
+    (void)fflush(stdout);
+}
+
 /* A family that outlives the rank: one in a session of its own, deaf, with a child. */
 static void stub_start_family(void)
 {
@@ -87,7 +94,7 @@ static int stub_main(int rank, const char *attempt_dir)
         if (strcmp(word, "words") == 0)
             stub_leave_words(attempt_dir, rank);
         else if (strcmp(word, "deaf") == 0)
-            (void)signal(SIGTERM, SIG_IGN);
+            stub_turn_deaf();
         else if (strcmp(word, "sleep") == 0)
             clock_sleep_ms(60000);
         else if (strcmp(word, "nap") == 0)

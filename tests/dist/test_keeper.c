@@ -170,7 +170,7 @@ static void test_stop(void **state)
     stub(2, "sleep");
     pid_t keeper = start_keeper(&options, 0);
     wait_until("keeper.log", "rank 2 started");
-    clock_sleep_ms(200); /* rank 1 turns deaf */
+    wait_until("rank-1.log", "is deaf");
     assert_int_equal(kill(keeper, SIGTERM), 0);
     assert_int_equal(kill(keeper, SIGTERM), 0); /* asking twice changes nothing */
     assert_int_equal(finish_keeper(keeper), err_code_exit(ERR_CANCELLED));
@@ -192,7 +192,7 @@ static void test_killed_keeper_takes_ranks_along(void **state)
     stub(2, "stop");
     pid_t keeper = start_keeper(&options, 0);
     wait_until("keeper.log", "rank 2 started");
-    clock_sleep_ms(200);
+    wait_until("rank-1.log", "is deaf");
     assert_int_equal(kill(keeper, SIGKILL), 0);
     int status = await(keeper);
     assert_true(WIFSIGNALED(status));

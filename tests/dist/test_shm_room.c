@@ -62,6 +62,39 @@ static void test_dead_and_stopped_ranks_are_named(void **state)
     }
 }
 
+/* A rank that has been reaped is noticed long before the deadline. */
+static int play_ended(const struct scene *scene, struct coll *coll)
+{
+    struct err err = {0};
+    char named[32];
+    (void)snprintf(named, sizeof named, "rank %d has ended", scene->victim);
+    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    if (coll->rank == scene->victim)
+        (void)raise(SIGKILL);
+    float data = 0;
+    EXPECT(coll->ops->all_reduce(coll, NULL, &data, 1, DTYPE_F32, &err) == -ERR_COLL_ABORTED);
+    EXPECT(strstr(err.text, named) != NULL);
+    return 0;
+}
+
+static void test_ended_rank_is_noticed(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 3; victim++) {
+        pid_t pids[WORLD_MAX];
+        struct scene scene = {
+            .world = 3, .timeout_ms = 600000, .victim = victim, .play = play_ended};
+        scene_fork(&scene, pids);
+        for (int rank = 0; rank < 3; rank++) { /* the victim is the first to end */
+            int status = 0;
+            pid_t pid = waitpid(-1, &status, 0);
+            assert_int_equal(status, rank == 0 ? SIGKILL : 0);
+            assert_int_equal(pid == pids[victim], rank == 0);
+        }
+        assert_true(scene_name_is_gone());
+    }
+}
+
 static void *abort_soon(void *argument)
 {
     struct coll *coll = argument;
@@ -128,7 +161,7 @@ static void join_without(int world, int absent)
         struct err err = {0};
         if (rank == absent)
             _exit(0); /* dies before joining */
-        int rc = join(rank, world, 400, SLOT, &err);
+        int rc = join(rank, world, 1000, SLOT, &err);
         bool good = rc == -ERR_COLL_TIMEOUT && strstr(err.text, named) != NULL;
         if (!good)
             (void)fprintf(stderr, "rank %d without %d: %d %s\n", rank, absent, rc, err.text);
@@ -311,6 +344,7 @@ int main(void)
     (void)snprintf(scene_name, sizeof scene_name, "/ithaca-test-room-%ld", (long)getpid());
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dead_and_stopped_ranks_are_named),
+        cmocka_unit_test(test_ended_rank_is_noticed),
         cmocka_unit_test(test_abort_releases_all),
         cmocka_unit_test(test_absent_rank_is_named),
         cmocka_unit_test(test_creator_killed_while_joining),
