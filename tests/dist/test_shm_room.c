@@ -72,7 +72,7 @@ static int play_ended(const struct scene *scene, struct coll *coll)
     if (coll->rank == scene->victim)
         (void)raise(SIGKILL);
     float data = 0;
-    EXPECT(coll->ops->all_reduce(coll, NULL, &data, 1, DTYPE_F32, &err) == -ERR_COLL_ABORTED);
+    EXPECT(coll_all_reduce(coll, NULL, &data, 1, DTYPE_F32, &err) == -ERR_COLL_ABORTED);
     EXPECT(strstr(err.text, named) != NULL);
     return 0;
 }
