@@ -99,38 +99,76 @@ static int fsdp_all_gather(struct fsdp *fsdp, struct stream *stream, const void 
     return rc;
 }
 
-int fsdp_gather(struct fsdp *fsdp, int64_t unit, struct stream *stream, const void **ret_weights,
-                struct err *err)
+static int fsdp_wait(struct fsdp *fsdp, struct stream *stream, struct err *err)
 {
-    must(unit >= 0 && unit < fsdp->unit_count);
+    int64_t start = clock_monotonic_ns();
+    int rc = fsdp->under_way ? fsdp->coll->ops->wait(fsdp->coll, stream, err) : 0;
+    fsdp->coll_ns += clock_monotonic_ns() - start;
+    fsdp->under_way = false;
+    return rc;
+}
+
+/* Starts the gather of a unit into the buffer that was not used last; its number in *ret_slot. */
+static int fsdp_start(struct fsdp *fsdp, int64_t unit, struct stream *stream, int *ret_slot,
+                      struct err *err)
+{
     const struct fsdp_unit *u = &fsdp->units[unit];
-    if (fsdp->shards == 1 && fsdp_act_is_f32(fsdp)) {
-        *ret_weights = u->master;
-        return 0;
-    }
-    for (int i = 0; i < 2; i++)
-        if (fsdp->gathered_unit[i] == unit) {
-            fsdp->gathered_last = i;
-            *ret_weights = fsdp->gathered[i];
-            return 0;
-        }
     int slot = 1 - fsdp->gathered_last;
     enum dtype act = fsdp->device->dev->act_dtype;
     char *place =
         (char *)fsdp->gathered[slot] + (size_t)(fsdp->index * u->shard) * dtype_bytes(act);
-    const void *send = u->master;
+    TRY(fsdp_wait(fsdp, stream, err)); /* it may be for this buffer */
     fsdp->gathered_unit[slot] = -1;
+    struct coll_call call = {.kind = COLL_all_gather,
+                             .dtype = act,
+                             .count = u->shard,
+                             .send = u->master,
+                             .recv = fsdp->gathered[slot]};
     if (act != DTYPE_F32) {
         struct ops_cast cast = {.count = u->shard, .in = u->master, .out = place, .to_act = true};
         TRY(fsdp->device->ops->cast(fsdp->device, stream, &cast, err));
-        send = place;
+        call.send = place;
     }
+    int64_t start = clock_monotonic_ns();
     if (fsdp->shards > 1)
-        TRY(fsdp_all_gather(fsdp, stream, send, fsdp->gathered[slot], u->shard, act, err));
+        TRY(fsdp->coll->ops->start(fsdp->coll, stream, &call, err));
+    fsdp->coll_ns += clock_monotonic_ns() - start;
+    fsdp->under_way = fsdp->shards > 1;
     fsdp->gathered_unit[slot] = unit;
+    *ret_slot = slot;
+    return 0;
+}
+
+/* The buffer that holds a unit, or soon will; -1: none. */
+static int fsdp_slot(const struct fsdp *fsdp, int64_t unit)
+{
+    return fsdp->gathered_unit[0] == unit ? 0 : fsdp->gathered_unit[1] == unit ? 1 : -1;
+}
+
+int fsdp_gather(struct fsdp *fsdp, int64_t unit, struct stream *stream, const void **ret_weights,
+                struct err *err)
+{
+    must(unit >= 0 && unit < fsdp->unit_count);
+    if (fsdp->shards == 1 && fsdp_act_is_f32(fsdp)) {
+        *ret_weights = fsdp->units[unit].master;
+        return 0;
+    }
+    int slot = fsdp_slot(fsdp, unit);
+    if (slot < 0)
+        TRY(fsdp_start(fsdp, unit, stream, &slot, err));
+    TRY(fsdp_wait(fsdp, stream, err));
     fsdp->gathered_last = slot;
     *ret_weights = fsdp->gathered[slot];
     return 0;
+}
+
+int fsdp_prefetch(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err)
+{
+    must(unit >= 0 && unit < fsdp->unit_count);
+    int slot;
+    if (fsdp->shards == 1 || fsdp_slot(fsdp, unit) >= 0)
+        return 0;
+    return fsdp_start(fsdp, unit, stream, &slot, err);
 }
 
 static float *fsdp_grad_buffer(struct fsdp *fsdp, int64_t unit)
@@ -190,6 +228,7 @@ int fsdp_grad_zero(struct fsdp *fsdp, struct stream *stream, struct err *err)
 
 void fsdp_weights_changed(struct fsdp *fsdp)
 {
+    must(!fsdp->under_way);
     fsdp->gathered_unit[0] = fsdp->gathered_unit[1] = -1;
 }
 

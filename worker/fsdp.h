@@ -7,13 +7,16 @@
  *
  * Forward and backward of a unit:
  *     TRY(fsdp_gather(fsdp, unit, stream, &weights, err));   [act], the whole unit
+ *     TRY(fsdp_prefetch(fsdp, next, stream, err));           under way while this one is worked on
  *     TRY(fsdp_grad_begin(fsdp, unit, stream, &grad, err));  fp32, the whole unit, to be += into
  *     ...
  *     TRY(fsdp_grad_end(fsdp, unit, stream, err));           reduce-scattered, added to the shard
  * after the last micro-step:
  *     TRY(fsdp_grad_finish(fsdp, stream, err));
  *
- * Two units stay gathered at once (ping-pong): a gather may overwrite the one before the last. One
+ * Two units stay gathered at once (ping-pong): a gather may overwrite the one before the last, and
+ * so a prefetch. A gradient is reduced when it is complete, before the next is begun: to let that
+ * run on would take a second full gradient. One
  * gradient is open at a time, and beside it the last unit's when the embeddings are tied (the final
  * norm's, open while the head adds to the embedding's). All ranks make the same calls in the same
  * order, whether or not they have tokens.
@@ -51,6 +54,7 @@ struct fsdp {
     void *gathered[2];        /* [act] (largest unit); unused when weights are the master */
     int64_t gathered_unit[2]; /* which unit each holds, -1 none */
     int gathered_last;        /* the one used last: the other is overwritten next */
+    bool under_way;           /* a gather is started and not waited for */
     float *grad_full;         /* (largest unit) the open gradient; unused with one shard */
     float *grad_tail;         /* (last unit) the same for the final norm beside a tied head */
     int64_t coll_ns;          /* time spent in collectives, for the step's phases */
@@ -72,15 +76,18 @@ void fsdp_done(struct fsdp *fsdp);
 int fsdp_reserve(struct fsdp *fsdp, struct arena *arena, struct err *err);
 int fsdp_clear(struct fsdp *fsdp, struct stream *stream, struct err *err);
 
-/* *ret_weights: [act] (unit elements), valid until the second gather from now. */
+/* *ret_weights: [act] (unit elements), valid until the second gather from now, or the first
+ * prefetch after the next gather. */
 int fsdp_gather(struct fsdp *fsdp, int64_t unit, struct stream *stream, const void **ret_weights,
                 struct err *err);
+/* Starts the gather of a unit that is wanted next; what was gathered last stays. */
+int fsdp_prefetch(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err);
 int fsdp_grad_begin(struct fsdp *fsdp, int64_t unit, struct stream *stream, float **ret_grad,
                     struct err *err);
 int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err);
 int fsdp_grad_finish(struct fsdp *fsdp, struct stream *stream, struct err *err);
 int fsdp_grad_zero(struct fsdp *fsdp, struct stream *stream, struct err *err); /* of a new step */
-/* The masters changed: what is gathered is stale. */
+/* The masters changed: what is gathered is stale. Not between prefetch and gather. */
 void fsdp_weights_changed(struct fsdp *fsdp);
 
 /* The whole unit's fp32 master, or its gradient, on every rank; for export, checkpoints and tests.

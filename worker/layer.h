@@ -15,8 +15,8 @@ struct layer {
     float *grad;         /* fp32, the same layout; backward only */
 };
 
-/* y from x and o (attention's part is context_forward); x_mid, gate and up are left when kept. y is
- * not x. */
+/* y from x and o (attention's part is context_forward); x_mid, gate and up are left when kept. y
+ * may be x where x_mid is not kept. */
 int layer_fwd_mlp(const struct layer *layer, void *y, struct err *err);
 /* The rows [row, row + rows) of x_mid from x and o into `x_mid`, their norm in tile_norm and
  * tile_rstd. */

@@ -1,5 +1,5 @@
 /* model: see model.h. The order of work is embedding, layers, head, layers backwards, embedding. A
- * unit is gathered just before its use. */
+ * unit is gathered just before its use, and the next one's gather started then. */
 #include "worker/model.h"
 
 #include "common/mem.h"
@@ -97,6 +97,7 @@ int model_forward(struct model *model, const struct batch *batch, struct stream 
     must(batch->rows <= model->options.tokens_max);
     const void *weights = NULL;
     TRY(fsdp_gather(model->fsdp, 0, stream, &weights, err));
+    TRY(fsdp_prefetch(model->fsdp, 1, stream, err));
     struct ops_embed embed = {.tokens = batch->rows,
                               .vocab = c->vocab_size,
                               .width = c->hidden_size,
@@ -106,6 +107,7 @@ int model_forward(struct model *model, const struct batch *batch, struct stream 
     TRY(model->device->ops->embed(model->device, stream, &embed, err));
     for (int64_t l = 0; l < c->layers; l++) {
         TRY(fsdp_gather(model->fsdp, l + 1, stream, &weights, err));
+        TRY(fsdp_prefetch(model->fsdp, l + 2, stream, err)); /* after the last layer: the head */
         struct model_acts acts = model_layer_acts(model, l);
         struct layer layer = {
             .model = model, .batch = batch, .stream = stream, .acts = &acts, .weights = weights};
@@ -158,18 +160,25 @@ int model_head_evaluate(struct model *model, const struct batch *batch, struct s
     return head_run(&head, err);
 }
 
-/* Inputs of the segment that ends with layer l, from its first and each O; those of the last
- * segment are there since forward. */
+/* The first layer to be replayed for layer l's input, when backward gets there; l: it is there, as
+ * forward left it or an earlier replay. */
+static int64_t model_replay_from(const struct model *model, int64_t l)
+{
+    int64_t every = model->options.keep_input_every, within = l % every;
+    if (l == model->shape->config.layers - 1)
+        return l;
+    return within == every - 1 || model->options.replay_anew ? l - within : l;
+}
+
+/* Inputs of the layers up to l from the last that is kept, and each O. */
 static int model_replay(struct model *model, const struct batch *batch, int64_t l,
                         struct stream *stream, struct err *err)
 {
-    int64_t every = model->options.keep_input_every;
-    if (l % every != every - 1 || l == model->shape->config.layers - 1)
-        return 0;
-    for (int64_t from = l - l % every; from < l; from++) {
+    for (int64_t from = model_replay_from(model, l); from < l; from++) {
         struct model_acts acts = model_layer_acts(model, from);
         struct layer layer = {.model = model, .batch = batch, .stream = stream, .acts = &acts};
         TRY(fsdp_gather(model->fsdp, from + 1, stream, &layer.weights, err));
+        TRY(fsdp_prefetch(model->fsdp, from + 2, stream, err));
         TRY(layer_fwd_mlp(&layer, model_layer_acts(model, from + 1).x, err));
     }
     return 0;
@@ -184,6 +193,8 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
     for (int64_t l = c->layers - 1; l >= 0; l--) {
         TRY(model_replay(model, batch, l, stream, err));
         TRY(fsdp_gather(model->fsdp, l + 1, stream, &weights, err));
+        if (l > 0)
+            TRY(fsdp_prefetch(model->fsdp, model_replay_from(model, l - 1) + 1, stream, err));
         TRY(fsdp_grad_begin(model->fsdp, l + 1, stream, &grad, err));
         struct model_acts acts = model_layer_acts(model, l);
         struct layer layer = {.model = model,

@@ -8,12 +8,18 @@
  *
  * T is this rank's tokens: context.h says how ranks share a sequence. What a layer keeps for its
  * backward pass is decided by `recompute`:
- *   none                  x, q, k, v, O, LSE, the residual after attention and (when the MLP runs
- * in one tile) gate and up; input                 x; attention runs again; input_and_attention   x,
- * O, LSE; q, k, v are projected again, attention is not; attention             O, LSE, and x of
- * every k-th layer (keep_input_every); the k-1 others of a segment are replayed from it and each O,
- * once, when backward gets there. Norms, projections, MLP and loss run over tiles of tokens, so
- * neither (T, f) beyond a tile nor (T, V) exists.
+ *   none                 x, q, k, v, O, LSE, the residual after attention, and gate and up when the
+ *                        MLP runs in one tile
+ *   input                x; attention runs again
+ *   input_and_attention  x, O, LSE; q, k, v are projected again, attention is not
+ *   attention            O, LSE, and x of every k-th layer (keep_input_every)
+ * Under `attention` the k-1 other inputs of a segment are replayed from its first and each O, by
+ * linear work alone: once a segment, when backward gets there, into k-1 buffers; or anew for each
+ * layer (replay_anew) into one buffer, up to k-1 layers of linear work for each, which is little
+ * where attention dwarfs it.
+ *
+ * Norms, projections, MLP and loss run over tiles of tokens, so neither (T, f) beyond a tile nor
+ * (T, V) exists. A unit's weights are gathered while the one before it is worked on.
  *
  * Files: model.c (embedding, order of layers), model_memory.c (buffers), layer_fwd.c, layer_bwd.c,
  * head.c; attention: context.h. */
@@ -34,6 +40,7 @@ struct model_options {
     int64_t tile_loss;            /* tokens a tile of logits and loss; 0: MODEL_TILE_LOSS_TOKENS */
     enum job_recompute recompute; /* AUTO is none */
     int64_t keep_input_every;     /* k, under recompute attention; 0: 1 */
+    bool replay_anew;             /* of effect where k is above 1 */
     struct context_options context;
 };
 enum { MODEL_TILE_LOSS_TOKENS = 1024 };
@@ -60,7 +67,7 @@ struct model {
 
     struct model_acts *acts;  /* (L) what each layer keeps */
     struct model_acts shared; /* what no layer keeps: one set for all */
-    void **segment;           /* (keep_input_every - 1) x of a segment's layers after the first */
+    void **segment;           /* (k - 1) x of a segment's layers after the first; anew: one */
     void *x_out;              /* [act] (T, h) the last layer's output */
     void *dx;                 /* [act] (T, h) gradient of the residual stream, in place */
     void *dk, *dv;            /* [act] (T, K*d) */

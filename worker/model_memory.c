@@ -33,6 +33,13 @@ static int model_reserve_all(struct model *model, struct arena *arena, struct mo
                              err);
 }
 
+/* Inputs of layers that keep none. */
+static int64_t model_segment(const struct model *model)
+{
+    int64_t every = model->options.keep_input_every;
+    return model->options.replay_anew && every > 1 ? 1 : every - 1;
+}
+
 static int model_reserve_layers(struct model *model, struct arena *arena, struct err *err)
 {
     const struct model_config *c = &model->shape->config;
@@ -52,7 +59,7 @@ static int model_reserve_layers(struct model *model, struct arena *arena, struct
             TRY(model_reserve_act(model, arena, ARENA_TILES, &acts->up, mlp, err));
         }
     }
-    for (int64_t i = 0; i + 1 < model->options.keep_input_every; i++)
+    for (int64_t i = 0; i < model_segment(model); i++)
         TRY(model_reserve_act(model, arena, ARENA_RESIDUAL, &model->segment[i], residual, err));
     if (recompute == JOB_recompute_INPUT)
         TRY(model_reserve_attention(model, arena, &model->shared, err));
@@ -122,7 +129,7 @@ struct model_acts model_layer_acts(const struct model *model, int64_t l)
     struct model_acts acts = model->acts[l];
     int64_t within = l % model->options.keep_input_every;
     if (within > 0)
-        acts.x = model->segment[within - 1];
+        acts.x = model->segment[model->options.replay_anew ? 0 : within - 1];
     if (model->options.recompute == JOB_recompute_INPUT) {
         acts.o = model->shared.o;
         acts.lse = model->shared.lse;
