@@ -95,6 +95,7 @@
     X(TILE_NORM, "tile_norm", TILES)                       \
     X(TILE_MID, "tile_mid", TILES)                         \
     X(TILE_RAW, "tile_raw", TILES)                         \
+    X(TILE_QKV, "tile_qkv", TILES)                         \
     X(TILE_H, "tile_h", TILES)                             \
     X(TILE_RSTD, "tile_rstd", TILES)                       \
     X(TILE_ACT, "tile_act", TILES)                         \

@@ -41,7 +41,7 @@ static void layout_offload(struct mem_layout *layout, const struct job_spec *spe
     layout->streamed = spec->stream_residual == JOB_toggle_ON;
     layout->grad_on_host = spec->states == JOB_states_HOST;
     layout->master_on_host = layout->grad_on_host || spec->states == JOB_states_HOST_OPTIMIZER;
-    layout->replay_anew = layout->offloaded && spec->seq_len >= MEM_REPLAY_ANEW_TOKENS;
+    layout->replay_anew = spec->seq_len >= MEM_REPLAY_ANEW_TOKENS;
 }
 
 struct mem_layout mem_layout_make(const struct mem_request *request)

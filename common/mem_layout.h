@@ -46,7 +46,7 @@ struct mem_layout {
     int64_t keep_input_every; /* k under recompute attention, else 1 */
     bool keep_all;            /* layers keep q, k, v and x_mid too */
     bool keep_mlp;            /* and gate and up */
-    bool replay_anew;         /* segments are replayed for each layer, none of their inputs kept */
+    bool replay_anew;         /* segments are replayed for each layer, into one buffer */
     bool offloaded;           /* kept tensors leave the device */
     bool to_file;             /* for a file */
     bool streamed;            /* x and its gradient lie on the host */

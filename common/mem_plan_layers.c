@@ -45,7 +45,10 @@ static void layers_residual(struct mem_builder *b, int64_t residual)
         if (l->keep_all)
             layers_keep(b, MEM_X_MID, layer, residual);
     }
-    for (int64_t i = 0; i + 1 < l->keep_input_every && !l->replay_anew; i++)
+    int64_t inputs = l->keep_input_every - 1; /* of a segment's layers after the first */
+    if (l->replay_anew && inputs > 0)
+        inputs = work ? 0 : 1;
+    for (int64_t i = 0; i < inputs; i++)
         layers_keep(b, MEM_X_SEGMENT, i, residual);
     if (work)
         layers_work(b, MEM_X, MEM_SPAN(EMBED, BWD_QKV), residual);

@@ -32,6 +32,8 @@ static void tiles_rows(struct mem_builder *b)
                            l->tile_mlp * hidden * l->act_bytes);
     if (l->config.qk_norm)
         mem_declare_device(b, MEM_TILE_RAW, 0, MEM_AT(BWD_QKV), l->tile_mlp * heads * l->act_bytes);
+    int64_t qkv = heads + 2 * l->config.kv_heads * l->config.head_dim;
+    mem_declare_device(b, MEM_TILE_QKV, 0, MEM_AT(BWD_QKV), l->tile_mlp * qkv * l->act_bytes);
     mem_declare_device(b, MEM_TILE_RSTD, 0, phases, tile * F32);
 }
 

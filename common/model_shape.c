@@ -163,8 +163,9 @@ static int64_t model_shape_place(struct model_shape *shape, enum model_place pla
                                           from->name);
         must(length > 0 && length < MODEL_SHAPE_NAME_BYTES);
         row->elements = row->rows * row->cols;
-        const int64_t align = MODEL_SHAPE_ALIGN;
-        shape->unit_elements[unit] += (row->elements + align - 1) / align * align;
+        const int64_t align = MODEL_SHAPE_ALIGN, end = row->offset + row->elements;
+        bool joined = kind == MODEL_TENSOR_Q || kind == MODEL_TENSOR_K; /* to the next */
+        shape->unit_elements[unit] = joined ? end : (end + align - 1) / align * align;
         shape->parameters += row->elements;
         shape->row_count++;
     }

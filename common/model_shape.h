@@ -4,7 +4,8 @@
  *
  * Tensors are grouped into FSDP units: unit 0 the embedding (and the head when tied), units 1..L
  * the layers, unit L+1 the final norm and the untied head. A unit is one flat fp32 buffer, its
- * tensors one after the other, each starting at a multiple of MODEL_SHAPE_ALIGN elements. All
+ * tensors one after the other, each starting at a multiple of MODEL_SHAPE_ALIGN elements, but for
+ * the weights of k and v: they follow q's and k's at once, so that the three are one matrix. All
  * weights are [out, in] row-major as in safetensors. */
 #pragma once
 #include "common/err.h"

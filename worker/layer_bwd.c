@@ -23,16 +23,14 @@ static int layer_bwd_norm(const struct layer *layer, enum model_tensor weight, c
     return model->device->ops->rmsnorm_bwd(model->device, layer->stream, &norm, err);
 }
 
-/* One projection: weight and bias gradients from its input in tile_norm, and the part of the
- * input's gradient. */
+/* One projection: weight gradient from its input, and the part of the input's gradient. */
 static int layer_bwd_linear(const struct layer *layer, int64_t rows, enum model_tensor weight,
-                            enum model_tensor bias, const void *x, const void *dy, void *dx,
-                            bool accumulate, struct err *err)
+                            const void *x, const void *dy, void *dx, bool accumulate,
+                            struct err *err)
 {
     const struct model *model = layer->model;
     struct linear linear = layer_linear(layer, rows, weight, MODEL_TENSOR_COUNT);
-    float *dbias = bias == MODEL_TENSOR_COUNT ? NULL : model_grad(model, layer->grad, bias);
-    TRY(linear_dw(&linear, dy, x, model_grad(model, layer->grad, weight), dbias, err));
+    TRY(linear_dw(&linear, dy, x, model_grad(model, layer->grad, weight), NULL, err));
     return linear_dx(&linear, dy, dx, accumulate, err);
 }
 
@@ -64,15 +62,15 @@ static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t ro
         TRY(layer_fwd_gate_up(layer, rows, gate, up, err));
     struct ops_swiglu swiglu = {.count = count, .gate = gate, .up = up, .out = model->tile_act};
     TRY(device->ops->swiglu(device, layer->stream, &swiglu, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_DOWN, MODEL_TENSOR_COUNT, model->tile_act, dy,
-                         model->tile_dact, false, err));
+    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_DOWN, model->tile_act, dy, model->tile_dact,
+                         false, err));
     struct ops_swiglu_bwd swiglu_bwd = {
         .count = count, .gate = gate, .up = up, .dout = model->tile_dact, .dgate = gate, .dup = up};
     TRY(device->ops->swiglu_bwd(device, layer->stream, &swiglu_bwd, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_GATE, MODEL_TENSOR_COUNT, model->tile_norm, gate,
-                         model->tile_h, false, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_UP, MODEL_TENSOR_COUNT, model->tile_norm, up,
-                         model->tile_h, true, err));
+    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_GATE, model->tile_norm, gate, model->tile_h,
+                         false, err));
+    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_UP, model->tile_norm, up, model->tile_h, true,
+                         err));
     return layer_bwd_norm(layer, MODEL_TENSOR_LN2, x_mid, model->tile_rstd, model->tile_h, dy, true,
                           rows, c->hidden_size, err);
 }
@@ -105,25 +103,52 @@ static int layer_bwd_head_input(const struct layer *layer, int64_t row, int64_t 
                           model->tile_raw, NULL, dx, dx, false, rows * heads, c->head_dim, err);
 }
 
-/* A tile of dq (which lies in o), dk, dv back through the projections and the first norm. */
+/* Columns of a tile's [dq dk dv], and the bias gradient. */
+static int layer_bwd_gather(const struct layer *layer, int64_t rows, int64_t heads,
+                            enum model_tensor bias, void *grad, int64_t column, struct err *err)
+{
+    struct model *model = layer->model;
+    const struct ops *ops = model->device->ops;
+    const struct model_config *c = &model->shape->config;
+    int64_t d = c->head_dim, width = (c->heads + 2 * c->kv_heads) * d;
+    struct ops_unpack unpack = {.heads = heads,
+                                .rows = rows,
+                                .head_dim = d,
+                                .copies = 1,
+                                .in = {grad, d, heads * d},
+                                .out = {model_at(model, model->tile_qkv, column), d, width}};
+    TRY(ops->unpack(model->device, layer->stream, &unpack, err));
+    if (!c->qkv_bias)
+        return 0;
+    struct ops_colsum colsum = {
+        .rows = rows, .width = heads * d, .x = grad, .out = model_grad(model, layer->grad, bias)};
+    return ops->colsum(model->device, layer->stream, &colsum, err);
+}
+
+/* A tile of dq (which lies in o), dk, dv back through the projections, as one (model_shape.h: their
+ * weights are one matrix), and the first norm. */
 static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t rows, struct err *err)
 {
     struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
-    int64_t kv_at = row * c->kv_heads * c->head_dim;
-    void *dq = model_at(model, layer->acts->o, row * c->heads * c->head_dim);
-    void *dk = model_at(model, model->dk, kv_at), *dv = model_at(model, model->dv, kv_at);
+    int64_t q_width = c->heads * c->head_dim, kv_width = c->kv_heads * c->head_dim;
+    void *dq = model_at(model, layer->acts->o, row * q_width);
+    void *dk = model_at(model, model->dk, row * kv_width);
+    void *dv = model_at(model, model->dv, row * kv_width);
     const void *x = model_at(model, layer->acts->x, row * c->hidden_size);
     TRY(layer_norm(layer, MODEL_TENSOR_LN1, x, model->tile_norm, rows, c->hidden_size,
                    model->tile_rstd, err));
     TRY(layer_bwd_head_input(layer, row, rows, true, dq, err));
     TRY(layer_bwd_head_input(layer, row, rows, false, dk, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_Q, MODEL_TENSOR_Q_BIAS, model->tile_norm, dq,
-                         model->tile_h, false, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_K, MODEL_TENSOR_K_BIAS, model->tile_norm, dk,
-                         model->tile_h, true, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_V, MODEL_TENSOR_V_BIAS, model->tile_norm, dv,
-                         model->tile_h, true, err));
+    TRY(layer_bwd_gather(layer, rows, c->heads, MODEL_TENSOR_Q_BIAS, dq, 0, err));
+    TRY(layer_bwd_gather(layer, rows, c->kv_heads, MODEL_TENSOR_K_BIAS, dk, q_width, err));
+    TRY(layer_bwd_gather(layer, rows, c->kv_heads, MODEL_TENSOR_V_BIAS, dv, q_width + kv_width,
+                         err));
+    struct linear qkv = layer_linear(layer, rows, MODEL_TENSOR_Q, MODEL_TENSOR_COUNT);
+    qkv.n = q_width + 2 * kv_width;
+    TRY(linear_dw(&qkv, model->tile_qkv, model->tile_norm,
+                  model_grad(model, layer->grad, MODEL_TENSOR_Q), NULL, err));
+    TRY(linear_dx(&qkv, model->tile_qkv, model->tile_h, false, err));
     return layer_bwd_norm(layer, MODEL_TENSOR_LN1, x, model->tile_rstd, model->tile_h,
                           model_at(model, model->dx, row * c->hidden_size), true, rows,
                           c->hidden_size, err);

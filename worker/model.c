@@ -25,7 +25,7 @@ float *model_grad(const struct model *model, float *unit_grad, enum model_tensor
     return model->offset[kind] < 0 ? NULL : unit_grad + model->offset[kind];
 }
 
-/* Tensors lie at the same place in every layer's unit. */
+/* Tensors lie at the same place in every layer's unit; q, k and v are one matrix. */
 static void model_find_offsets(struct model *model)
 {
     for (int kind = 0; kind < MODEL_TENSOR_COUNT; kind++)
@@ -35,6 +35,11 @@ static void model_find_offsets(struct model *model)
         must(row->layer <= 0 || model->offset[row->kind] == row->offset);
         model->offset[row->kind] = row->offset;
     }
+    const struct model_config *c = &model->shape->config;
+    int64_t q = c->heads * c->head_dim * c->hidden_size;
+    int64_t k = c->kv_heads * c->head_dim * c->hidden_size;
+    must(model->offset[MODEL_TENSOR_K] == model->offset[MODEL_TENSOR_Q] + q);
+    must(model->offset[MODEL_TENSOR_V] == model->offset[MODEL_TENSOR_K] + k);
 }
 
 static int64_t model_tile(int64_t wanted, int64_t otherwise, int64_t tokens_max)

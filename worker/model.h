@@ -74,6 +74,7 @@ struct model {
     void *tile_norm;          /* [act] (tile, h) a norm's output */
     void *tile_mid;           /* [act] (tile, h) x_mid where it is not kept */
     void *tile_raw;           /* [act] (tile, H*d) q or k before qk-norm */
+    void *tile_qkv;           /* [act] (tile, (H+2K)*d) dq, dk and dv side by side */
     void *tile_h;             /* [act] (tile, h) scratch: O*Wo, a norm's output gradient */
     float *tile_rstd;         /* (tile) */
     void *tile_act;           /* [act] (tile, f) SwiGLU's output */

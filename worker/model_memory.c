@@ -93,6 +93,8 @@ static int model_reserve_rows(struct model *model, struct arena *arena, int64_t 
     if (c->qk_norm)
         TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_raw,
                               mlp * c->heads * c->head_dim, err));
+    TRY(model_reserve_act(model, arena, ARENA_TILES, &model->tile_qkv,
+                          mlp * (c->heads + 2 * c->kv_heads) * c->head_dim, err));
     return arena_reserve(arena, ARENA_TILES, &model->tile_rstd, tile * (int64_t)sizeof(float), err);
 }
 

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "common/mem_layout.h"
 #include "common/must.h"
 #include "worker/checkpoint.h"
 #include "worker/device_cuda.h"
@@ -99,7 +100,8 @@ static int rank_open_memory(struct rank *rank, struct err *err)
                                     .tile_mlp = spec->tile_mlp,
                                     .tile_loss = spec->tile_loss,
                                     .recompute = spec->recompute,
-                                    .keep_input_every = spec->keep_input_every};
+                                    .keep_input_every = spec->keep_input_every,
+                                    .replay_anew = spec->seq_len >= MEM_REPLAY_ANEW_TOKENS};
     TRY(rank_open_context(rank, &options.context, err));
     arena_init(&rank->arena, rank->device);
     TRY(fsdp_init(&rank->fsdp, &rank->shape, rank->device, rank->coll, spec->fsdp, err));

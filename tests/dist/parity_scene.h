@@ -68,6 +68,7 @@ struct parity_scene {
     struct model_config config;
     char folder[64];
     const struct ops *ops;            /* instead of the device's, or NULL */
+    bool replay_anew;                 /* under recompute attention, at any length */
     const struct launch_plan *before; /* a job to run first in the same processes, or NULL */
     bool good;                        /* of the last run: every rank ended well */
 };
@@ -276,6 +277,8 @@ static inline int parity_rank(const struct parity_scene *scene, const struct lau
     int rc = rank_open(&rank, plan, number, &err);
     if (rc == 0 && scene->ops != NULL)
         rank.device->ops = scene->ops;
+    if (rc == 0)
+        rank.model.options.replay_anew = scene->replay_anew; /* into the first buffer there is */
     if (rc == 0)
         rc = parity_train(&rank, outcome, &err);
     if (number == 0)

@@ -2,18 +2,18 @@
  * computes the same: loss, gradients of step 1, gradient norm, weights after 5 steps and evaluation
  * against plain training on one rank, trained tokens exactly.
  *
- * A point of the matrix has a value for each of eleven parameters. ctest runs a sample in which
+ * A point of the matrix has a value for each of twelve parameters. ctest runs a sample in which
  * every two values that can occur together do (pairwise), another one each time. By hand:
  *     test_stack_parity --complete [--shard I/N]
- * walks every model, layout and recompute (3714 points), tile, data, grad_accum, fsdp and
- * overlap taking turns; a shard, 0 <= I < N, is those points whose number is I mod N, so that N
- * processes share the walk. A broken operation must be found: the last test breaks each one that
- * only this test guards.
+ * walks every model, layout and recompute (3714 points), tile, data, grad_accum, fsdp,
+ * overlap and replay taking turns; a shard, 0 <= I < N, is those points whose number is I mod N, so
+ * that N processes share the walk. A broken operation must be found: the last test breaks each one
+ * that only this test guards.
  */
 #include "common/mesh.h"
 #include "tests/dist/parity_scene.h"
 
-enum { SEQUENCES = 5, PARAMETERS = 11, VALUES_MAX = 10 };
+enum { SEQUENCES = 5, PARAMETERS = 12, VALUES_MAX = 10 };
 
 #define MODEL(name_, h_, k_, d_, ...)                                                              \
     {                                                                                              \
@@ -40,7 +40,20 @@ static const struct {
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
-enum { MODEL_OF, WORLD, RING, ULYSSES, STAGE, RECOMPUTE, TILE_MLP, DATA, MICRO, FSDP, OVERLAP };
+enum {
+    MODEL_OF,
+    WORLD,
+    RING,
+    ULYSSES,
+    STAGE,
+    RECOMPUTE,
+    TILE_MLP,
+    DATA,
+    MICRO,
+    FSDP,
+    OVERLAP,
+    REPLAY
+};
 static const struct {
     const char *name;
     int count;
@@ -57,6 +70,7 @@ static const struct {
     [MICRO] = {"grad_accum", 3, {0, 1, 2}},
     [FSDP] = {"fsdp", 2, {1, 0}},
     [OVERLAP] = {"overlap", 2, {0, 1}},
+    [REPLAY] = {"replay anew", 2, {0, 1}},
 };
 struct point {
     int64_t at[PARAMETERS]; /* values */
@@ -79,10 +93,15 @@ static bool overlaps(const struct point *p)
     return p->at[ULYSSES] > 1 && p->at[STAGE] > 0 && c->heads / p->at[ULYSSES] / p->at[STAGE] > 1;
 }
 
+static bool replays(const struct point *p)
+{
+    return recomputes[p->at[RECOMPUTE]].keep_input_every > 1;
+}
+
 static bool legal(const struct point *p)
 {
     const struct model_config *c = &models[p->at[MODEL_OF]].config;
-    return (p->at[OVERLAP] == 0 || overlaps(p)) &&
+    return (p->at[OVERLAP] == 0 || overlaps(p)) && (p->at[REPLAY] == 0 || replays(p)) &&
            p->at[WORLD] % (p->at[RING] * p->at[ULYSSES]) == 0 &&
            mesh_ulysses_legal(c->heads, c->kv_heads, p->at[ULYSSES]) &&
            (p->at[STAGE] == 0 ||
@@ -140,6 +159,7 @@ static struct parity_worst run_point(const struct point *p, const struct ops *op
     open_point(&scene, p);
     struct outcome *want = reference(&scene, p);
     apply(&scene.plan.spec, p);
+    scene.replay_anew = p->at[REPLAY] != 0;
     scene.ops = ops;
     struct outcome *got = parity_try(&scene, (uint32_t)p->at[WORLD]);
     struct parity_worst worst = {.error = (double)INFINITY, .what = "a rank failed"};
@@ -252,7 +272,7 @@ static void test_breaking_is_found(void **state)
     assert_int_equal(device_cpu_open(1, &device, &err), 0);
     whole = device->ops;
     /* MQA: ranks share a K/V head; ring and Ulysses, in stages. */
-    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0}};
+    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0, 0}};
     assert_true(legal(&p));
     double largest = 0;
     assert_true(check_point(&p, &largest));
@@ -285,6 +305,7 @@ static void spread(struct point *p, int64_t layout)
         number /= parameters[i].count;
     }
     p->at[OVERLAP] = overlaps(p) ? p->at[OVERLAP] : 0;
+    p->at[REPLAY] = replays(p) ? p->at[REPLAY] : 0;
 }
 
 static int run_complete(int64_t shard, int64_t shards)
