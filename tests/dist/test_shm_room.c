@@ -68,7 +68,7 @@ static int play_ended(const struct scene *scene, struct coll *coll)
     struct err err = {0};
     char named[32];
     (void)snprintf(named, sizeof named, "rank %d has ended", scene->victim);
-    EXPECT(coll->ops->barrier(coll, &err) == 0);
+    EXPECT(coll_barrier(coll, &err) == 0);
     if (coll->rank == scene->victim)
         (void)raise(SIGKILL);
     float data = 0;
