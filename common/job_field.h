@@ -49,7 +49,7 @@ const struct job_field *job_field_find(const char *path); /* NULL when unknown *
 bool job_field_has_auto(const struct job_field *field);   /* an integer that takes "auto" */
 
 void job_field_set_default(const struct job_field *field, struct job_spec *spec);
-/* `name` is what messages call the field. */
+/* `name` is what messages call the field. Legal values that are not served are taken. */
 int job_field_parse(const struct job_field *field, const char *name, const json_t *value,
                     struct job_spec *spec, struct err *err);
 

@@ -138,7 +138,6 @@ static int job_field_parse_enum(const struct job_field *field, const char *name,
         choice++;
     if (choice == names->count)
         return job_field_wrong(field, name, value, err);
-    TRY(job_enum_check_served(names, name, choice, err));
     *ret = choice;
     return 0;
 }

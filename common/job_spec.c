@@ -151,7 +151,7 @@ static int job_parse_body(const json_t *body, struct job_spec *spec, struct err 
     return job_request_parse(body, spec, err);
 }
 
-int job_spec_parse(const json_t *body, struct job_spec *ret_spec, struct err *err)
+int job_spec_parse_legal(const json_t *body, struct job_spec *ret_spec, struct err *err)
 {
     if (!json_is_object(body))
         return err_set(err, ERR_BAD_REQUEST, "the body of a job must be a JSON object");
@@ -159,6 +159,26 @@ int job_spec_parse(const json_t *body, struct job_spec *ret_spec, struct err *er
     for (size_t i = 0; i < job_field_count; i++)
         job_field_set_default(&job_fields[i], &spec);
     int rc = job_parse_body(body, &spec, err);
+    if (rc != 0) {
+        job_spec_done(&spec);
+        return rc;
+    }
+    *ret_spec = spec;
+    return 0;
+}
+
+int job_spec_check_served(const struct job_spec *spec, struct err *err)
+{
+    for (size_t i = 0; i < job_field_count; i++)
+        TRY(job_field_check_served(&job_fields[i], spec, err));
+    return 0;
+}
+
+int job_spec_parse(const json_t *body, struct job_spec *ret_spec, struct err *err)
+{
+    struct job_spec spec;
+    TRY(job_spec_parse_legal(body, &spec, err));
+    int rc = job_spec_check_served(&spec, err);
     if (rc != 0) {
         job_spec_done(&spec);
         return rc;

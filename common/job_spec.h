@@ -65,6 +65,11 @@ struct job_spec {
 int job_spec_parse(const json_t *body, struct job_spec *ret_spec, struct err *err);
 void job_spec_done(struct job_spec *spec);
 
+/* For planning: the same, legal values that this version cannot serve included; and whether there
+ * are any (ERR_UNSUPPORTED, naming the first). */
+int job_spec_parse_legal(const json_t *body, struct job_spec *ret_spec, struct err *err);
+int job_spec_check_served(const struct job_spec *spec, struct err *err);
+
 /* What the model, the data and the machine say, for the values that depend on them. */
 struct job_facts {
     int64_t ranks_max; /* GPUs or CPU slots of the machine */
@@ -75,6 +80,8 @@ struct job_facts {
 };
 /* Fills every JOB_AUTO and AUTO; refuses what the facts forbid, naming field and legal values. */
 int job_spec_resolve(struct job_spec *spec, const struct job_facts *facts, struct err *err);
+/* The same for planning: whether values are served is not asked. */
+int job_spec_settle(struct job_spec *spec, const struct job_facts *facts, struct err *err);
 
 /* New reference: the `ithaca` object of the answer, every field, resolved values. And the whole
  * spec, as job_spec_parse takes it back (used by launch plans and the database). */

@@ -11,6 +11,7 @@
 
 enum {
     JOB_TILE_LOSS_TOKENS = 1024, /* logits of 1024 tokens and 128 Ki vocabulary are 512 MiB */
+    JOB_TILE_MLP_TOKENS = 16384, /* weight gradients of fewer tokens are slower */
     JOB_KEEP_INPUT_EVERY = 4,    /* a quarter of the inputs; three layers replayed at most */
     JOB_EPOCHS_DEFAULT = 3
 };
@@ -35,6 +36,11 @@ static int job_resolve_ranks(struct job_spec *spec, const struct job_facts *fact
                              "%lld",
                              (long long)spec->gpus, (long long)facts->ranks_max,
                              (long long)facts->ranks_max);
+    return 0;
+}
+
+static int job_check_fsdp(const struct job_spec *spec, struct err *err)
+{
     if (!spec->fsdp && spec->gpus > 1)
         return err_set_field(err, ERR_UNSUPPORTED, "ithaca.fsdp",
                              "ithaca.fsdp false with %lld ranks is not served by this version "
@@ -154,7 +160,9 @@ static void job_resolve_tiles(struct job_spec *spec)
 {
     struct mesh mesh = mesh_make((int)spec->gpus, (int)spec->ring, (int)spec->ulysses);
     int64_t shard = mesh_seq_make(&mesh, spec->seq_len).shard;
-    if (spec->tile_mlp == JOB_AUTO || spec->tile_mlp > shard)
+    if (spec->tile_mlp == JOB_AUTO)
+        spec->tile_mlp = JOB_TILE_MLP_TOKENS;
+    if (spec->tile_mlp > shard)
         spec->tile_mlp = shard;
     if (spec->tile_loss == JOB_AUTO)
         spec->tile_loss = JOB_TILE_LOSS_TOKENS;
@@ -205,15 +213,7 @@ static int job_resolve_evaluation(const struct job_spec *spec, struct err *err)
                          "%s needs a validation_file; give one or leave it out", field);
 }
 
-/* Nothing that "auto" chose may be a value without code. */
-static int job_check_served(const struct job_spec *spec, struct err *err)
-{
-    for (size_t i = 0; i < job_field_count; i++)
-        TRY(job_field_check_served(&job_fields[i], spec, err));
-    return 0;
-}
-
-int job_spec_resolve(struct job_spec *spec, const struct job_facts *facts, struct err *err)
+int job_spec_settle(struct job_spec *spec, const struct job_facts *facts, struct err *err)
 {
     must(facts->ranks_max >= 1 && facts->heads >= 1 && facts->kv_heads >= 1);
     must(facts->layers >= 1);
@@ -233,9 +233,18 @@ int job_spec_resolve(struct job_spec *spec, const struct job_facts *facts, struc
     TRY(job_settle(&resolved.grad_accum, (resolved.sequences + data_ranks - 1) / data_ranks,
                    "ithaca.batch.grad_accum",
                    "(batch.sequences / data-parallel ranks, rounded up) or \"auto\"", err));
-    TRY(job_check_served(&resolved, err));
     if (resolved.max_steps == 0 && resolved.n_epochs <= 0)
         resolved.n_epochs = JOB_EPOCHS_DEFAULT;
+    *spec = resolved;
+    return 0;
+}
+
+int job_spec_resolve(struct job_spec *spec, const struct job_facts *facts, struct err *err)
+{
+    struct job_spec resolved = *spec;
+    TRY(job_check_fsdp(&resolved, err));
+    TRY(job_spec_settle(&resolved, facts, err));
+    TRY(job_spec_check_served(&resolved, err)); /* "auto" too chose what there is code for */
     *spec = resolved;
     return 0;
 }

@@ -85,6 +85,10 @@
     X(STAGE_DV, "stage_dv", ATTENTION)                     \
     X(STAGE_DELTA, "stage_delta", ATTENTION)               \
     X(STAGE_SEND, "stage_send", COMMUNICATION)             \
+    X(STAGE_OUT_Q, "stage_out_q", COMMUNICATION)           \
+    X(STAGE_OUT_K, "stage_out_k", COMMUNICATION)           \
+    X(STAGE_OUT_V, "stage_out_v", COMMUNICATION)           \
+    X(STAGE_OUT_DO, "stage_out_do", COMMUNICATION)         \
     X(STAGE_DELTA_SEND, "stage_delta_send", COMMUNICATION) \
     X(RING_K, "ring_k", COMMUNICATION)                     \
     X(RING_V, "ring_v", COMMUNICATION)                     \

@@ -3,6 +3,8 @@
 
 #include "common/must.h"
 
+#define LAYOUT_CUDNN_SPAN ((int64_t)1 << 31) /* from here its gradients are silently wrong */
+
 int64_t mem_layout_slots(int64_t sequences, int64_t grad_accum, int data_ranks)
 {
     int64_t per_rank = (sequences + data_ranks - 1) / data_ranks;
@@ -58,6 +60,7 @@ struct mem_layout mem_layout_make(const struct mem_request *request)
     bool staged = spec->context_kind == JOB_context_kind_UPIPE && spec->heads_per_stage > 0;
     layout.heads = mesh_heads_make(config->heads, config->kv_heads, ulysses,
                                    staged ? spec->heads_per_stage : config->heads / ulysses);
+    layout.overlap = spec->overlap == JOB_overlap_ON && ulysses > 1 && layout.heads.stages > 1;
     layout.slots = mem_layout_slots(spec->sequences, spec->grad_accum, layout.mesh.data);
     struct mesh_seq seq = mesh_seq_make(&layout.mesh, layout.slots * spec->seq_len);
     layout.sequence = seq.padded;
@@ -69,4 +72,20 @@ struct mem_layout mem_layout_make(const struct mem_request *request)
     layout_recompute(&layout, spec);
     layout_offload(&layout, spec);
     return layout;
+}
+
+/* cuDNN's backward takes whole stage tensors. */
+int mem_layout_check(const struct mem_layout *layout, struct err *err)
+{
+    if (layout->backend != MEM_BACKEND_CUDA)
+        return 0;
+    int64_t span = layout->heads.per_stage * layout->rows * layout->config.head_dim;
+    if (span < LAYOUT_CUDNN_SPAN)
+        return 0;
+    return err_set_field(err, ERR_UNSUPPORTED, "ithaca.context_parallel.heads_per_stage",
+                         "%lld heads a stage over %lld tokens span %lld elements, and cuDNN's "
+                         "gradients are right below 2^31 only; ask for fewer heads_per_stage "
+                         "(kind upipe), a higher degree of ring, or a shorter seq_len",
+                         (long long)layout->heads.per_stage, (long long)layout->rows,
+                         (long long)span);
 }

@@ -46,6 +46,7 @@ struct mem_layout {
     int64_t keep_input_every; /* k under recompute attention, else 1 */
     bool keep_all;            /* layers keep q, k, v and x_mid too */
     bool keep_mlp;            /* and gate and up */
+    bool overlap;             /* the next stage is exchanged under this one's attention */
     bool replay_anew;         /* segments are replayed for each layer, into one buffer */
     bool offloaded;           /* kept tensors leave the device */
     bool to_file;             /* for a file */
@@ -55,6 +56,9 @@ struct mem_layout {
 };
 
 struct mem_layout mem_layout_make(const struct mem_request *request);
+/* ERR_UNSUPPORTED, naming the field to change, where the device's attention would be wrong: spans
+ * of 2^31 elements under cuDNN. */
+int mem_layout_check(const struct mem_layout *layout, struct err *err);
 
 /* Elements of a rank's shard of a unit, a multiple of MODEL_SHAPE_ALIGN. */
 int64_t mem_layout_shard(const struct model_shape *shape, int64_t unit, int64_t shards);

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEM_CUDNN_SPAN ((int64_t)1 << 31) /* from here its gradients are silently wrong */
-
 void mem_declare(struct mem_builder *builder, enum mem_arena arena, enum mem_name name,
                  int64_t index, uint64_t phases, int64_t bytes)
 {
@@ -41,22 +39,6 @@ void mem_declare_device(struct mem_builder *builder, enum mem_name name, int64_t
                         uint64_t phases, int64_t bytes)
 {
     mem_declare(builder, MEM_ARENA_DEVICE, name, index, phases, bytes);
-}
-
-/* cuDNN's backward takes whole stage tensors. */
-static int plan_check_spans(const struct mem_layout *layout, struct err *err)
-{
-    if (layout->backend != MEM_BACKEND_CUDA)
-        return 0;
-    int64_t span = layout->heads.per_stage * layout->rows * layout->config.head_dim;
-    if (span < MEM_CUDNN_SPAN)
-        return 0;
-    return err_set_field(err, ERR_UNSUPPORTED, "ithaca.context_parallel.heads_per_stage",
-                         "%lld heads a stage over %lld tokens span %lld elements, and cuDNN's "
-                         "gradients are right below 2^31 only; ask for fewer heads_per_stage "
-                         "(kind upipe), a higher degree of ring, or a shorter seq_len",
-                         (long long)layout->heads.per_stage, (long long)layout->rows,
-                         (long long)span);
 }
 
 static uint64_t plan_phases(const struct mem_layout *layout)
@@ -142,7 +124,6 @@ static int plan_place(struct mem_plan *plan, struct err *err)
 int mem_plan_build(const struct mem_request *request, struct mem_plan *ret_plan, struct err *err)
 {
     struct mem_builder builder = {.layout = mem_layout_make(request), .shape = request->shape};
-    TRY(plan_check_spans(&builder.layout, err));
     mem_plan_states(&builder);
     mem_plan_layers(&builder);
     mem_plan_attention(&builder);

@@ -40,8 +40,7 @@ struct mem_plan {
     char digest[IO_HASH_BYTES];                /* over every buffer, and the layout's backend */
 };
 
-/* ERR_DOES_NOT_FIT where sizes overflow; ERR_UNSUPPORTED where the device's attention would be
- * wrong (spans of 2^31 elements under cuDNN), naming the field to change. */
+/* ERR_DOES_NOT_FIT where sizes overflow. */
 int mem_plan_build(const struct mem_request *request, struct mem_plan *ret_plan, struct err *err);
 void mem_plan_done(struct mem_plan *plan);
 

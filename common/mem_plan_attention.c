@@ -1,6 +1,7 @@
 /* mem_plan_attention: the buffers that all stages of attention use in turn (worker/context.h), and
  * in which phases of a stage their contents count. What several stages share, K, V and the sums of
- * their gradients, lives through the loop over stages. */
+ * their gradients, lives through the loop over stages; under overlap so does what the next stage
+ * brings while this one computes: two sets of it. */
 #include "common/mem_plan_private.h"
 
 enum { F32 = sizeof(float), BF16 = 2 };
@@ -8,29 +9,49 @@ enum { F32 = sizeof(float), BF16 = 2 };
 /* From one phase to another in the forward pass, in forward again, and in backward. */
 #define STAGE_FORWARD(from, to) \
     (MEM_SPAN(FWD_##from, FWD_##to) | MEM_SPAN(AGAIN_##from, AGAIN_##to))
+#define STAGE_LOOP (STAGE_FORWARD(KV, RETURN) | MEM_SPAN(BWD_KV, BWD_DKV))
 
 struct attention_phases {
     uint64_t q, kv;        /* what is projected */
+    uint64_t back, delta;  /* dO and delta; what came back */
     uint64_t dkv;          /* sums of gradients */
+    uint64_t send;         /* what goes out */
     uint64_t in_attention; /* under ring: the forward calls too */
 };
 
-static struct attention_phases attention_phases_of(const struct mem_layout *l)
+/* One stage after the other. */
+static struct attention_phases attention_in_turn(const struct mem_layout *l)
 {
-    bool shared = l->heads.kv_stages > 1; /* by several stages */
-    bool whole = l->mesh.ulysses == 1;    /* q, k and v are projected in one pass */
-    struct attention_phases ret = {.in_attention =
-                                       l->mesh.ring > 1 ? STAGE_FORWARD(ATTENTION, ATTENTION) : 0};
+    bool shared = l->heads.kv_stages > 1; /* K/V heads, by several stages */
+    bool whole = l->mesh.ulysses == 1;    /* nothing is exchanged; q, k and v are one pass */
+    uint64_t ring = l->mesh.ring > 1 ? STAGE_FORWARD(ATTENTION, ATTENTION) : 0;
+    struct attention_phases ret = {.in_attention = ring};
     ret.q = whole ? STAGE_FORWARD(KV, ATTENTION) | MEM_SPAN(BWD_KV, BWD_ATTENTION)
                   : STAGE_FORWARD(Q, ATTENTION) | MEM_SPAN(BWD_Q, BWD_ATTENTION);
-    ret.kv = shared ? STAGE_FORWARD(KV, RETURN) | MEM_SPAN(BWD_KV, BWD_DKV)
-                    : STAGE_FORWARD(KV, ATTENTION) | MEM_SPAN(BWD_KV, BWD_ATTENTION);
+    ret.kv = shared ? STAGE_LOOP : STAGE_FORWARD(KV, ATTENTION) | MEM_SPAN(BWD_KV, BWD_ATTENTION);
     ret.dkv = shared ? MEM_SPAN(BWD_Q, BWD_DKV) : MEM_SPAN(BWD_ATTENTION, BWD_DKV);
+    ret.delta = ret.back = ring | MEM_SPAN(BWD_DO, BWD_ATTENTION);
+    if (!whole) /* v goes out from here, too, and O and dq come back to it */
+        ret.back |=
+            STAGE_FORWARD(KV, KV) | STAGE_FORWARD(RETURN, RETURN) | MEM_AT(BWD_KV) | MEM_AT(BWD_DQ);
+    /* While attention runs nothing goes out; forward's attention writes O here. */
+    ret.send = STAGE_FORWARD(KV, RETURN) | MEM_SPAN(BWD_KV, BWD_DO) | MEM_AT(BWD_DQ);
     if (l->recompute == JOB_recompute_INPUT && l->heads.stages == 1) {
         /* Forward again leaves them for backward. */
         ret.q |= MEM_SPAN(AGAIN_Q, BWD_ATTENTION);
         ret.kv |= MEM_SPAN(AGAIN_KV, BWD_ATTENTION);
     }
+    return ret;
+}
+
+static struct attention_phases attention_phases_of(const struct mem_layout *l)
+{
+    struct attention_phases ret = attention_in_turn(l);
+    if (!l->overlap)
+        return ret;
+    ret.q = ret.kv = ret.back = ret.delta = STAGE_LOOP;
+    ret.send = STAGE_FORWARD(ATTENTION, RETURN) | MEM_AT(BWD_DQ);
+    ret.dkv |= l->heads.kv_stages > 1 ? MEM_AT(BWD_KV) : 0; /* the next stage's */
     return ret;
 }
 
@@ -49,21 +70,32 @@ static void attention_ring(struct mem_builder *b, uint64_t in_attention, int64_t
     mem_declare_device(b, MEM_RING_DV, 0, MEM_AT(BWD_ATTENTION), kv * F32);
 }
 
-/* What goes out, and what comes back. Nothing of it counts while attention runs, but dO. */
-static void attention_exchange(struct mem_builder *b, uint64_t in_attention, int64_t q,
-                               int64_t q_rows)
+static void attention_set(struct mem_builder *b, const struct attention_phases *phases, int set,
+                          int64_t q, int64_t kv, int64_t q_rows)
 {
     const struct mem_layout *l = &b->layout;
-    uint64_t back = in_attention | MEM_SPAN(BWD_DO, BWD_ATTENTION);
-    if (l->mesh.ulysses > 1) {
-        back |=
-            STAGE_FORWARD(KV, KV) | STAGE_FORWARD(RETURN, RETURN) | MEM_AT(BWD_KV) | MEM_AT(BWD_DQ);
-        mem_declare_device(b, MEM_STAGE_SEND, 0,
-                           STAGE_FORWARD(KV, RETURN) | MEM_SPAN(BWD_KV, BWD_DO) | MEM_AT(BWD_DQ),
-                           q * l->act_bytes);
-        mem_declare_device(b, MEM_STAGE_DELTA_SEND, 0, MEM_AT(BWD_DO), q_rows * F32);
+    if (!l->keep_all) {
+        mem_declare_device(b, MEM_STAGE_Q, set, phases->q, q * l->act_bytes);
+        mem_declare_device(b, MEM_STAGE_K, set, phases->kv, kv * l->act_bytes);
+        mem_declare_device(b, MEM_STAGE_V, set, phases->kv, kv * l->act_bytes);
     }
-    mem_declare_device(b, MEM_STAGE_BACK, 0, back, q * l->act_bytes);
+    mem_declare_device(b, MEM_STAGE_BACK, set, phases->back, q * l->act_bytes);
+    mem_declare_device(b, MEM_STAGE_DELTA, set, phases->delta, q_rows * F32);
+}
+
+static void attention_out(struct mem_builder *b, const struct attention_phases *phases, int64_t q,
+                          int64_t kv, int64_t q_rows)
+{
+    const struct mem_layout *l = &b->layout;
+    mem_declare_device(b, MEM_STAGE_SEND, 0, phases->send, q * l->act_bytes);
+    mem_declare_device(b, MEM_STAGE_DELTA_SEND, 0,
+                       l->overlap ? MEM_SPAN(BWD_KV, BWD_DKV) : MEM_AT(BWD_DO), q_rows * F32);
+    if (!l->overlap)
+        return;
+    mem_declare_device(b, MEM_STAGE_OUT_Q, 0, STAGE_LOOP, q * l->act_bytes);
+    mem_declare_device(b, MEM_STAGE_OUT_K, 0, STAGE_LOOP, kv * l->act_bytes);
+    mem_declare_device(b, MEM_STAGE_OUT_V, 0, STAGE_LOOP, kv * l->act_bytes);
+    mem_declare_device(b, MEM_STAGE_OUT_DO, 0, MEM_SPAN(BWD_KV, BWD_DKV), q * l->act_bytes);
 }
 
 void mem_plan_attention(struct mem_builder *b)
@@ -72,18 +104,14 @@ void mem_plan_attention(struct mem_builder *b)
     struct attention_phases phases = attention_phases_of(l);
     int64_t q_rows = l->heads.per_stage * l->rows, q = q_rows * l->config.head_dim;
     int64_t kv = l->heads.kv_staged * l->rows * l->config.head_dim;
-    if (!l->keep_all) {
-        mem_declare_device(b, MEM_STAGE_Q, 0, phases.q, q * l->act_bytes);
-        mem_declare_device(b, MEM_STAGE_K, 0, phases.kv, kv * l->act_bytes);
-        mem_declare_device(b, MEM_STAGE_V, 0, phases.kv, kv * l->act_bytes);
-    }
-    attention_exchange(b, phases.in_attention, q, q_rows);
+    for (int set = 0; set < (l->overlap ? 2 : 1); set++)
+        attention_set(b, &phases, set, q, kv, q_rows);
     mem_declare_device(b, MEM_STAGE_DQ, 0, phases.in_attention | MEM_SPAN(BWD_ATTENTION, BWD_DKV),
                        q * F32);
     mem_declare_device(b, MEM_STAGE_DK, 0, phases.dkv, kv * F32);
     mem_declare_device(b, MEM_STAGE_DV, 0, phases.dkv, kv * F32);
-    mem_declare_device(b, MEM_STAGE_DELTA, 0, phases.in_attention | MEM_SPAN(BWD_DO, BWD_ATTENTION),
-                       q_rows * F32);
+    if (l->mesh.ulysses > 1)
+        attention_out(b, &phases, q, kv, q_rows);
     attention_ring(b, phases.in_attention, kv);
     if (l->backend == MEM_BACKEND_CUDA)
         mem_declare_device(b, MEM_ATTENTION_SCRATCH, 0, MEM_AT(BWD_ATTENTION),

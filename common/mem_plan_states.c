@@ -1,6 +1,6 @@
 /* mem_plan_states: parameters, gradients and moments, and the units gathered from them. A unit is
  * the embedding, a layer, or the tail (final norm and untied head); two layers are gathered at
- * once, the others only where they are used, and one gradient of each kind is open.
+ * once, the tail beside the last, and one gradient of each kind is open.
  *
  * With states on the host a shard passes through chunks on the device: of the master when a unit is
  * gathered, of the gradient when it is added to, of all four in the update. */
@@ -69,7 +69,7 @@ void mem_plan_states(struct mem_builder *b)
         mem_declare_device(b, MEM_GATHERED_EMBED, 0, MEM_AT(EMBED) | tied, embed * l->act_bytes);
         mem_declare_device(b, MEM_GATHERED_LAYER, 0, MEM_ALWAYS, layer * l->act_bytes);
         mem_declare_device(b, MEM_GATHERED_LAYER, 1, MEM_ALWAYS, layer * l->act_bytes);
-        mem_declare_device(b, MEM_GATHERED_TAIL, 0, MEM_AT(HEAD), tail * l->act_bytes);
+        mem_declare_device(b, MEM_GATHERED_TAIL, 0, MEM_SPAN(FWD_KV, HEAD), tail * l->act_bytes);
     }
     if (l->shards == 1 && !l->grad_on_host)
         return;

@@ -46,6 +46,7 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_FILES_DELETE] = files_delete,
     [ROUTE_MODELS_LIST] = models_list,
     [ROUTE_MODELS_GET] = models_get,
+    [ROUTE_ESTIMATE] = api_estimate,
     [ROUTE_JOBS_CREATE] = api_jobs_create,
     [ROUTE_JOBS_LIST] = api_jobs_list,
     [ROUTE_JOBS_GET] = api_jobs_get,

@@ -37,6 +37,13 @@ api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_events, api_j
 api_handler api_control_cancel, api_control_pause, api_control_resume; /* api_control.c */
 api_handler api_checkpoints_list;                                      /* api_checkpoints.c */
 api_handler api_model_files, api_model_content;                        /* api_model.c */
+api_handler api_estimate;                                              /* api_estimate.c */
+struct job_spec;
+struct model_config;
+/* Settles a job's values for this machine (job_spec_resolve) and plans its memory; ERR_DOES_NOT_FIT
+ * with need, what there is, and the shortest changes that fit. */
+int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
+                       struct err *err);
 /* New reference: the job object; NULL with err when it cannot be made. */
 json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *err);
 /* New reference: an item of the list of events. */

@@ -56,12 +56,7 @@ static int api_jobs_resolve(struct api *api, struct job_spec *spec, struct model
     TRY(models_find(api, spec->model, model, err));
     struct model_config config;
     TRY(model_config_load(model->dir, &config, err));
-    const struct job_facts facts = {.ranks_max = coordinator_slots(api->coordinator),
-                                    .heads = config.heads,
-                                    .kv_heads = config.kv_heads,
-                                    .layers = config.layers,
-                                    .context_max = config.context_max};
-    return job_spec_resolve(spec, &facts, err);
+    return api_estimate_admit(api, &config, spec, err);
 }
 
 int api_jobs_create(struct api *api, struct http_request *request, struct err *err)

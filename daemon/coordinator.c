@@ -294,6 +294,11 @@ int64_t coordinator_slots(const struct coordinator *coordinator)
     return coordinator->inventory.slots;
 }
 
+const struct inventory *coordinator_inventory(const struct coordinator *coordinator)
+{
+    return &coordinator->inventory;
+}
+
 void coordinator_view(const struct coordinator *coordinator, const char *job_id,
                       struct coordinator_view *ret_view)
 {

@@ -21,8 +21,8 @@
  * Killed itself, a daemon leaves ranks training, and the next one goes on watching them
  * (coordinator_recover.c).
  *
- * For HTTP: parse the body (job_spec_parse), find the model's folder, fill job_facts with
- * coordinator_slots(), job_spec_resolve, check that the files are there and not in error, then
+ * For HTTP: parse the body (job_spec_parse), find the model's folder, settle values and see that
+ * the job fits (api_estimate_admit), check that the files are there and not in error, then
  * coordinator_submit. To cancel: coordinator_cancel, then answer when the job is at its end (listen
  * on the bus; read the row). */
 #pragma once
@@ -96,6 +96,8 @@ bool coordinator_is_idle(const struct coordinator *coordinator); /* nothing to w
 
 /* Slots of the machine: job_facts.ranks_max. */
 int64_t coordinator_slots(const struct coordinator *coordinator);
+struct inventory;
+const struct inventory *coordinator_inventory(const struct coordinator *coordinator);
 
 /* What is not in the store. */
 struct coordinator_view {

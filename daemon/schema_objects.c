@@ -76,6 +76,26 @@ static const struct schema_object schema_rows[] = {
          "'owner':" TEXT_OR_NULL ",'spec':{'description':'Every field of the request, resolved',"
          "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}}}"},
     {.name = "JobList", .schema = LIST("Job")},
+    {.name = "JobEstimate",
+     .schema = "{'type':'object','required':['model'],'description':'A job (JobCreate); no file "
+               "need be named','properties':{'model':" TEXT ",'ithaca':{"
+               "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}"},
+    {.name = "Estimate",
+     .schema =
+         "{'type':'object','required':['object','model','ithaca','memory','message'],"
+         "'properties':{'object':{'const':'fine_tuning.estimate'},'model':" TEXT ",'ithaca':{"
+         "'description':'Every field, resolved',"
+         "'$ref':'#/components/schemas/JobCreate/properties/ithaca'},"
+         "'message':{'type':['string','null'],'description':'Where it does not fit: need, what "
+         "there is, changes that fit'},'memory':{'type':'object','required':['fits','served',"
+         "'peak_device_bytes','peak_phase','peak','host_bytes','file_bytes','phases'],"
+         "'properties':{'object':{'const':'memory_plan'},'backend':" TEXT ",'gpus':" WHOLE ","
+         "'seq_len':" WHOLE ",'fits':{'type':'boolean'},'served':{'type':'boolean',"
+         "'description':'This version can run it'},'digest':" TEXT ",'peak_device_bytes':" WHOLE
+         ",'peak_phase':" TEXT ",'peak':{'type':'object','description':'Bytes by category'},"
+         "'device_limit_bytes':" WHOLE_OR_NULL ",'host_bytes':{'type':'integer','description':"
+         "'All ranks together'},'host_limit_bytes':" WHOLE_OR_NULL ",'file_bytes':" WHOLE ","
+         "'phases':{'type':'array','items':{'type':'object'}}}}}}"},
     {.name = "JobResume",
      .schema = "{'type':'object','additionalProperties':false,'properties':{"
                "'checkpoint':{'type':['string','null'],'description':'Go on from this one; newer "

@@ -1,62 +1,12 @@
 /* cmd_submit: builds the job's JSON from a file and options, uploads local files, posts it. The
- * daemon alone judges values; this only puts them where they belong. */
+ * daemon alone judges values. */
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
-#include "common/limits.h"
+#include "clients/cli/job_body.h"
 #include "common/mem.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Sets a dotted path of an object, making the objects on the way. Takes over value. */
-static int submit_set_path(json_t *object, const char *path, json_t *value, struct err *err)
-{
-    CLEANUP(json_unref) json_t *held = value;
-    char key[LIMIT_NAME_BYTES];
-    for (;;) {
-        size_t length = strcspn(path, ".");
-        if (length == 0 || length >= sizeof key)
-            return err_set(err, ERR_USAGE,
-                           "--set: a part of the field's name is empty or too long");
-        memcpy(key, path, length);
-        key[length] = '\0';
-        if (path[length] == '\0')
-            return json_object_set(object, key, held) == 0 ? 0 : mem_fail(err, length, "a field");
-        json_t *next = json_object_get(object, key);
-        if (!json_is_object(next)) {
-            if (json_object_set_new(object, key, json_object()) != 0)
-                return mem_fail(err, length, "a field");
-            next = json_object_get(object, key);
-        }
-        object = next;
-        path += length + 1;
-    }
-}
-
-/* FIELD=VALUE: VALUE as JSON where it is JSON (8, true, null, [..]), else as a string. */
-static int submit_set(json_t *ithaca, const char *assignment, struct err *err)
-{
-    struct err not_json;
-    const char *equals = strchr(assignment, '=');
-    if (equals == NULL)
-        return err_set(err, ERR_USAGE, "--set %s: write FIELD=VALUE", assignment);
-    CLEANUP(mem_free_ptr) char *path = mem_strndup(assignment, (size_t)(equals - assignment));
-    if (path == NULL)
-        return mem_fail(err, strlen(assignment), "a field");
-    json_t *value = NULL;
-    if (json_parse(equals + 1, strlen(equals + 1), path, &value, &not_json) != 0)
-        value = json_string(equals + 1);
-    if (value == NULL)
-        return err_set(err, ERR_USAGE, "--set %s: the value is not UTF-8", assignment);
-    return submit_set_path(ithaca, path, value, err);
-}
-
-static int submit_set_string(json_t *job, const char *key, const char *value, struct err *err)
-{
-    if (json_object_set_new(job, key, json_string(value)) != 0)
-        return err_set(err, ERR_USAGE, "%s: not UTF-8", key);
-    return 0;
-}
 
 static int submit_file(struct cli *cli, json_t *job, const char *option, const char *key,
                        struct err *err)
@@ -69,51 +19,7 @@ static int submit_file(struct cli *cli, json_t *job, const char *option, const c
     if (given == NULL)
         return 0;
     TRY(cmd_files_resolve(cli, given, &id, err));
-    return submit_set_string(job, key, id, err);
-}
-
-static int submit_options(struct cli *cli, json_t *job, struct err *err)
-{
-    static const char *const plain[][2] = {{"--model", "model"}, {"--suffix", "suffix"}};
-    const char *value = NULL;
-    for (size_t i = 0; i < 2; i++) {
-        TRY(cli_take_option(cli, plain[i][0], &value, err));
-        if (value != NULL)
-            TRY(submit_set_string(job, plain[i][1], value, err));
-    }
-    TRY(cli_take_option(cli, "--seed", &value, err));
-    if (value != NULL) {
-        json_t *seed = NULL;
-        TRY(json_parse(value, strlen(value), "--seed", &seed, err));
-        if (json_object_set_new(job, "seed", seed) != 0)
-            return mem_fail(err, strlen(value), "the seed");
-    }
-    if (json_object_get(job, "ithaca") == NULL)
-        (void)json_object_set_new(job, "ithaca", json_object()); /* checked by the next line */
-    json_t *ithaca = json_object_get(job, "ithaca");
-    if (!json_is_object(ithaca))
-        return err_set_field(err, ERR_INVALID_VALUE, "ithaca", "\"ithaca\" must be an object");
-    for (;;) {
-        TRY(cli_take_option(cli, "--set", &value, err));
-        if (value == NULL)
-            return 0;
-        TRY(submit_set(ithaca, value, err));
-    }
-}
-
-static int submit_start(struct cli *cli, json_t **ret_job, struct err *err)
-{
-    if (cli->argc == 0 || cli->argv[0][0] == '-') {
-        *ret_job = json_object();
-        return *ret_job != NULL ? 0 : mem_fail(err, 0, "the job");
-    }
-    const char *path = NULL;
-    TRY(cli_take_argument(cli, "the job", &path, err));
-    TRY(json_parse_file(path, LIMIT_JSON_BODY_BYTES, ret_job, err));
-    if (json_is_object(*ret_job))
-        return 0;
-    json_unref(ret_job);
-    return err_set(err, ERR_BAD_JSON, "%s: a job is an object", path);
+    return job_body_set_string(job, key, id, err);
 }
 
 int cmd_submit(struct cli *cli, struct err *err)
@@ -123,8 +29,8 @@ int cmd_submit(struct cli *cli, struct err *err)
     struct client *client = NULL;
     const char *id = NULL;
     bool follow = cli_take_flag(cli, "--follow");
-    TRY(submit_start(cli, &job, err));
-    TRY(submit_options(cli, job, err));
+    TRY(job_body_start(cli, &job, err));
+    TRY(job_body_options(cli, job, err));
     TRY(cli_client(cli, &client, err));
     TRY(submit_file(cli, job, "--training-file", "training_file", err));
     TRY(submit_file(cli, job, "--validation-file", "validation_file", err));

@@ -69,6 +69,26 @@ const struct cli_command cli_commands[] = {
      .usage = "files (upload PATH | ls | show ID | get ID [--output PATH] | rm ID)",
      .summary = "training files",
      .run = cmd_files},
+    {.name = "plan",
+     .usage =
+         "plan [JOB.json] [--model NAME|DIR] [--seq-len N] [--gpus N] [--memory CARD] [options]",
+     .summary = "what a job takes of memory (no daemon needed)",
+     .details =
+         "  --model NAME|DIR         llama3-8b, qwen3-32b ..., tiny-llama, or a model's folder\n"
+         "  --seq-len N              tokens; 512K and 3M are understood\n"
+         "  --memory CARD            80GB, 141GB ... or a number of GiB: whether it fits\n"
+         "  --host-memory GIB        of the machine, for all ranks together\n"
+         "  --set FIELD=VALUE        any field of `ithaca`; what is not served yet is planned "
+         "too\n"
+         "  --backend NAME           cuda (attention through cuDNN), cuda_own (kernels without\n"
+         "                           its buffers) or cpu\n"
+         "  --max-seq-len            the longest sequence that fits\n"
+         "  --buffers                with --json: every buffer\n",
+     .run = cmd_plan},
+    {.name = "ladder",
+     .usage = "ladder --model NAME|DIR --seq-len N --gpus N [--memory CARD]",
+     .summary = "what each technique saves of a job's memory",
+     .run = cmd_ladder},
     {.name = "fields",
      .usage = "fields",
      .summary = "list every field of a job with default and range",

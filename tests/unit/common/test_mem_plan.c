@@ -210,6 +210,7 @@ static struct job_spec random_spec(uint64_t round, const struct model_config *co
                             .offload = (enum job_offload)draw(round, 10, 0, 3),
                             .states = (enum job_states)draw(round, 11, 0, 3),
                             .stream_residual = (enum job_toggle)draw(round, 12, 0, 2),
+                            .overlap = (enum job_overlap)draw(round, 18, 0, 2),
                             .ring = 1,
                             .ulysses = 1};
     spec.ulysses = (int64_t)1 << draw(round, 13, 0, 3);
@@ -325,15 +326,16 @@ static void test_refusals(void **state)
     spec.heads_per_stage = 4;
     struct mem_request request = {
         .shape = &shape, .spec = &spec, .world = 8, .backend = MEM_BACKEND_CUDA};
-    assert_int_equal(mem_plan_build(&request, &plan, &err), -ERR_UNSUPPORTED);
+    struct mem_layout layout = mem_layout_make(&request);
+    assert_int_equal(mem_layout_check(&layout, &err), -ERR_UNSUPPORTED);
     assert_string_equal(err.field, "ithaca.context_parallel.heads_per_stage");
-    spec.seq_len = 4 * MI - 8;
-    assert_int_equal(mem_plan_build(&request, &plan, &err), 0);
-    mem_plan_done(&plan);
-    spec.seq_len = 4 * MI;
     request.backend = MEM_BACKEND_CUDA_OWN;
-    assert_int_equal(mem_plan_build(&request, &plan, &err), 0);
-    mem_plan_done(&plan);
+    layout = mem_layout_make(&request);
+    assert_int_equal(mem_layout_check(&layout, &err), 0);
+    request.backend = MEM_BACKEND_CUDA;
+    spec.seq_len = 4 * MI - 8;
+    layout = mem_layout_make(&request);
+    assert_int_equal(mem_layout_check(&layout, &err), 0);
     /* More than can be counted. */
     spec.seq_len = 16 * MI;
     spec.sequences = 65536;

@@ -1,0 +1,10 @@
+/* job_body: the JSON of a job from a file and options of the command line, for submit and plan. */
+#pragma once
+#include "clients/cli/cli.h"
+
+/* The job of the next argument, a file, or an empty one when the next is an option. New reference.
+ */
+int job_body_start(struct cli *cli, json_t **ret_job, struct err *err);
+/* Takes --model, --suffix, --seed and every --set FIELD=VALUE. */
+int job_body_options(struct cli *cli, json_t *job, struct err *err);
+int job_body_set_string(json_t *job, const char *key, const char *value, struct err *err);

@@ -1,0 +1,134 @@
+/* mem_advice: see mem_advice.h. A handful of changes, all sets of one, two and three of them tried
+ * in turn: some hundred plans of well below a millisecond each. */
+#include "common/mem_advice.h"
+
+#include "common/must.h"
+
+enum { ADVICE_CHANGES_MAX = 3, ADVICE_SETS_MAX = 3 };
+
+/* X(id, text): from what costs nothing to what costs most */
+#define ADVICE_TABLE(X)                                                      \
+    X(FSDP, "fsdp true")                                                     \
+    X(ACCUM, "batch.grad_accum \"auto\"")                                    \
+    X(TILES, "tile_mlp and tile_loss \"auto\"")                              \
+    X(SHARE, "context_parallel.kind upipe with heads_per_stage 1")           \
+    X(RECOMPUTE_BOTH, "recompute input_and_attention")                       \
+    X(RECOMPUTE_ATTENTION, "recompute attention with keep_input_every auto") \
+    X(RECOMPUTE_INPUT, "recompute input")                                    \
+    X(OFFLOAD, "offload host")                                               \
+    X(HOST_OPTIMIZER, "states host_optimizer")                               \
+    X(HOST_STATES, "states host")                                            \
+    X(STREAM, "stream_residual true")
+
+#define X(id, text) ADVICE_##id,
+enum advice { ADVICE_TABLE(X) ADVICE_COUNT };
+#undef X
+#define X(id, text) [ADVICE_##id] = text,
+static const char *const advice_texts[ADVICE_COUNT] = {ADVICE_TABLE(X)};
+#undef X
+
+static void advice_share(struct job_spec *spec)
+{
+    bool shared = spec->ulysses > 1 || spec->ring > 1;
+    spec->context_kind = JOB_context_kind_UPIPE;
+    spec->heads_per_stage = 1;
+    if (!shared)
+        spec->ulysses = spec->ring = JOB_AUTO;
+}
+
+static void advice_recompute(struct job_spec *spec, enum job_recompute recompute)
+{
+    spec->recompute = recompute;
+    spec->keep_input_every = JOB_AUTO;
+}
+
+static void advice_apply(struct job_spec *spec, enum advice change)
+{
+    switch (change) {
+    case ADVICE_FSDP:
+        spec->fsdp = true;
+        break;
+    case ADVICE_ACCUM:
+        spec->grad_accum = JOB_AUTO;
+        break;
+    case ADVICE_TILES:
+        spec->tile_mlp = spec->tile_loss = JOB_AUTO;
+        break;
+    case ADVICE_SHARE:
+        advice_share(spec);
+        break;
+    case ADVICE_RECOMPUTE_BOTH:
+        advice_recompute(spec, JOB_recompute_INPUT_AND_ATTENTION);
+        break;
+    case ADVICE_RECOMPUTE_ATTENTION:
+        advice_recompute(spec, JOB_recompute_ATTENTION);
+        break;
+    case ADVICE_RECOMPUTE_INPUT:
+        advice_recompute(spec, JOB_recompute_INPUT);
+        break;
+    case ADVICE_OFFLOAD:
+        spec->offload = JOB_offload_HOST;
+        break;
+    case ADVICE_HOST_OPTIMIZER:
+        spec->states = JOB_states_HOST_OPTIMIZER;
+        break;
+    case ADVICE_HOST_STATES:
+        spec->states = JOB_states_HOST;
+        break;
+    case ADVICE_STREAM:
+        spec->stream_residual = JOB_toggle_ON;
+        break;
+    case ADVICE_COUNT:
+        must(false);
+    }
+}
+
+/* The need of the job with a set of changes; -1 when it does not fit or is not legal. */
+static int64_t advice_try(const struct mem_ask *ask, unsigned set)
+{
+    struct job_spec spec = *ask->spec;
+    struct mem_ask changed = *ask;
+    struct mem_estimate estimate;
+    struct err ignored = {0};
+    changed.spec = &spec;
+    for (unsigned change = 0; change < ADVICE_COUNT; change++)
+        if (set >> change & 1)
+            advice_apply(&spec, (enum advice)change);
+    if (mem_estimate_make(&changed, &estimate, &ignored) != 0)
+        return -1;
+    int64_t need = estimate.fits ? estimate.plan.peak_device_bytes : -1;
+    mem_estimate_done(&estimate);
+    return need;
+}
+
+static void advice_write_set(unsigned set, int64_t need, struct buf *out)
+{
+    buf_text(out, out->length > 0 ? "; " : "");
+    const char *before = "";
+    for (unsigned change = 0; change < ADVICE_COUNT; change++) {
+        if ((set >> change & 1) == 0)
+            continue;
+        buf_printf(out, "%s%s", before, advice_texts[change]);
+        before = " and ";
+    }
+    buf_printf(out, " gives %.4g GiB", (double)need * 0x1p-30);
+}
+
+int mem_advice_write(const struct mem_ask *ask, struct buf *out, struct err *err)
+{
+    int found = 0;
+    for (int size = 1; size <= ADVICE_CHANGES_MAX && found == 0; size++)
+        for (unsigned set = 1; set < 1U << ADVICE_COUNT && found < ADVICE_SETS_MAX; set++) {
+            int64_t need = __builtin_popcount(set) == size ? advice_try(ask, set) : -1;
+            if (need < 0)
+                continue;
+            advice_write_set(set, need, out);
+            found++;
+        }
+    int64_t longest = 0;
+    TRY(mem_estimate_longest(ask, &longest, err));
+    if (longest > 0)
+        buf_printf(out, "%sseq_len %lld fits with all else as asked", out->length > 0 ? "; " : "",
+                   (long long)longest);
+    return buf_error(out, err);
+}

@@ -1,0 +1,123 @@
+/* mem_estimate: see mem_estimate.h. */
+#include "common/mem_estimate.h"
+
+#include "common/mem.h"
+#include "common/mem_advice.h"
+
+enum { ESTIMATE_ADVICE_BYTES = 2048, ESTIMATE_STEP = 1024 };
+#define ESTIMATE_GIB ((int64_t)1 << 30)
+
+/* The smaller of two limits, 0 being none. */
+static int64_t estimate_limit(int64_t bytes, int64_t gib)
+{
+    int64_t other = gib * ESTIMATE_GIB;
+    if (bytes == 0 || other == 0)
+        return bytes + other;
+    return bytes < other ? bytes : other;
+}
+
+static bool estimate_within(int64_t bytes, int64_t limit)
+{
+    return limit == 0 || bytes <= limit;
+}
+
+static int estimate_settle(const struct mem_ask *ask, struct job_spec *spec, struct err *err)
+{
+    const struct model_config *config = &ask->shape->config;
+    const struct job_facts facts = {.ranks_max = ask->ranks_max,
+                                    .heads = config->heads,
+                                    .kv_heads = config->kv_heads,
+                                    .layers = config->layers,
+                                    .context_max = config->context_max};
+    return ask->planned ? job_spec_settle(spec, &facts, err) : job_spec_resolve(spec, &facts, err);
+}
+
+int mem_estimate_make(const struct mem_ask *ask, struct mem_estimate *ret, struct err *err)
+{
+    struct mem_estimate estimate = {.spec = *ask->spec};
+    struct err ignored = {0};
+    TRY(estimate_settle(ask, &estimate.spec, err));
+    const struct mem_request request = {.shape = ask->shape,
+                                        .spec = &estimate.spec,
+                                        .world = (int)estimate.spec.gpus,
+                                        .backend = ask->backend};
+    TRY(mem_plan_build(&request, &estimate.plan, err));
+    int rc = ask->unchecked ? 0 : mem_layout_check(&estimate.plan.layout, err);
+    if (rc != 0) {
+        mem_plan_done(&estimate.plan);
+        return rc;
+    }
+    const int64_t *bytes = estimate.plan.arena_bytes;
+    int64_t shared = ask->backend == MEM_BACKEND_CPU ? bytes[MEM_ARENA_DEVICE] : 0;
+    if (__builtin_mul_overflow(bytes[MEM_ARENA_HOST] + shared, estimate.spec.gpus,
+                               &estimate.host_bytes))
+        estimate.host_bytes = INT64_MAX;
+    if (__builtin_mul_overflow(bytes[MEM_ARENA_FILE], estimate.spec.gpus, &estimate.file_bytes))
+        estimate.file_bytes = INT64_MAX;
+    estimate.device_limit = estimate_limit(ask->device_bytes, estimate.spec.memory_limit_gib);
+    estimate.host_limit = estimate_limit(ask->host_bytes, estimate.spec.host_memory_gib);
+    estimate.served = job_spec_check_served(&estimate.spec, &ignored) == 0 &&
+                      (estimate.spec.fsdp || estimate.spec.gpus == 1);
+    estimate.fits = estimate_within(estimate.plan.peak_device_bytes, estimate.device_limit) &&
+                    estimate_within(estimate.host_bytes, estimate.host_limit);
+    *ret = estimate;
+    return 0;
+}
+
+void mem_estimate_done(struct mem_estimate *estimate)
+{
+    mem_plan_done(&estimate->plan);
+}
+
+int mem_estimate_check(const struct mem_ask *ask, const struct mem_estimate *estimate,
+                       struct err *err)
+{
+    if (estimate->fits)
+        return 0;
+    CLEANUP(buf_done) struct buf advice;
+    buf_init(&advice, ESTIMATE_ADVICE_BYTES);
+    TRY(mem_advice_write(ask, &advice, err));
+    const char *rest = advice.length > 0 ? buf_str(&advice) : "nothing that can be changed helps";
+    bool device = !estimate_within(estimate->plan.peak_device_bytes, estimate->device_limit);
+    int64_t need = device ? estimate->plan.peak_device_bytes : estimate->host_bytes;
+    int64_t have = device ? estimate->device_limit : estimate->host_limit;
+    return err_set_field(err, ERR_DOES_NOT_FIT, "ithaca.seq_len",
+                         "the job needs %.4g GiB of %s, there are %.4g (most in %s): %s",
+                         (double)need * 0x1p-30,
+                         device ? "device memory a rank" : "host memory, all ranks together",
+                         (double)have * 0x1p-30, mem_phase_name(estimate->plan.peak_phase), rest);
+}
+
+/* Whether a length fits. A length that cannot be planned (spans, sizes) does not. */
+static int estimate_fits(const struct mem_ask *ask, int64_t seq_len, bool *ret_fits,
+                         struct err *err)
+{
+    struct job_spec spec = *ask->spec;
+    struct mem_ask longer = *ask;
+    struct mem_estimate estimate;
+    spec.seq_len = seq_len;
+    longer.spec = &spec;
+    int rc = mem_estimate_make(&longer, &estimate, err);
+    *ret_fits = rc == 0 && estimate.fits;
+    if (rc == 0)
+        mem_estimate_done(&estimate);
+    return rc == -ERR_UNSUPPORTED || rc == -ERR_DOES_NOT_FIT ? 0 : rc;
+}
+
+int mem_estimate_longest(const struct mem_ask *ask, int64_t *ret_seq_len, struct err *err)
+{
+    int64_t fits = 0, beyond = LIMIT_SEQ_LEN + 1;
+    while (beyond - fits > 1) {
+        bool good;
+        int64_t middle = fits + (beyond - fits) / 2;
+        if (middle < 2) /* the shortest sequence there is */
+            break;
+        TRY(estimate_fits(ask, middle, &good, err));
+        if (good)
+            fits = middle;
+        else
+            beyond = middle;
+    }
+    *ret_seq_len = fits >= ESTIMATE_STEP ? fits / ESTIMATE_STEP * ESTIMATE_STEP : fits;
+    return 0;
+}

@@ -1,0 +1,46 @@
+/* mem_estimate: what a job would take on a machine, whether that fits, and what would.
+ *
+ *     TRY(mem_estimate_make(&ask, &estimate, err));     values settled, memory planned
+ *     TRY(mem_estimate_check(&ask, &estimate, err));    or: need, what there is, changes that fit
+ *     mem_estimate_done(&estimate);
+ *
+ * Used at submit and by /v1/fine_tuning/estimate (daemon), and by `ithaca plan`. */
+#pragma once
+#include "common/buf.h"
+#include "common/mem_plan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct mem_ask {
+    const struct model_shape *shape;
+    const struct job_spec *spec; /* as asked for: "auto" not settled */
+    enum mem_backend backend;
+    int64_t ranks_max;    /* of the machine */
+    int64_t device_bytes; /* of each rank's device; 0: no limit */
+    int64_t host_bytes;   /* of the machine, for all ranks; 0: no limit */
+    bool planned;         /* values that are not served yet are taken */
+    bool unchecked;       /* so is what mem_layout_check() refuses */
+};
+
+struct mem_estimate {
+    struct job_spec spec; /* settled; borrows the metadata of the one asked for */
+    struct mem_plan plan;
+    int64_t device_limit; /* bytes a rank may use of its device; 0: no limit */
+    int64_t host_limit;   /* bytes of all ranks together; 0: no limit */
+    int64_t host_bytes;   /* of all ranks: pinned, and on the CPU backend their devices' too */
+    int64_t file_bytes;   /* of all ranks */
+    bool served;          /* this version can run it */
+    bool fits;
+};
+
+/* Fails where the job's values do, or the plan cannot be made; not where it does not fit. */
+int mem_estimate_make(const struct mem_ask *ask, struct mem_estimate *ret, struct err *err);
+void mem_estimate_done(struct mem_estimate *estimate);
+/* 0 when it fits, else ERR_DOES_NOT_FIT with what mem_advice_write() has to say. */
+int mem_estimate_check(const struct mem_ask *ask, const struct mem_estimate *estimate,
+                       struct err *err);
+
+/* The longest seq_len that fits with all else as asked for; a multiple of 1024 from there on. 0
+ * when none does. */
+int mem_estimate_longest(const struct mem_ask *ask, int64_t *ret_seq_len, struct err *err);

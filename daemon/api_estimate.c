@@ -1,0 +1,97 @@
+/* api_estimate: what a job would take of this machine's memory: asked for by itself, and at submit,
+ * where what does not fit is refused before it is queued. */
+#include "common/mem.h"
+#include "common/mem_estimate.h"
+#include "common/mem_report.h"
+#include "common/model_published.h"
+#include "daemon/api.h"
+#include "daemon/coordinator.h"
+#include "daemon/http.h"
+#include "daemon/inventory.h"
+#include "daemon/models.h"
+
+/* The machine as it is: ranks on GPUs have the smallest one's memory each, ranks on the CPU share
+ * the host's. */
+static struct mem_ask estimate_ask(struct api *api, const struct job_spec *spec,
+                                   const struct model_shape *shape)
+{
+    const struct inventory *inventory = coordinator_inventory(api->coordinator);
+    struct mem_ask ask = {.shape = shape,
+                          .spec = spec,
+                          .backend = MEM_BACKEND_CPU,
+                          .ranks_max = inventory->slots,
+                          .host_bytes = inventory_host_bytes()};
+    for (int64_t i = 0; i < inventory->gpu_count; i++) {
+        int64_t bytes = inventory->gpus[i].bytes;
+        ask.backend = MEM_BACKEND_CUDA;
+        ask.device_bytes =
+            ask.device_bytes == 0 || bytes < ask.device_bytes ? bytes : ask.device_bytes;
+    }
+    return ask;
+}
+
+int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
+                       struct err *err)
+{
+    CLEANUP(model_shape_done) struct model_shape shape = {.rows = NULL};
+    CLEANUP(mem_estimate_done) struct mem_estimate estimate = {.fits = false};
+    TRY(model_shape_build(config, &shape, err));
+    struct mem_ask ask = estimate_ask(api, spec, &shape);
+    TRY(mem_estimate_make(&ask, &estimate, err));
+    TRY(mem_estimate_check(&ask, &estimate, err));
+    *spec = estimate.spec; /* the same metadata */
+    return 0;
+}
+
+/* A model of the roots, else a published shape: nothing need be there to be planned. */
+static int estimate_config(struct api *api, const char *name, struct model_config *ret,
+                           struct err *err)
+{
+    CLEANUP(models_entry_done) struct models_entry model = {.dir = NULL};
+    const struct model_config *published = model_published_find(name);
+    int rc = models_find(api, name, &model, err);
+    if (rc == -ERR_NOT_FOUND && published != NULL) {
+        *ret = *published;
+        return 0;
+    }
+    TRY(rc);
+    return model_config_load(model.dir, ret, err);
+}
+
+static json_t *estimate_json(const struct mem_estimate *estimate, const char *message)
+{
+    return json_pack("{s:s, s:s, s:o, s:o, s:s?}", "object", "fine_tuning.estimate", "model",
+                     estimate->spec.model, "ithaca", job_spec_ithaca_json(&estimate->spec),
+                     "memory", mem_report_json(estimate, false), "message", message);
+}
+
+/* The body is a job's; training_file may be absent. */
+int api_estimate(struct api *api, struct http_request *request, struct err *err)
+{
+    CLEANUP(json_unref) json_t *body = NULL;
+    CLEANUP(job_spec_done) struct job_spec spec = {.metadata = NULL};
+    CLEANUP(model_shape_done) struct model_shape shape = {.rows = NULL};
+    CLEANUP(mem_estimate_done) struct mem_estimate estimate = {.fits = false};
+    struct model_config config;
+    struct err message = {.code = ERR_NONE};
+    TRY(api_read_body(request, &body, err));
+    if (json_object_get(body, "training_file") == NULL &&
+        json_object_set_new(body, "training_file", json_string("none")) != 0)
+        return mem_fail(err, 0, "the job");
+    TRY(job_spec_parse_legal(body, &spec, err));
+    TRY(estimate_config(api, spec.model, &config, err));
+    TRY(model_shape_build(&config, &shape, err));
+    struct mem_ask ask = estimate_ask(api, &spec, &shape);
+    ask.planned = true;
+    TRY(mem_estimate_make(&ask, &estimate, err));
+    int rc = mem_estimate_check(&ask, &estimate, &message);
+    if (rc != 0 && rc != -ERR_DOES_NOT_FIT) {
+        *err = message;
+        return rc;
+    }
+    json_t *json = estimate_json(&estimate, rc != 0 ? message.text : NULL);
+    if (json == NULL)
+        return mem_fail(err, 0, "an estimate");
+    http_answer_json(request, 200, json);
+    return 0;
+}

@@ -1,0 +1,140 @@
+"""Memory before anything runs: `ithaca plan` and `ithaca ladder` without a daemon, /v1/fine_tuning/estimate, and jobs
+that do not fit, refused at submit."""
+import json
+import os
+import subprocess
+import unittest
+
+from ithaca_e2e import ITHACA, Daemon
+
+GIB = 1 << 30
+STACK = ["--gpus", "8", "--set", "context_parallel.kind=upipe", "--set", "context_parallel.heads_per_stage=1",
+         "--set", "recompute=attention", "--set", "keep_input_every=8", "--set", "offload=host"]
+
+
+def run(*arguments):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ITHACA_")}
+    environment["ITHACA_URL"] = "http://127.0.0.1:9"  # nobody is asked
+    return subprocess.run([ITHACA, *arguments], capture_output=True, timeout=60, check=False, env=environment,
+                          encoding="utf-8")
+
+
+class Plan(unittest.TestCase):
+    def plan(self, *arguments):
+        done = run("--json", "plan", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_published_shape(self):
+        plan = self.plan("--model", "llama3-8b", "--seq-len", "3M", "--memory", "80GB", *STACK)
+        self.assertEqual(plan["seq_len"], 3 << 20)
+        self.assertTrue(plan["fits"])
+        self.assertFalse(plan["served"])  # offload is planned only
+        self.assertLessEqual(plan["peak_device_bytes"], 42 * GIB)
+        self.assertEqual(sum(plan["peak"].values()), plan["peak_device_bytes"])
+        self.assertEqual(plan["peak_phase"], "backward: attention")
+        self.assertNotIn("buffers", plan)
+
+    def test_longest(self):
+        plan = self.plan("--model", "llama3-8b", "--memory", "80GB", "--max-seq-len", *STACK)
+        again = self.plan("--model", "llama3-8b", "--memory", "80GB", "--seq-len", str(plan["seq_len"]), *STACK)
+        self.assertGreater(plan["seq_len"], 5 << 20)
+        self.assertTrue(plan["fits"])
+        self.assertEqual(plan["digest"], again["digest"])
+        more = self.plan("--model", "llama3-8b", "--memory", "80GB", "--seq-len", str(plan["seq_len"] + 1024), *STACK)
+        self.assertFalse(more["fits"])
+
+    def test_text_and_refusal(self):
+        done = run("plan", "--model", "llama3-8b", "--seq-len", "64K", "--gpus", "8", "--memory", "80GB")
+        self.assertEqual(done.returncode, 65)
+        self.assertIn("it does not fit", done.stdout)
+        self.assertIn("heads_per_stage 1 gives", done.stderr)
+        done = run("plan", "--model", "llama3-8b", "--seq-len", "8K", "--gpus", "8", "--memory", "80GB")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("it fits", done.stdout)
+
+    def test_buffers(self):
+        plan = self.plan("--model", "tiny-llama", "--seq-len", "512", "--backend", "cpu", "--buffers")
+        for one in plan["buffers"]:
+            self.assertLessEqual(one["offset"] + one["bytes"], plan["peak_device_bytes"])
+        self.assertIn("dx", [one["name"] for one in plan["buffers"]])
+
+    def test_mistakes(self):
+        for arguments, status, says in (
+                (["plan"], 64, "--model"),
+                (["plan", "--model", "llama9"], 66, "llama3-8b"),
+                (["plan", "--model", "llama3-8b", "--seq-len", "3G"], 64, "--seq-len 3G"),
+                (["plan", "--model", "llama3-8b", "--memory", "80gb"], 65, "80GB"),
+                (["plan", "--model", "llama3-8b", "--backend", "gpu"], 64, "cpu, cuda"),
+                (["plan", "--model", "llama3-8b", "--set", "recompute=all"], 65, "ithaca.recompute"),
+                (["plan", "--model", "llama3-8b", "--gpus", "8", "--set", "context_parallel.ulysses=5"], 65, "ulysses"),
+                (["ladder", "--model", "llama3-8b", "--bars"], 64, "--bars")):
+            done = run(*arguments)
+            self.assertEqual(done.returncode, status, (arguments, done.stderr))
+            self.assertIn(says, done.stderr)
+            self.assertEqual(done.stdout, "")
+
+    def test_ladder(self):
+        arguments = ["ladder", "--model", "llama3-8b", "--seq-len", "3M", "--gpus", "8", "--memory", "80GB"]
+        done = run("--json", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        peaks = [bar["plan"]["peak_device_bytes"] for bar in json.loads(done.stdout)["bars"]]
+        self.assertEqual(len(peaks), 8)
+        self.assertEqual(peaks, sorted(peaks, reverse=True))
+        self.assertGreater(peaks[0], 100 * peaks[-1])
+        text = run(*arguments).stdout
+        self.assertEqual(len(text.splitlines()), 9)
+        self.assertIn("+ Untied Ulysses", text)
+
+
+class Admission(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.client = cls.daemon.client()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.__exit__(None, None, None)
+
+    def estimate(self, **ithaca):
+        answer = self.client.post("/v1/fine_tuning/estimate", {"model": "tiny-llama", "ithaca": ithaca})
+        self.assertEqual(answer.status, 200, answer.text)
+        return answer.json()
+
+    def test_estimate(self):
+        small = self.estimate(seq_len=512)
+        self.assertEqual(small["object"], "fine_tuning.estimate")
+        self.assertTrue(small["memory"]["fits"] and small["memory"]["served"])
+        self.assertIsNone(small["message"])
+        self.assertEqual(small["ithaca"]["tile_mlp"], 512)  # resolved
+        large = self.estimate(seq_len=1 << 20, memory_limit_gib=1)
+        self.assertFalse(large["memory"]["fits"])
+        self.assertIn("there are 1 (most in", large["message"])
+        planned = self.estimate(seq_len=512, offload="host")
+        self.assertFalse(planned["memory"]["served"])
+        self.assertGreater(planned["memory"]["host_bytes"], 0)
+        answer = self.client.post("/v1/fine_tuning/estimate", {"model": "tiny-llama", "ithaca": {"gpus": 65}})
+        self.assertEqual((answer.status, answer.error()["param"]), (400, "ithaca.gpus"))
+        answer = self.client.post("/v1/fine_tuning/estimate", {"model": "no-such"})
+        self.assertEqual((answer.status, answer.error()["param"]), (404, "model"))
+
+    def test_what_does_not_fit_is_refused(self):
+        line = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n'
+        body = {"model": "tiny-llama", "training_file": self.client.upload(line * 20)["id"],
+                "ithaca": {"seq_len": 1 << 20, "memory_limit_gib": 12}}
+        answer = self.client.post("/v1/fine_tuning/jobs", body)
+        error = answer.error()
+        self.assertEqual((answer.status, error["code"], error["param"]), (400, "does_not_fit", "ithaca.seq_len"))
+        self.assertIn("GiB of device memory a rank, there are 12", error["message"])
+        self.assertIn("gives", error["message"])
+        self.assertNotIn("offload", error["message"])  # cannot be run yet
+        self.assertEqual(self.client.get("/v1/fine_tuning/jobs").json()["data"], [])
+        # What it names would be taken.
+        longest = int(error["message"].split("seq_len ")[-1].split()[0])
+        self.assertTrue(self.estimate(seq_len=longest, memory_limit_gib=12)["memory"]["fits"])
+        self.assertFalse(self.estimate(seq_len=longest + 1024, memory_limit_gib=12)["memory"]["fits"])
+
+
+if __name__ == "__main__":
+    unittest.main()
