@@ -316,7 +316,12 @@ static void bench_attention(int64_t T, int64_t q_heads, int64_t kv_heads, int64_
                                 .v = {v, head, D},
                                 .o = {o, head, D},
                                 .lse = lse};
-    struct ops_attention_delta dot = {q_heads, T, D, fwd.o, {d_o, head, D}, delta};
+    struct ops_attention_delta dot = {.heads = q_heads,
+                                      .rows = T,
+                                      .head_dim = D,
+                                      .o = fwd.o,
+                                      .d_o = {d_o, head, D},
+                                      .delta = delta};
     struct ops_attention_bwd bwd = {.q_heads = q_heads,
                                     .kv_heads = kv_heads,
                                     .rows = T,
