@@ -25,7 +25,7 @@ static void address_trim(char *url)
         url[--length] = '\0';
 }
 
-/* First line of <folder>/<name>; NULL when it cannot be read. */
+/* First line of <folder>/<name>; NULL when it cannot be read or is empty. */
 static char *address_read_line(const char *folder, const char *name)
 {
     struct err ignored;
@@ -34,7 +34,8 @@ static char *address_read_line(const char *folder, const char *name)
     buf_init(&text, LIMIT_PATH_BYTES);
     if (path == NULL || io_read_file(path, LIMIT_PATH_BYTES, &text, &ignored) != 0)
         return NULL;
-    return mem_strndup(buf_str(&text), strcspn(buf_str(&text), "\r\n"));
+    size_t length = strcspn(buf_str(&text), "\r\n");
+    return length > 0 ? mem_strndup(buf_str(&text), length) : NULL;
 }
 
 /* What follows the host in a URL of this machine (":8620", ""); NULL for other hosts. */

@@ -298,7 +298,8 @@ struct client_sse {
     struct buf line; /* bytes of the line that is not yet whole */
     struct buf data; /* joined data lines of the event that is not yet whole */
     char event[32];
-    char last_id[64];
+    char id[64];      /* of the event that is not yet whole, or the last one's */
+    char last_id[64]; /* of the last whole event: where a new connection goes on */
     bool ended;       /* by the callback */
     bool broken;      /* out of memory or over a limit */
     bool refused;     /* status 400 and above: data holds the body */
@@ -309,6 +310,7 @@ static void client_sse_dispatch(struct client_sse *sse)
 {
     struct err err;
     CLEANUP(json_unref) json_t *data = NULL;
+    memcpy(sse->last_id, sse->id, sizeof sse->last_id);
     if (sse->data.length > 0 &&
         json_parse(buf_str(&sse->data), sse->data.length, "event", &data, &err) == 0)
         sse->ended = !sse->on_event(sse->context, sse->event, sse->last_id, data);
@@ -332,7 +334,7 @@ static void client_sse_line(struct client_sse *sse, const char *line)
     else if (name == 5 && strncmp(line, "event", 5) == 0)
         (void)snprintf(sse->event, sizeof sse->event, "%s", value);
     else if (name == 2 && strncmp(line, "id", 2) == 0)
-        (void)snprintf(sse->last_id, sizeof sse->last_id, "%s", value);
+        (void)snprintf(sse->id, sizeof sse->id, "%s", value);
 }
 
 static size_t client_sse_take(char *bytes, size_t size, size_t count, void *context)
@@ -369,8 +371,10 @@ static int client_stream_once(struct client *client, const char *path, struct cl
     struct client_request request = {
         .path = path, .header = resume, .sink = client_sse_take, .sink_context = sse};
     long status = 0;
-    buf_clear(&sse->line);
+    buf_clear(&sse->line); /* of a connection that was cut: it comes again */
     buf_clear(&sse->data);
+    memcpy(sse->id, sse->last_id, sizeof sse->id);
+    (void)snprintf(sse->event, sizeof sse->event, "message");
     *ret_code = client_perform(client, &request, &status);
     if (sse->broken)
         return err_set(err, ERR_TOO_LARGE, "an event of the stream is over %d bytes",
@@ -381,8 +385,7 @@ static int client_stream_once(struct client *client, const char *path, struct cl
 int client_stream(struct client *client, const char *path, client_event_fn *on_event, void *context,
                   struct err *err)
 {
-    struct client_sse sse = {
-        .client = client, .on_event = on_event, .context = context, .event = "message"};
+    struct client_sse sse = {.client = client, .on_event = on_event, .context = context};
     buf_init(&sse.line, LIMIT_JSON_BODY_BYTES);
     buf_init(&sse.data, LIMIT_JSON_BODY_BYTES);
     sse.heard_ms = clock_monotonic_ms();
