@@ -1,12 +1,16 @@
-/* progress: plain lines in a pipe: few of them, and the last state always. */
+/* progress: plain lines in a pipe: few of them, and the last state always; on a terminal one bar
+ * that redraws itself. */
 #include "clients/cli/progress.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -52,11 +56,80 @@ static void test_unknown_values_are_left_out(void **state)
     assert_string_equal(text, "step 1\n");
 }
 
+/* ---- on a terminal ---- */
+
+struct screen {
+    int fd; /* what the terminal shows comes out here */
+    struct progress progress;
+    char text[4096];
+};
+
+static void screen_open(struct screen *screen)
+{
+    screen->fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (screen->fd < 0)
+        skip(); /* a machine without terminals */
+    assert_int_equal(grantpt(screen->fd), 0);
+    assert_int_equal(unlockpt(screen->fd), 0);
+    FILE *out = fopen(ptsname(screen->fd), "we");
+    assert_non_null(out);
+    progress_init(&screen->progress, out);
+    assert_true(screen->progress.terminal);
+}
+
+/* What was shown since the last call. */
+static const char *screen_take(struct screen *screen)
+{
+    ssize_t got = read(screen->fd, screen->text, sizeof screen->text - 1);
+    assert_true(got > 0);
+    screen->text[got] = '\0';
+    return screen->text;
+}
+
+#define REDRAW "\r\033[K"
+
+static void test_terminal(void **state)
+{
+    (void)state;
+    struct screen screen;
+    screen_open(&screen);
+    struct progress *progress = &screen.progress;
+    progress->steps_total = 8;
+    progress_step(progress, 2, 1.5, 2000, 10);
+    progress_show(progress);
+    assert_string_equal(screen_take(&screen), REDRAW
+                        "[######------------------]  2/8  loss 1.5000  2.0k tok/s  eta 1:00");
+    progress_step(progress, 3, NAN, NAN, 20); /* the newest step counts a tenth */
+    progress->valid_loss = 0.25;
+    progress_show(progress);
+    assert_string_equal(screen_take(&screen),
+                        REDRAW "[#########---------------]  3/8  loss 1.5000  valid 0.2500  2.0k "
+                               "tok/s  eta 0:55");
+    progress_say(progress, "a sentence"); /* its own line; the bar again below it */
+    assert_string_equal(screen_take(&screen),
+                        REDRAW "a sentence\r\n[#########---------------]  3/8  loss 1.5000  valid "
+                               "0.2500  2.0k tok/s  eta 0:55");
+    progress_step(progress, 9, NAN, NAN, NAN); /* more than were announced */
+    progress_show(progress);
+    assert_string_equal(screen_take(&screen), REDRAW "[########################]  9/8  loss 1.5000 "
+                                                     " valid 0.2500  2.0k tok/s");
+    progress_finish(progress);
+    assert_string_equal(screen_take(&screen), "\r\n");
+    progress_say(progress, "after the end"); /* no bar is open */
+    assert_string_equal(screen_take(&screen), "after the end\r\n");
+    progress_finish(progress); /* nothing to end */
+    progress_say(progress, "x");
+    assert_string_equal(screen_take(&screen), "x\r\n");
+    (void)fclose(progress->out);
+    (void)close(screen.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pipe_prints_first_and_last),
         cmocka_unit_test(test_unknown_values_are_left_out),
+        cmocka_unit_test(test_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,137 @@
+/* cmd_submit: the job's JSON from a file and options: what wins, where --set puts things, which
+ * files are uploaded; nothing is sent while the command line is wrong. */
+#include "tests/lib/fake_server.h"
+
+#define CREATED "{\"id\":\"ftjob-new\",\"status\":\"validating_files\"}"
+
+/* The body of the n-th request as JSON without blanks. */
+static void expect_job(struct scene *s, int n, const char *json)
+{
+    scene_asked(s, n, "POST /v1/fine_tuning/jobs HTTP/1.1");
+    assert_string_equal(s->server.asked[n].body, json);
+}
+
+static void test_options(void **state)
+{
+    struct scene *s = *state;
+    scene_reply(s, 200, CREATED);
+    scene_run(s, cmd_submit, "--model", "m", "--training-file", "file-1", "--suffix=sail", "--seed",
+              "7", "--set", "batch.sequences=8", "--set", "optimizer.schedule=cosine", "--set",
+              "save.keep=null", "--set", "packing=false", "--set", "a.b.c=[1]", "--set", "name=x=y",
+              NULL);
+    scene_expect(s, "ftjob-new\n");
+    expect_job(s, 0,
+               "{\"model\":\"m\",\"suffix\":\"sail\",\"seed\":7,\"ithaca\":{\"batch\":{"
+               "\"sequences\":8},\"optimizer\":{\"schedule\":\"cosine\"},\"save\":{\"keep\":null},"
+               "\"packing\":false,\"a\":{\"b\":{\"c\":[1]}},\"name\":\"x=y\"},\"training_file\":"
+               "\"file-1\"}");
+}
+
+static void test_file_and_options(void **state)
+{
+    struct scene *s = *state;
+    CLEANUP(mem_free_ptr) char *job = scene_path(s, "job.json");
+    scene_put(s, "job.json",
+              "{\"model\":\"old\",\"training_file\":\"file-1\",\"validation_file\":\"file-2\","
+              "\"ithaca\":{\"batch\":{\"sequences\":1,\"tokens\":2},\"seq_len\":64}}");
+    scene_reply(s, 200, CREATED);
+    scene_run(s, cmd_submit, job, "--model=new", "--set", "batch.sequences=8", "--set",
+              "seq_len.x=1", NULL);
+    scene_expect(s, "ftjob-new\n");
+    expect_job(s, 0,
+               "{\"model\":\"new\",\"training_file\":\"file-1\",\"validation_file\":\"file-2\","
+               "\"ithaca\":{\"batch\":{\"sequences\":8,\"tokens\":2},\"seq_len\":{\"x\":1}}}");
+    s->json = true;
+    scene_reply(s, 200, "{\"id\":\"ftjob-new\"}");
+    scene_run(s, cmd_submit, job, NULL);
+    scene_expect(s, "{\n  \"id\": \"ftjob-new\"\n}\n");
+}
+
+static void test_local_files_are_uploaded(void **state)
+{
+    struct scene *s = *state;
+    CLEANUP(mem_free_ptr) char *train = scene_path(s, "train.jsonl");
+    CLEANUP(mem_free_ptr) char *absent = scene_path(s, "absent.jsonl");
+    scene_put(s, "train.jsonl", "{}\n");
+    scene_reply(s, 200, "{\"id\":\"file-up\"}");
+    scene_reply(s, 200, CREATED);
+    scene_run(s, cmd_submit, "--model=m", "--training-file", train, "--validation-file", "file-2",
+              NULL);
+    scene_expect(s, "ftjob-new\n");
+    scene_asked(s, 0, "POST /v1/files HTTP/1.1");
+    expect_job(s, 1,
+               "{\"model\":\"m\",\"ithaca\":{},\"training_file\":\"file-up\",\"validation_file\":"
+               "\"file-2\"}");
+    assert_non_null(strstr(s->errors, "uploaded"));
+    scene_run(s, cmd_submit, "--model=m", "--training-file", absent, NULL);
+    assert_int_equal(s->rc, -ERR_NOT_FOUND);
+    assert_non_null(strstr(s->err.text, absent));
+    assert_int_equal(s->server.asked_count, 2);
+}
+
+static void test_mistakes(void **state)
+{
+    struct scene *s = *state;
+    static const char *const sets[][2] = {
+        {"batch", "write FIELD=VALUE"},      {"=8", "empty or too long"},
+        {"batch..x=8", "empty or too long"}, {"batch.=8", "empty or too long"},
+        {".x=8", "empty or too long"},       {"x=\xff", "not UTF-8"}};
+    CLEANUP(mem_free_ptr) char *job = scene_path(s, "job.json");
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        scene_run(s, cmd_submit, "--model=m", "--set", sets[i][0], NULL);
+        scene_expect_usage(s, sets[i][1]);
+    }
+    scene_run(s, cmd_submit, "--model=\xff", NULL);
+    scene_expect_usage(s, "model: not UTF-8");
+    scene_run(s, cmd_submit, "--seed=seven", NULL);
+    assert_int_equal(s->rc, -ERR_BAD_JSON);
+    scene_run(s, cmd_submit, "--set", NULL);
+    scene_expect_usage(s, "--set needs a value");
+    scene_run(s, cmd_submit, "--colour=red", NULL);
+    scene_expect_usage(s, "unknown option --colour=red");
+    scene_run(s, cmd_submit, job, NULL);
+    assert_int_equal(s->rc, -ERR_NOT_FOUND);
+    scene_put(s, "job.json", "[]");
+    scene_run(s, cmd_submit, job, NULL);
+    assert_int_equal(s->rc, -ERR_BAD_JSON);
+    scene_put(s, "job.json", "{\"ithaca\":[]}");
+    scene_run(s, cmd_submit, job, NULL);
+    assert_int_equal(s->rc, -ERR_INVALID_VALUE);
+    assert_string_equal(s->err.field, "ithaca");
+    scene_put(s, "job.json", "{}");
+    scene_run(s, cmd_submit, job, "more", NULL);
+    scene_expect_usage(s, "unexpected argument more");
+    assert_int_equal(s->server.asked_count, 0);
+    scene_reply(s, 200, "{}");
+    scene_run(s, cmd_submit, job, NULL);
+    assert_int_equal(s->rc, -ERR_PROTOCOL); /* a job without an id */
+}
+
+/* --follow: the id first, then the job to its end. */
+static void test_follow(void **state)
+{
+    struct scene *s = *state;
+    static const char stream[] = "HTTP/1.1 200 X\r\n\r\nevent: end\nid: 1-1\ndata: {}\n\n";
+    scene_reply(s, 200, CREATED);
+    scene_reply(s, 200, "{\"id\":\"ftjob-new\",\"ithaca\":{\"steps_total\":0}}");
+    scene_raw(s, stream, sizeof stream - 1);
+    scene_reply(s, 200,
+                "{\"id\":\"ftjob-new\",\"status\":\"failed\",\"error\":{\"code\":\"rank_died\","
+                "\"message\":\"rank 1\"}}");
+    scene_run(s, cmd_submit, "--follow", "--model=m", "--training-file=file-1", NULL);
+    assert_int_equal(s->rc, -ERR_RANK_DIED);
+    assert_string_equal(s->out, "ftjob-new\n");
+    scene_asked(s, 2, "GET /v1/fine_tuning/jobs/ftjob-new/stream HTTP/1.1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCENE_TEST(test_options),
+        SCENE_TEST(test_file_and_options),
+        SCENE_TEST(test_local_files_are_uploaded),
+        SCENE_TEST(test_mistakes),
+        SCENE_TEST(test_follow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,99 @@
+/* cmd_watch: what a stream shows, and what a job's end becomes: a status of its own. */
+#include "tests/lib/fake_server.h"
+
+#define STREAM "HTTP/1.1 200 X\r\n\r\n"
+#define END "event: end\nid: 9-9\ndata: {}\n\n"
+#define BEFORE "{\"id\":\"ftjob-a\",\"ithaca\":{\"steps_total\":10}}"
+
+/* Watches a job whose stream and last state are these. */
+static void watch(struct scene *s, const char *stream, const char *after)
+{
+    CLEANUP(mem_free_ptr) char *bytes = mem_printf(STREAM "%s" END, stream);
+    scene_reply(s, 200, BEFORE);
+    scene_raw(s, bytes, strlen(bytes));
+    scene_reply(s, 200, after);
+    scene_run(s, cmd_watch, "ftjob-a", NULL);
+}
+
+static void test_ends(void **state)
+{
+    struct scene *s = *state;
+    static const struct {
+        const char *after;
+        enum err_code code;
+        const char *says;
+    } ends[] = {
+        {"{\"id\":\"ftjob-a\",\"status\":\"cancelled\"}", ERR_CANCELLED, "was cancelled"},
+        {"{\"id\":\"ftjob-a\",\"status\":\"failed\",\"error\":{\"code\":\"nonfinite\",\"message\":"
+         "\"step 3\"}}",
+         ERR_NONFINITE, "ftjob-a failed: step 3"},
+        {"{\"id\":\"ftjob-a\",\"status\":\"failed\",\"error\":{\"code\":\"of a newer daemon\"}}",
+         ERR_INTERNAL, "no reason given"},
+        {"{\"id\":\"ftjob-a\"}", ERR_PROTOCOL, "no status"},
+    };
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        watch(s, "", ends[i].after);
+        if (s->rc != -(int)ends[i].code || strstr(s->err.text, ends[i].says) == NULL)
+            fail_msg("%zu: %d %s", i, s->rc, s->err.text);
+    }
+    watch(s, "", "{\"id\":\"ftjob-a\",\"status\":\"succeeded\",\"fine_tuned_model\":\"ft:x\"}");
+    assert_int_equal(s->rc, 0);
+    assert_non_null(strstr(s->errors, "succeeded: ft:x\n"));
+    assert_non_null(strstr(s->errors, "ithaca sample --job ftjob-a"));
+    assert_string_equal(s->out, ""); /* results only */
+}
+
+static void test_what_is_shown(void **state)
+{
+    struct scene *s = *state;
+    watch(s,
+          "event: state\nid: 1-0\ndata: {\"steps_total\":4}\n\n"
+          "event: event\nid: 2-0\ndata: {\"message\":\"training begins\"}\n\n"
+          "event: event\nid: 3-0\ndata: {}\n\n"
+          "event: metrics\nid: 3-1\ndata: {\"step\":1,\"metrics\":{\"loss\":2.5,"
+          "\"tokens_per_s\":1000,\"step_time_s\":1}}\n\n"
+          "event: metrics\nid: 3-2\ndata: {\"step\":2,\"metrics\":{\"host_bytes\":7}}\n\n"
+          "event: metrics\nid: 3-3\ndata: {\"step\":4,\"metrics\":{\"loss\":null,"
+          "\"valid_loss\":0.5}}\n\n"
+          "event: news\nid: 3-4\ndata: {\"of\":\"a newer daemon\"}\n\n",
+          "{\"id\":\"ftjob-a\",\"status\":\"succeeded\",\"fine_tuned_model\":\"ft:x\"}");
+    assert_int_equal(s->rc, 0);
+    assert_non_null(strstr(s->errors, "training begins\n"));
+    assert_non_null(
+        strstr(s->errors, "[######------------------]  1/4  loss 2.5000  1.0k tok/s  eta 0:03\n"));
+    assert_null(strstr(s->errors, "2/4")); /* a series of one rank */
+    assert_non_null(strstr(s->errors, "4/4  loss 2.5000  valid 0.5000"));
+}
+
+static void test_json(void **state)
+{
+    struct scene *s = *state;
+    s->json = true;
+    watch(s, "event: metrics\nid: 3-1\ndata: {\"step\":1}\n\n",
+          "{\"id\":\"ftjob-a\",\"status\":\"succeeded\"}");
+    scene_expect(s, "{\"event\":\"metrics\",\"id\":\"3-1\",\"data\":{\"step\":1}}\n"
+                    "{\"event\":\"end\",\"id\":\"9-9\",\"data\":{}}\n");
+    assert_null(strstr(s->errors, "succeeded"));
+}
+
+static void test_mistakes(void **state)
+{
+    struct scene *s = *state;
+    scene_run(s, cmd_watch, NULL);
+    scene_expect_usage(s, "the job's id is missing");
+    scene_run(s, cmd_watch, "a", "b", NULL);
+    scene_expect_usage(s, "unexpected argument b");
+    assert_int_equal(s->server.asked_count, 0);
+    scene_reply(s, 404, "{\"error\":{\"message\":\"no job\",\"code\":\"not_found\"}}");
+    scene_run(s, cmd_watch, "a/b", NULL);
+    assert_int_equal(s->rc, -ERR_NOT_FOUND);
+    scene_asked(s, 0, "GET /v1/fine_tuning/jobs/a%2Fb HTTP/1.1");
+    assert_int_equal(s->server.asked_count, 1); /* no stream was asked for */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {SCENE_TEST(test_ends), SCENE_TEST(test_what_is_shown),
+                                       SCENE_TEST(test_json), SCENE_TEST(test_mistakes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
