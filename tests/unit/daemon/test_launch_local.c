@@ -185,7 +185,7 @@ static mode_t mode_of(const char *name)
 static int setup(void **state)
 {
     (void)state;
-    (void)snprintf(folder, sizeof folder, "/tmp/ithaca-launch-XXXXXX");
+    (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-launch-XXXXXX");
     return mkdtemp(folder) != NULL ? 0 : -1;
 }
 

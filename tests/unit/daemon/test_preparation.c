@@ -22,7 +22,7 @@ static struct err err;
 static int setup(void **state)
 {
     (void)state;
-    (void)snprintf(folder, sizeof folder, "/tmp/ithaca-prep-XXXXXX");
+    (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-prep-XXXXXX");
     fake_host_init(&fake);
     return mkdtemp(folder) != NULL ? 0 : -1;
 }
