@@ -7,7 +7,8 @@
  *     TRY(coll->ops->wait(coll, stream, err));
  *
  * Implementations: coll_shm (POSIX shared memory; sums run in rank order, so results are
- * bit-reproducible), coll_nccl (later), rehearse (later). Every call has the communicator's
+ * bit-reproducible), coll_nccl (GPUs; sums run in an order of
+ * NCCL's), coll_rehearse (one rank alone). Every call has the communicator's
  * deadline: a peer that does not arrive gives ERR_COLL_TIMEOUT naming the missing ranks, an aborted
  * communicator ERR_COLL_ABORTED, and so does every call after one that failed. All ranks make the
  * same calls with the same counts in the same order; each counts them in `seq`. coll_shm compares
@@ -126,5 +127,8 @@ struct coll_shm_config {
  * is left behind. All world * slot_bytes are taken from /dev/shm here: one that is too small is
  * ERR_NO_SPACE with both sizes, never a SIGBUS later. */
 int coll_shm_open(const struct coll_shm_config *config, struct coll **ret, struct err *err);
+/* One rank of `world` without the others: worker/coll_rehearse.c. */
+int coll_rehearse_open(struct device *device, int rank, int world, struct coll **ret,
+                       struct err *err);
 /* Removes what ranks killed while joining may have left, of `name` and all that split off it. */
 void coll_shm_unlink(const char *name, int world);

@@ -18,6 +18,7 @@ static const double bound = 6e-3;
 struct scene {
     int64_t q_heads, kv_heads, rows, head_dim;
     int64_t kv_rows; /* of a rectangle; 0: causal */
+    int64_t first;   /* rows of LSE and delta before these, as where a ring's part begins */
     const int64_t *doc_rows;
     int64_t documents;
     bool head_major; /* (heads, rows, d), else (rows, heads, d) */
@@ -36,9 +37,10 @@ static void close_in(const struct scene *scene, const char *what, const struct p
     char text[192];
     (void)snprintf(text, sizeof text,
                    "%s of %" PRId64 "/%" PRId64 " heads of %" PRId64 ", %" PRId64
-                   " rows in %" PRId64 " documents, rectangle of %" PRId64 " keys, head-major %d",
+                   " rows from %" PRId64 " in %" PRId64 " documents, rectangle of %" PRId64
+                   " keys, head-major %d",
                    what, scene->q_heads, scene->kv_heads, scene->head_dim, scene->rows,
-                   scene->documents, scene->kv_rows, scene->head_major);
+                   scene->first, scene->documents, scene->kv_rows, scene->head_major);
     pair_close(text, pair, bound);
 }
 
@@ -68,8 +70,10 @@ static void check(const struct scene *s)
     int64_t q_count = s->q_heads * s->rows * d, kv_count = s->kv_heads * kv_rows * d;
     struct pair q = pair_normal(q_count, true), k = pair_normal(kv_count, true);
     struct pair v = pair_normal(kv_count, true), d_o = pair_normal(q_count, true);
-    struct pair o = pair_poison(q_count, true), lse = pair_poison(s->q_heads * s->rows, false);
-    struct pair delta = pair_poison(s->q_heads * s->rows, false);
+    int64_t stride = s->rows + s->first;
+    struct pair o = pair_poison(q_count, true), lse = pair_poison(s->q_heads * stride, false);
+    struct pair delta = pair_poison(s->q_heads * stride, false);
+    struct pair dense = pair_poison(s->q_heads * s->rows, false);
     struct pair dq = pair_normal(q_count, false), dk = pair_normal(kv_count, false);
     struct pair dv = pair_normal(kv_count, false);
     struct ops_attention cpu = {.q_heads = s->q_heads,
@@ -84,10 +88,11 @@ static void check(const struct scene *s)
                                 .k = laid(s, s->kv_heads, kv_rows, k.cpu),
                                 .v = laid(s, s->kv_heads, kv_rows, v.cpu),
                                 .o = laid(s, s->q_heads, s->rows, o.cpu),
-                                .lse = lse.cpu};
+                                .lse = lse.cpu + s->first,
+                                .lse_stride = stride};
     struct ops_attention gpu = cpu;
     gpu.q.data = q.gpu, gpu.k.data = k.gpu, gpu.v.data = v.gpu, gpu.o.data = o.gpu;
-    gpu.lse = lse.gpu;
+    gpu.lse = (float *)lse.gpu + s->first;
     BOTH(attention, &cpu, &gpu);
     close_in(s, "o", &o);
     close_in(s, "lse", &lse);
@@ -97,17 +102,22 @@ static void check(const struct scene *s)
                                             .head_dim = d,
                                             .o = cpu.o,
                                             .d_o = laid(s, s->q_heads, s->rows, d_o.cpu),
-                                            .delta = delta.cpu};
+                                            .delta = dense.cpu};
     struct ops_attention_delta gpu_delta = cpu_delta;
-    gpu_delta.o.data = o.gpu, gpu_delta.d_o.data = d_o.gpu, gpu_delta.delta = delta.gpu;
+    gpu_delta.o.data = o.gpu, gpu_delta.d_o.data = d_o.gpu, gpu_delta.delta = dense.gpu;
     BOTH(attention_delta, &cpu_delta, &gpu_delta);
-    pair_close("delta", &delta, 1e-5);
+    pair_close("delta", &dense, 1e-5);
+    for (int64_t head = 0; head < s->q_heads; head++)
+        memcpy(delta.cpu + head * stride + s->first, dense.cpu + head * s->rows,
+               (size_t)s->rows * sizeof(float));
+    delta = pair_of(delta.cpu, s->q_heads * stride, false);
     struct ops_attention_bwd cpu_bwd = backward_of(&cpu), gpu_bwd = backward_of(&gpu);
-    cpu_bwd.d_o = cpu_delta.d_o, cpu_bwd.delta = delta.cpu;
+    cpu_bwd.d_o = cpu_delta.d_o, cpu_bwd.delta = delta.cpu + s->first;
     cpu_bwd.dq = laid(s, s->q_heads, s->rows, dq.cpu);
     cpu_bwd.dk = laid(s, s->kv_heads, kv_rows, dk.cpu);
     cpu_bwd.dv = laid(s, s->kv_heads, kv_rows, dv.cpu);
-    gpu_bwd.d_o = gpu_delta.d_o, gpu_bwd.delta = delta.gpu, gpu_bwd.dq = cpu_bwd.dq;
+    gpu_bwd.d_o = gpu_delta.d_o, gpu_bwd.delta = (float *)delta.gpu + s->first,
+    gpu_bwd.dq = cpu_bwd.dq;
     gpu_bwd.dk = cpu_bwd.dk, gpu_bwd.dv = cpu_bwd.dv;
     gpu_bwd.dq.data = dq.gpu, gpu_bwd.dk.data = dk.gpu, gpu_bwd.dv.data = dv.gpu;
     BOTH(attention_bwd, &cpu_bwd, &gpu_bwd);
@@ -172,6 +182,23 @@ static void test_rectangle(void **state)
                               .kv_rows = rows[i / 6],
                               .head_dim = i % 4 < 2 ? 64 : 128,
                               .head_major = i % 3 == 0});
+        (void)on_cuda_free(NULL);
+    }
+}
+
+/* Parts of short documents, wherever they begin. */
+static void test_small_rectangle(void **state)
+{
+    (void)state;
+    static const int64_t heads[][2] = {{1, 1}, {4, 2}}, rows[] = {1, 2, 3, 7, 8, 9};
+    for (int i = 0; i < 72; i++) {
+        check(&(struct scene){.q_heads = heads[i % 2][0],
+                              .kv_heads = heads[i % 2][1],
+                              .rows = rows[i / 12],
+                              .kv_rows = rows[i / 2 % 6],
+                              .first = i % 5,
+                              .head_dim = 64,
+                              .head_major = i % 3 != 0});
         (void)on_cuda_free(NULL);
     }
 }
@@ -352,6 +379,7 @@ int main(void)
         cmocka_unit_test_teardown(test_one_document, on_cuda_free),
         cmocka_unit_test_teardown(test_packed, on_cuda_free),
         cmocka_unit_test_teardown(test_rectangle, on_cuda_free),
+        cmocka_unit_test_teardown(test_small_rectangle, on_cuda_free),
         cmocka_unit_test_teardown(test_merge, on_cuda_free),
         cmocka_unit_test_teardown(test_unpack, on_cuda_free),
         cmocka_unit_test_teardown(test_refusals, on_cuda_free),

@@ -69,8 +69,9 @@ static double relative(const float *got, const float *want, int64_t count)
     return norm == 0 ? sqrt(error) : sqrt(error / norm);
 }
 
-static double check_tensors(const struct parity_scene *scene, const char *what, const float *got,
-                            const float *want)
+/* The largest error of a tensor. */
+static double worst_tensor(const struct parity_scene *scene, const float *got, const float *want,
+                           char ret_name[96])
 {
     struct model_shape shape;
     struct err err = {0};
@@ -78,9 +79,10 @@ static double check_tensors(const struct parity_scene *scene, const char *what, 
     assert_int_equal(model_shape_build(&scene->config, &shape, &err), 0);
     for (int64_t r = 0; r < shape.row_count; r++) {
         double error = relative(got, want, shape.rows[r].elements);
-        if (!(error <= GRAD_ERROR_MAX))
-            fail_msg("%s: %s differs by %.3g", what, shape.rows[r].name, error);
-        worst = error > worst ? error : worst;
+        if (!(error <= worst)) {
+            worst = error;
+            (void)snprintf(ret_name, 96, "%s", shape.rows[r].name);
+        }
         got += shape.rows[r].elements;
         want += shape.rows[r].elements;
     }
@@ -88,28 +90,29 @@ static double check_tensors(const struct parity_scene *scene, const char *what, 
     return worst;
 }
 
-static void check(const struct parity_scene *scene, const char *what, const struct outcome *gpu,
-                  const struct outcome *cpu)
+/* Prints how far a run is from the CPU's; false when that is too far. */
+static bool compare(const struct parity_scene *scene, const char *what, const struct outcome *gpu,
+                    const struct outcome *cpu)
 {
-    double loss = 0;
-    if (!scene->good)
-        fail_msg("%s: %s", what, gpu->err.text);
-    for (int step = 0; step < PARITY_STEPS; step++) {
-        double error = fabs(gpu->loss[step] - cpu->loss[step]) / cpu->loss[step];
-        if (!(error <= LOSS_ERROR_MAX))
-            fail_msg("%s: loss of step %d is %.6g, on the CPU %.6g", what, step + 1,
-                     gpu->loss[step], cpu->loss[step]);
-        loss = error > loss ? error : loss;
-        assert_int_equal(gpu->trained[step], cpu->trained[step]);
-        assert_int_equal(gpu->tokens[step], cpu->tokens[step]);
+    char grad_of[96] = "", weight_of[96] = "";
+    double loss = fabs(gpu->eval.loss / cpu->eval.loss - 1);
+    bool counts = gpu->eval.trained == cpu->eval.trained;
+    if (!scene->good) {
+        printf("%-32s %s\n", what, gpu->err.text);
+        return false;
     }
-    assert_int_equal(gpu->eval.trained, cpu->eval.trained);
-    double eval = fabs(gpu->eval.loss - cpu->eval.loss) / cpu->eval.loss;
-    if (!(eval <= LOSS_ERROR_MAX))
-        fail_msg("%s: evaluation %.6g, on the CPU %.6g", what, gpu->eval.loss, cpu->eval.loss);
-    printf("%-40s loss %.2g, gradients %.2g, weights %.2g, evaluation %.2g\n", what, loss,
-           check_tensors(scene, what, gpu->grads, cpu->grads),
-           check_tensors(scene, what, gpu->weights, cpu->weights), eval);
+    for (int step = 0; step < PARITY_STEPS; step++) {
+        double error = fabs(gpu->loss[step] / cpu->loss[step] - 1);
+        loss = error <= loss ? loss : error; /* NaN is taken */
+        counts = counts && gpu->trained[step] == cpu->trained[step] &&
+                 gpu->tokens[step] == cpu->tokens[step];
+    }
+    double grads = worst_tensor(scene, gpu->grads, cpu->grads, grad_of);
+    double weights = worst_tensor(scene, gpu->weights, cpu->weights, weight_of);
+    bool close = loss <= LOSS_ERROR_MAX && grads <= GRAD_ERROR_MAX && weights <= GRAD_ERROR_MAX;
+    printf("%-32s loss %.2g, gradients %.2g (%s), weights %.2g (%s)%s%s\n", what, loss, grads,
+           grad_of, weights, weight_of, close ? "" : " TOO FAR", counts ? "" : " OTHER COUNTS");
+    return close && counts;
 }
 
 struct layout {
@@ -157,6 +160,7 @@ static void play(const struct model_config *config, enum parity_data data)
     struct parity_scene scene;
     parity_open(&scene, config, data, 4);
     set_layout(&scene.plan.spec, &layouts[0]);
+    bool good = true;
     struct outcome *cpu = parity_run(&scene, 1);
     scene.plan.device = LAUNCH_CUDA;
     scene.plan.gpus[1] = 1;
@@ -165,11 +169,12 @@ static void play(const struct model_config *config, enum parity_data data)
             continue;
         set_layout(&scene.plan.spec, &layouts[i]);
         struct outcome *gpu = parity_try(&scene, layouts[i].world);
-        check(&scene, layouts[i].name, gpu, cpu);
+        good = compare(&scene, layouts[i].name, gpu, cpu) && good;
         parity_release(gpu);
     }
     parity_release(cpu);
     parity_close(&scene);
+    assert_true(good);
 }
 
 static void test_llama(void **state)
@@ -189,6 +194,13 @@ static void test_qwen2_tied(void **state)
 static void test_qwen3(void **state)
 {
     (void)state;
+    struct model_config config = model(MODEL_FAMILY_QWEN3, 2, false);
+    play(&config, PARITY_DATA_MIXED);
+}
+
+static void test_qwen3_short_documents(void **state)
+{
+    (void)state;
     struct model_config config = model(MODEL_FAMILY_QWEN3, 2, true);
     play(&config, PARITY_DATA_TINY);
 }
@@ -199,6 +211,7 @@ int main(void)
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen2_tied),
         cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_qwen3_short_documents),
     };
     gpus = count_gpus();
     if (gpus == 0)

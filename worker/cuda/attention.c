@@ -4,6 +4,7 @@
  * documents of 8K 535; 16K rows 506 (bench_cuda_ops 131072 and 16384, one H200, driver 580.159.04,
  * 2026-11-29). */
 #include "worker/cuda/attention_plan.h"
+#include "worker/cuda/attention_small.h"
 #include "worker/cuda/ops_cuda.h"
 
 #include <string.h>
@@ -35,6 +36,8 @@ int cuda_attention(struct device *device, struct stream *stream, const struct op
     shape.lse_row_stride = 1;
     attention_plan_rows(&shape, args->rows, args->kv_rows, args->documents, args->doc_rows);
     TRY(attention_check(args, args->kv_rows > 0 ? args->kv_rows : args->rows, err));
+    if (shape.slots == 0 && attention_is_small(shape.q_rows, shape.kv_rows))
+        return attention_small(stream, args, err);
     TRY(attention_plan_find(cuda, &shape, &plan, err));
     size_t bytes = (size_t)graph_workspace_bytes(plan->graph) + 256;
     void *workspace = device_cuda_scratch(cuda, stream, SCRATCH_ATTENTION, bytes, err);

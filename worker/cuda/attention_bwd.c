@@ -12,6 +12,7 @@
 #include "common/must.h"
 #include "worker/cuda/attention_delta.h"
 #include "worker/cuda/attention_plan.h"
+#include "worker/cuda/attention_small.h"
 #include "worker/cuda/ops_cuda.h"
 #include "worker/cuda/unpack.h"
 
@@ -215,6 +216,8 @@ int cuda_attention_bwd(struct device *device, struct stream *stream,
         return 0;
     TRY(attention_bwd_check(args, call.kv_rows, err));
     attention_bwd_shape(&call);
+    if (call.shape.slots == 0 && attention_is_small(call.rows, call.kv_rows))
+        return attention_small_bwd(call.stream, args, err);
     TRY(attention_plan_find(call.cuda, &call.shape, &plan, err));
     call.at = attention_scratch_of(&call.shape, call.rows, call.kv_rows, plan->graph);
     call.scratch =
