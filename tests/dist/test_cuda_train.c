@@ -205,7 +205,7 @@ static void test_qwen3_short_documents(void **state)
     play(&config, PARITY_DATA_TINY);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),
@@ -213,6 +213,8 @@ int main(void)
         cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_qwen3_short_documents),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]); /* "test_llama", "*qwen3*" */
     gpus = count_gpus();
     if (gpus == 0)
         return SKIPPED;

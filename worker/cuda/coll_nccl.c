@@ -6,110 +6,25 @@
  * for it. All ranks launch in one order, so kernels of several communicators cannot block each
  * other.
  *
- * NCCL's communicators are non-blocking: a peer that does not come never holds this thread. A call
- * that is under way holds the GPU's stream, though, and whoever waits for that. So a guard thread
- * looks at what was launched: a call whose turn has come and that is not over by the deadline, an
- * error of NCCL's, or abort() end all communicators (ncclCommAbort lets the streams go), and the
- * device's next sync fails with the reason.
+ * NCCL's communicators are non-blocking: a peer that does not come never holds this thread. What is
+ * launched is watched: coll_nccl_guard.c.
  *
  * Sums run in NCCL's order: the same for the same world and machine, not that of coll_shm. */
-#include "worker/cuda/coll_nccl.h"
-
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "worker/cuda/coll_nccl_private.h"
 
-#include <nccl.h>
-#include <pthread.h>
-#include <stdbool.h>
 #include <string.h>
 
-enum {
-    NCCL_MARKS = 256,   /* calls launched and perhaps not over */
-    NCCL_GUARD_MS = 20, /* between two looks of the guard */
-    NCCL_SETTLE_MS = 1  /* between two looks at a call that NCCL is still launching */
-};
-
-static const char *const coll_nccl_names[COLL_KINDS] = {
-#define X(name) [COLL_##name] = #name,
-    COLL_CALLS(X)
-#undef X
-};
-
-/* A launched call. */
-struct nccl_mark {
-    cudaEvent_t begun, done; /* around it, on the communicator's stream */
-    enum coll_kind kind;
-    uint64_t seq;
-    int64_t since_ms; /* when the guard first saw that its turn had come; 0: not yet */
-};
-
-struct coll_nccl {
-    struct coll base;
-    struct coll_nccl *root; /* itself, or what it was split from */
-    struct device_cuda *cuda;
-    struct coll *control; /* of the same ranks; the root's is owned, a split's belongs to it */
-    int64_t timeout_ms;
-    ncclComm_t comm;
-    cudaStream_t stream;
-    cudaEvent_t ready; /* the caller's stream, up to the call */
-    struct nccl_mark marks[NCCL_MARKS];
-    uint64_t launched, over; /* calls marked; of them, known to be over. Under the root's lock */
-
-    /* of a root */
-    struct coll_nccl *splits[COLL_SPLITS_MAX];
-    int split_count;
-    pthread_mutex_t lock; /* marks, splits, communicators' ends */
-    pthread_t guard;
-    bool guarded;        /* the thread runs */
-    atomic_bool closing; /* the guard is to end */
-    atomic_bool asked;   /* abort() was called */
-    atomic_int failed;   /* ERR_X: why all calls fail; 0: they do not */
-    struct err reason;   /* written before `failed` */
-};
+enum { NCCL_SETTLE_MS = 1 /* between two looks at a call that NCCL is still launching */ };
 
 static const struct coll_ops coll_nccl_ops;
 
 static struct coll_nccl *coll_nccl_of(struct coll *coll)
 {
     return (struct coll_nccl *)coll;
-}
-
-/* ---- failing ---- */
-
-static int coll_nccl_failed(const struct coll_nccl *nccl, struct err *err)
-{
-    int code = atomic_load(&nccl->root->failed);
-    if (code == 0)
-        return 0;
-    *err = nccl->root->reason;
-    return -code;
-}
-
-/* Ends every communicator of the root, once; the lock is held. */
-static void coll_nccl_end(struct coll_nccl *root, const struct err *reason)
-{
-    if (atomic_load(&root->failed) != 0)
-        return;
-    root->reason = *reason;
-    atomic_store(&root->failed, (int)reason->code);
-    device_cuda_break(root->cuda, reason);
-    root->control->ops->abort(root->control);
-    for (int i = 0; i < root->split_count; i++) {
-        (void)ncclCommAbort(root->splits[i]->comm); /* it is over either way */
-        root->splits[i]->comm = NULL;
-    }
-    (void)ncclCommAbort(root->comm);
-    root->comm = NULL;
-}
-
-static int coll_nccl_check(ncclResult_t result, const char *call, struct err *err)
-{
-    if (result == ncclSuccess || result == ncclInProgress)
-        return 0;
-    return err_set(err, ERR_DEVICE, "NCCL: %s (%s): %s", ncclGetErrorString(result), call,
-                   ncclGetLastError(NULL));
 }
 
 /* Waits until NCCL has taken in what was asked of the communicator. */
@@ -130,72 +45,6 @@ static int coll_nccl_settle(struct coll_nccl *nccl, ncclResult_t result, const c
                            nccl->base.rank, call, (long long)(nccl->timeout_ms / 1000));
         clock_sleep_ms(NCCL_SETTLE_MS);
     }
-}
-
-/* ---- the guard ---- */
-
-/* Takes note of what is over. */
-static void coll_nccl_note(struct coll_nccl *nccl)
-{
-    while (nccl->over < nccl->launched &&
-           cudaEventQuery(nccl->marks[nccl->over % NCCL_MARKS].done) == cudaSuccess)
-        nccl->over++;
-}
-
-/* Is the oldest call that is not over late? */
-static bool coll_nccl_is_late(struct coll_nccl *nccl, int64_t now)
-{
-    coll_nccl_note(nccl);
-    if (nccl->over == nccl->launched)
-        return false;
-    struct nccl_mark *mark = &nccl->marks[nccl->over % NCCL_MARKS];
-    if (mark->since_ms == 0 && cudaEventQuery(mark->begun) == cudaSuccess)
-        mark->since_ms = now;
-    return mark->since_ms != 0 && now - mark->since_ms > nccl->timeout_ms;
-}
-
-/* What is wrong with one communicator, if anything. */
-static int coll_nccl_look(struct coll_nccl *nccl, struct err *err)
-{
-    ncclResult_t state = ncclSuccess;
-    if (coll_nccl_is_late(nccl, clock_monotonic_ms())) {
-        const struct nccl_mark *mark = &nccl->marks[nccl->over % NCCL_MARKS];
-        return err_set(err, ERR_COLL_TIMEOUT,
-                       "rank %d: collective %llu (%s): the other ranks did not come within %lld s",
-                       nccl->root->base.rank, (unsigned long long)mark->seq,
-                       coll_nccl_names[mark->kind], (long long)(nccl->timeout_ms / 1000));
-    }
-    TRY(coll_nccl_check(ncclCommGetAsyncError(nccl->comm, &state), "watching", err));
-    return coll_nccl_check(state, "watching", err);
-}
-
-static void coll_nccl_guard_once(struct coll_nccl *root)
-{
-    struct err err;
-    int rc = 0;
-    if (atomic_load(&root->failed) != 0)
-        return;
-    if (atomic_load(&root->asked))
-        rc = err_set(&err, ERR_COLL_ABORTED, "the collectives of this job were aborted");
-    if (rc == 0)
-        rc = coll_nccl_look(root, &err);
-    for (int i = 0; rc == 0 && i < root->split_count; i++)
-        rc = coll_nccl_look(root->splits[i], &err);
-    if (rc != 0)
-        coll_nccl_end(root, &err);
-}
-
-static void *coll_nccl_guard(void *context)
-{
-    struct coll_nccl *root = context;
-    (void)cudaSetDevice(root->cuda->ordinal);
-    while (!atomic_load(&root->closing)) {
-        (void)pthread_mutex_lock(&root->lock);
-        coll_nccl_guard_once(root);
-        (void)pthread_mutex_unlock(&root->lock);
-        clock_sleep_ms(NCCL_GUARD_MS);
-    }
-    return NULL;
 }
 
 /* ---- calls ---- */
@@ -286,7 +135,8 @@ static int coll_nccl_launch(struct coll_nccl *nccl, const struct coll_call *call
     mark->since_ms = 0;
     CUDA_TRY(cudaStreamWaitEvent(nccl->stream, nccl->ready, 0));
     CUDA_TRY(cudaEventRecord(mark->begun, nccl->stream));
-    TRY(coll_nccl_settle(nccl, nccl_launch(nccl, call, type), coll_nccl_names[call->kind], err));
+    TRY(coll_nccl_settle(nccl, nccl_launch(nccl, call, type), coll_nccl_call_name(call->kind),
+                         err));
     CUDA_TRY(cudaEventRecord(mark->done, nccl->stream));
     nccl->launched++;
     return 0;
@@ -430,9 +280,7 @@ static void coll_nccl_close(struct coll *coll)
     struct coll_nccl *root = coll_nccl_of(coll);
     if (root == NULL || root->root != root)
         return;
-    atomic_store(&root->closing, true);
-    if (root->guarded)
-        (void)pthread_join(root->guard, NULL);
+    coll_nccl_guard_stop(root);
     bool whole = atomic_load(&root->failed) == 0 && !atomic_load(&root->asked);
     for (int i = 0; i <= root->split_count; i++) {
         struct coll_nccl *nccl = i < root->split_count ? root->splits[i] : root;
@@ -482,10 +330,7 @@ static int coll_nccl_join(struct coll_nccl *nccl, struct err *err)
     ncclResult_t result =
         ncclCommInitRankConfig(&nccl->comm, nccl->base.world, id, nccl->base.rank, &config);
     TRY(coll_nccl_settle(nccl, result, "joining", err));
-    if (pthread_create(&nccl->guard, NULL, coll_nccl_guard, nccl) != 0)
-        return err_set(err, ERR_NOMEM, "no thread to guard the collectives");
-    nccl->guarded = true;
-    return 0;
+    return coll_nccl_guard_start(nccl, err);
 }
 
 int coll_nccl_open(struct device *device, struct coll *control, int64_t timeout_ms,
