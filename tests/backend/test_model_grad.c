@@ -2,8 +2,9 @@
  * of computing one gradient (recompute, tiles) against each other.
  *
  * fp32 resolves a directional derivative to about 1e-4: the loss is summed in fp64, weights are
- * large (not an initialisation's), the step is a hundredth of the weights' size, and the central
- * difference is extrapolated (Richardson). Directions: the gradient itself (its whole length must
+ * large (not an initialisation's), the step is four hundredths of the weights' size at most, and
+ * the central differences of three steps are extrapolated (Romberg): of two, one in twenty random
+ * models was off by more than the bound. Directions: the gradient itself (its whole length must
  * come back) and two random ones. tests/golden holds every element against fp64. */
 #include "common/mem.h"
 #include "common/rng.h"
@@ -134,7 +135,7 @@ static float *grad_of(struct scene *scene, const struct model_shape_row *row)
     return scene->fsdp.units[row->unit].grad + row->offset;
 }
 
-static void random_weights(struct scene *scene)
+static void random_weights(struct scene *scene, float gain)
 {
     for (int64_t i = 0; i < scene->shape.row_count; i++) {
         const struct model_shape_row *row = &scene->shape.rows[i];
@@ -142,7 +143,7 @@ static void random_weights(struct scene *scene)
         for (int64_t j = 0; j < row->elements; j++) {
             float normal =
                 rng_normal(testing_seed(), RNG_STREAM_TEST + 1000 + row->index, (uint64_t)j);
-            float size = row->dims == 2 ? 1.0f / sqrtf((float)row->cols) : 0.3f;
+            float size = row->dims == 2 ? gain / sqrtf((float)row->cols) : 0.3f * gain;
             bool is_norm = row->dims == 1 && strstr(row->name, "norm") != NULL;
             w[j] = (is_norm ? 1.0f : 0.0f) + size * normal;
         }
@@ -186,17 +187,17 @@ static double loss_at(struct scene *scene, const struct model_shape_row *row, co
     return loss;
 }
 
-/* Derivative along a unit direction: central differences at h and h/2, extrapolated. */
+/* Derivative along a unit direction: central differences at h, h/2 and h/4, extrapolated. */
 static double derivative(struct scene *scene, const struct model_shape_row *row, const float *kept,
                          const double *direction, double h)
 {
-    double wide =
-        (loss_at(scene, row, kept, direction, h) - loss_at(scene, row, kept, direction, -h)) /
-        (2 * h);
-    double narrow = (loss_at(scene, row, kept, direction, h / 2) -
-                     loss_at(scene, row, kept, direction, -h / 2)) /
-                    h;
-    return (4 * narrow - wide) / 3;
+    double slope[3];
+    for (int i = 0; i < 3; i++, h /= 2)
+        slope[i] =
+            (loss_at(scene, row, kept, direction, h) - loss_at(scene, row, kept, direction, -h)) /
+            (2 * h);
+    double wide = (4 * slope[1] - slope[0]) / 3, narrow = (4 * slope[2] - slope[1]) / 3;
+    return (16 * narrow - wide) / 15;
 }
 
 static void normalize(double *direction, int64_t count)
@@ -219,7 +220,7 @@ static void check_tensor(struct scene *scene, const struct model_shape_row *row,
     }
     size = sqrt(size);
     assert_true(size > 0);
-    double h = fmin(0.02 * sqrt(weight_size), 0.05 / size); /* the loss moves by 0.05 at most */
+    double h = fmin(0.04 * sqrt(weight_size), 0.05 / size); /* the loss moves by 0.05 at most */
     for (int trial = 0; trial < 3; trial++) {
         float *random = testing_normal(row->elements);
         for (int64_t j = 0; j < row->elements; j++)
@@ -242,7 +243,7 @@ static void check_model(const char *name)
     struct model_options options = {.tokens_max = TOKENS};
     struct scene scene;
     open_scene(&scene, &config, &options);
-    random_weights(&scene);
+    random_weights(&scene, 1.0f);
     fill_batch(&scene.batch);
     double loss = gradient_of(&scene);
     assert_true(fabs(loss - loss_of(&scene)) < 1e-6); /* training and evaluation agree */
@@ -296,7 +297,7 @@ static void check_layout(const struct model_config *config, const struct model_o
 {
     struct scene scene;
     open_scene(&scene, config, options);
-    random_weights(&scene);
+    random_weights(&scene, 0.5f);
     copy_batch(&scene.batch, &plain->batch);
     (void)gradient_of(&scene);
     for (int64_t r = 0; r < scene.shape.row_count; r++) {
@@ -322,6 +323,15 @@ static void test_layouts(void **state)
         {.tokens_max = TOKENS, .recompute = JOB_recompute_ATTENTION, .keep_input_every = 2},
         {.tokens_max = TOKENS, .recompute = JOB_recompute_ATTENTION, .keep_input_every = 3},
         {.tokens_max = TOKENS, .recompute = JOB_recompute_ATTENTION, .keep_input_every = 9},
+        {.tokens_max = TOKENS,
+         .recompute = JOB_recompute_ATTENTION,
+         .keep_input_every = 3,
+         .replay_anew = true,
+         .tile_mlp = 13},
+        {.tokens_max = TOKENS,
+         .recompute = JOB_recompute_ATTENTION,
+         .keep_input_every = 4,
+         .replay_anew = true},
         {.tokens_max = TOKENS, .context.heads_per_stage = 1},
         {.tokens_max = TOKENS, .context.heads_per_stage = 2},
         {.tokens_max = TOKENS, .recompute = JOB_recompute_INPUT, .context.heads_per_stage = 1},
@@ -339,7 +349,7 @@ static void test_layouts(void **state)
     struct model_options options = {.tokens_max = TOKENS};
     struct scene plain;
     open_scene(&plain, &config, &options);
-    random_weights(&plain);
+    random_weights(&plain, 0.5f); /* large ones magnify rounding */
     fill_batch(&plain.batch);
     (void)gradient_of(&plain);
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
@@ -354,7 +364,7 @@ static void test_empty_batch(void **state)
     struct model_options options = {.tokens_max = TOKENS};
     struct scene scene;
     open_scene(&scene, &config, &options);
-    random_weights(&scene);
+    random_weights(&scene, 1.0f);
     batch_clear(&scene.batch);
     assert_true(gradient_of(&scene) == 0);
     for (int64_t r = 0; r < scene.shape.row_count; r++)
@@ -371,7 +381,7 @@ static void test_documents_apart(void **state)
     struct model_options options = {.tokens_max = TOKENS};
     struct scene scene;
     open_scene(&scene, &config, &options);
-    random_weights(&scene);
+    random_weights(&scene, 1.0f);
     uint8_t none[TOKENS] = {0}, all[TOKENS];
     memset(all, 1, sizeof all);
     int32_t *a = testing_below(15, config.vocab_size), *b = testing_below(15, config.vocab_size);
