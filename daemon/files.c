@@ -195,8 +195,9 @@ int files_create(struct api *api, struct http_request *request, struct err *err)
                                    .status_details = "",
                                    .hash = "",
                                    .owner = http_request_owner(request)};
-    TRY(io_file_commit(&upload->file, err));
-    int rc = store_file_insert(api->store, &row, err);
+    int rc = io_file_commit(&upload->file, err);
+    if (rc == 0)
+        rc = store_file_insert(api->store, &row, err);
     if (rc != 0) {
         CLEANUP(mem_free_ptr) char *path = files_path(api, upload->id);
         if (path != NULL)

@@ -8,6 +8,7 @@
 #include "common/rng.h"
 #include "common/tokenizer.h"
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -353,6 +354,18 @@ static void test_histogram(void **state)
     assert_int_equal(field("overlength"), 1);
 }
 
+/* Files of the folder. */
+static int entries(void)
+{
+    DIR *list = opendir(folder);
+    int count = 0;
+    assert_non_null(list);
+    while (readdir(list) != NULL)
+        count++;
+    (void)closedir(list);
+    return count;
+}
+
 static void test_failures(void **state)
 {
     (void)state;
@@ -375,6 +388,35 @@ static void test_failures(void **state)
         assert_int_equal(rc, -ERR_NOMEM);
         assert_true(n < 1000);
     }
+}
+
+/* R54: a disk that is full at any write leaves no temporary file, and no shard that is torn. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    struct err err;
+    static const char two[] = GOOD "\n" GOOD;
+    int failed = 0;
+    assert_int_equal(io_write_file(in_path, two, strlen(two), 0644, &err), 0);
+    for (;; failed++) {
+        (void)unlink(out_path);
+        (void)unlink(report_path);
+        int before = entries();
+        io_fault_after(failed + 1);
+        int rc = dataset_prepare(&request, &err);
+        io_fault_after(0);
+        bool whole = io_exists(out_path);
+        if (whole) {
+            assert_int_equal(dataset_open(out_path, &dataset, &err), 0);
+            assert_int_equal(dataset.examples, 2);
+            dataset_close(&dataset);
+        }
+        assert_int_equal(entries(), before + whole + io_exists(report_path));
+        if (rc == 0)
+            break;
+        assert_int_equal(rc, -ERR_NO_SPACE);
+    }
+    assert_true(failed > 8);
 }
 
 /* Any bytes get a report and a shard that opens. */
@@ -408,6 +450,7 @@ int main(void)
         TEST(test_two_formats),        TEST(test_overlength),
         TEST(test_faults_are_bounded), TEST(test_histogram),
         TEST(test_failures),           TEST(test_mutations),
+        TEST(test_full_disk),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

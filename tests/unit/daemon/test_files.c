@@ -199,6 +199,32 @@ static void test_client_leaves_half_way(void **state)
     assert_int_equal(json_array_size(answer(h, "data")), 0);
 }
 
+/* R54: whichever write of an upload fails, nothing of it is listed or left; the next one is taken.
+ */
+static void test_full_disk(void **state)
+{
+    struct http_world *h = *state;
+    CLEANUP(buf_done) struct buf form;
+    buf_init(&form, 1 << 20);
+    int failed = 0;
+    for (;; failed++) {
+        part(&form, "purpose", NULL, "fine-tune");
+        part(&form, "file", "train.jsonl", "{\"a\":1}\n");
+        io_fault_after(failed + 1);
+        post(h, &form);
+        io_fault_after(0);
+        if (h->status == 200)
+            break;
+        expect(h, 507, "error.code", "no_space");
+        assert_null(strstr(h->body, h->w->dir)); /* nor is the server's folder told */
+        assert_int_equal(files_there(h), 0);
+        ask(h, "GET", "/v1/files", NULL);
+        assert_int_equal(json_array_size(answer(h, "data")), 0);
+    }
+    assert_int_equal(failed, 4); /* the bytes, their sync, the rename, the folder's sync */
+    assert_int_equal(files_there(h), 1);
+}
+
 static void test_list(void **state)
 {
     struct http_world *h = *state;
@@ -277,11 +303,12 @@ static void test_open_removes_leftovers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_upload),   HTTP_TEST(test_names_are_for_display),
-        HTTP_TEST(test_refusals), HTTP_TEST(test_bodies_that_are_no_form),
-        HTTP_TEST(test_limit),    HTTP_TEST(test_client_leaves_half_way),
-        HTTP_TEST(test_list),     HTTP_TEST(test_bytes_that_are_gone),
-        HTTP_TEST(test_delete),   HTTP_TEST(test_open_removes_leftovers),
+        HTTP_TEST(test_upload),    HTTP_TEST(test_names_are_for_display),
+        HTTP_TEST(test_refusals),  HTTP_TEST(test_bodies_that_are_no_form),
+        HTTP_TEST(test_limit),     HTTP_TEST(test_client_leaves_half_way),
+        HTTP_TEST(test_list),      HTTP_TEST(test_bytes_that_are_gone),
+        HTTP_TEST(test_delete),    HTTP_TEST(test_open_removes_leftovers),
+        HTTP_TEST(test_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
