@@ -4,8 +4,10 @@
 #include "common/model_config.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
+#include "daemon/disk_budget.h"
 #include "daemon/http.h"
 #include "daemon/models.h"
+#include "daemon/settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +58,8 @@ static int api_jobs_resolve(struct api *api, struct job_spec *spec, struct model
     TRY(models_find(api, spec->model, model, err));
     struct model_config config;
     TRY(model_config_load(model->dir, &config, err));
-    return api_estimate_admit(api, &config, spec, err);
+    TRY(api_estimate_admit(api, &config, spec, err));
+    return disk_budget_check(api->settings->data_dir, &config, err);
 }
 
 int api_jobs_create(struct api *api, struct http_request *request, struct err *err)

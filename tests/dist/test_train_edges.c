@@ -1,6 +1,7 @@
 /* train: runs at the edges of data and numbers: ranks and examples without trained tokens (field
  * case R28), accumulation against packing against data parallelism (R30), small learning rates
- * (R36), fewer sequences than ranks (R49); evaluations: positions, early stop, the best model. */
+ * (R36), fewer sequences than ranks (R49), no memory (R43); evaluations: positions, early stop, the
+ * best model. */
 #include "tests/dist/train_scene.h"
 #include "worker/eval.h"
 #include "worker/export.h"
@@ -152,6 +153,45 @@ static void test_uneven_data(void **state)
     train_scene_close(&scene);
 }
 
+/* R43: a rank whose memory runs out while it starts ends with that reason, and its peer soon after
+ * it, not at a deadline. */
+static void test_no_memory_at_start(void **state)
+{
+    (void)state;
+    struct train_scene scene;
+    train_scene_open(&scene, "\"seq_len\":64,\"max_steps\":1,\"batch\":{\"sequences\":2}");
+    scene.plan.coll_timeout_ms = 50000;
+    scene.plan.world = 2;
+    (void)snprintf(scene.plan.shm_name, sizeof scene.plan.shm_name, "/ithaca-train-%d",
+                   (int)getpid());
+    int failed = 0;
+    for (int64_t fault = 50, ended = 0; ended < 2; fault += 4, failed++) {
+        pid_t pids[2];
+        (void)fflush(NULL);
+        for (int number = 0; number < 2; number++) {
+            pids[number] = fork();
+            if (pids[number] != 0)
+                continue;
+            mem_fault_after(number == 1 ? fault : 0);
+            _exit(train_scene_rank(&scene, number, play_to_end, NULL, STDOUT_FILENO));
+        }
+        ended = 0;                    /* well: the fault came after all allocations */
+        for (int i = 0; i < 2; i++) { /* whichever ends first is reaped, as its keeper would */
+            int status = 0;
+            pid_t pid = waitpid(-1, &status, 0);
+            assert_true(WIFEXITED(status));
+            int how = WEXITSTATUS(status);
+            assert_true(how == 0 || how == err_code_exit(ERR_NOMEM) ||
+                        (how == err_code_exit(ERR_COLL_ABORTED) && pid == pids[0]));
+            ended += how == 0;
+        }
+        assert_int_not_equal(ended, 1);
+    }
+    print_message("%d faults\n", failed - 1);
+    assert_true(failed > 3);
+    train_scene_close(&scene);
+}
+
 /* ---- evaluations ---- */
 
 static int play_evaluate(struct rank *rank, void *context, struct err *err)
@@ -299,6 +339,7 @@ int main(void)
         cmocka_unit_test_teardown(test_accumulation, testing_free),
         cmocka_unit_test_teardown(test_small_rate, testing_free),
         cmocka_unit_test_teardown(test_uneven_data, testing_free),
+        cmocka_unit_test_teardown(test_no_memory_at_start, testing_free),
         cmocka_unit_test_teardown(test_loss_by_position, testing_free),
         cmocka_unit_test_teardown(test_early_stop, testing_free),
         cmocka_unit_test_teardown(test_export_best, testing_free),

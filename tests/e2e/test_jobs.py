@@ -3,6 +3,9 @@ says why, no process is left, and the next job runs."""
 import json
 import os
 import signal
+import subprocess
+import tempfile
+import time
 import unittest
 
 import ithaca_e2e as e2e
@@ -138,6 +141,15 @@ class Jobs(unittest.TestCase):
         again = self.client.post(f"/v1/fine_tuning/jobs/{job_id}/cancel")
         self.assertEqual(again.status, 200 if again.json().get("status") == "cancelled" else 400, again.text)
 
+    def test_cancel_while_starting(self):
+        """R44: at any moment between the answer to submit and the first step."""
+        for delay in (0, 0.05, 0.1, 0.2, 0.3):
+            job_id = self.client.submit(self.file, ithaca=LONG)["id"]
+            time.sleep(delay)
+            job = self.client.post(f"/v1/fine_tuning/jobs/{job_id}/cancel").json()
+            self.assertEqual(job["status"], "cancelled")
+            self.assertEqual(self.left(), [])
+
     def test_cancel_while_queued_and_order(self):
         first = self.running()
         second = self.client.submit(self.file, ithaca=SHORT)["id"]
@@ -192,9 +204,54 @@ class Jobs(unittest.TestCase):
         job = self.client.wait(job_id)
         self.assertEqual((job["status"], job["error"]["code"]), ("failed", "nonfinite"), job["error"])
         self.assertRegex(job["error"]["message"], r"step \d+")
+        self.check_strict_json(job_id)
+
+    def test_diverging_job_that_skips_goes_on(self):
+        """R57: what is not finite is null; what else the step has is there; the policy is in the job."""
+        job_id = self.client.submit(self.file, ithaca={**SHORT, "max_steps": 60, "on_nonfinite": "skip", "optimizer": {
+            "learning_rate": 10, "weight_decay": 10, "schedule": "constant", "clip": 0}})["id"]
+        job = self.client.wait(job_id)
+        self.assertEqual(job["status"], "succeeded", job["error"])
+        self.assertEqual(job["ithaca"]["spec"]["on_nonfinite"], "skip")
+        self.assertTrue(any("the update is skipped" in event["message"] for event in self.events(job_id)))
+        self.check_strict_json(job_id)
+        series = {one["key"]: {point[0]: point[1] for point in one["points"]} for one in self.client.get(
+            f"/v1/fine_tuning/jobs/{job_id}/metrics?keys=loss,grad_norm,tokens,learning_rate").json()["data"]}
+        self.assertIsNotNone(series["grad_norm"][1])
+        self.assertIsNone(series["grad_norm"][60])
+        for key in ("loss", "tokens", "learning_rate"):
+            self.assertEqual(sorted(series[key]), list(range(1, 61)))
+            self.assertNotIn(None, series[key].values())
+
+    def check_strict_json(self, job_id):
         for path in ("", "/metrics", "/events"):
             text = self.client.get(f"/v1/fine_tuning/jobs/{job_id}{path}").text
             json.loads(text, parse_constant=lambda word: self.fail(f"{word} in JSON"))
+        streamed = self.client.get(f"/v1/fine_tuning/jobs/{job_id}/stream", headers={"Last-Event-ID": "0-0"}).text
+        lines = [line[6:] for line in streamed.splitlines() if line.startswith("data: ")]
+        self.assertGreater(len(lines), 3)
+        for line in lines:
+            json.loads(line, parse_constant=lambda word: self.fail(f"{word} in JSON"))
+
+
+class SmallDisk(unittest.TestCase):
+    def test_refused_at_submit(self):
+        """R54: no job starts that cannot save."""
+        folder = tempfile.mkdtemp(prefix="ithaca-e2e-")
+        try:
+            if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", folder], capture_output=True,
+                              check=False).returncode != 0:
+                self.skipTest("no right to mount a small disk")
+            with e2e.Daemon(data_dir=folder) as daemon:
+                client = daemon.client()
+                file_id = client.upload(LINE.encode())["id"]
+                answer = client.post("/v1/fine_tuning/jobs", {"model": "tiny-llama", "training_file": file_id})
+                self.assertEqual((answer.status, answer.error()["code"]), (507, "no_space"))
+                self.assertRegex(answer.error()["message"], r"needs \d+\.\d MiB of disk .* has \d+\.\d MiB free")
+                self.assertEqual(client.get("/v1/fine_tuning/jobs").json()["data"], [])
+        finally:
+            subprocess.run(["umount", folder], capture_output=True, check=False)
+            os.rmdir(folder)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,32 @@
+/* disk_budget: see disk_budget.h. */
+#include "daemon/disk_budget.h"
+
+#include "common/mem.h"
+#include "common/model_shape.h"
+
+#include <errno.h>
+#include <sys/statvfs.h>
+
+enum {
+    DISK_CHECKPOINTS = 2,
+    DISK_STATE_BYTES = 12, /* a parameter's master, m and v */
+    DISK_MODEL_BYTES = 4   /* in the widest type */
+};
+
+int disk_budget_check(const char *data_dir, const struct model_config *config, struct err *err)
+{
+    CLEANUP(model_shape_done) struct model_shape shape = {0};
+    struct statvfs disk;
+    TRY(model_shape_build(config, &shape, err));
+    if (statvfs(data_dir, &disk) != 0)
+        return err_set_errno(err, errno, "%s", data_dir);
+    double needed =
+        (double)shape.parameters * (DISK_CHECKPOINTS * DISK_STATE_BYTES + DISK_MODEL_BYTES);
+    double available = (double)disk.f_bavail * (double)disk.f_frsize;
+    if (needed <= available)
+        return 0;
+    return err_set(err, ERR_NO_SPACE,
+                   "the job needs %.1f MiB of disk (two checkpoints and the model), the data "
+                   "folder has %.1f MiB free; free some, or give the daemon a larger data_dir",
+                   needed / 0x1p20, available / 0x1p20);
+}

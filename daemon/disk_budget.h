@@ -1,0 +1,9 @@
+/* disk_budget: has the data folder room for a job? It takes two checkpoints, the one being written
+ * and the last good one, and the model. Asked at submit, so that a job does not find out at its
+ * first save; what other jobs will write is not known then. */
+#pragma once
+#include "common/err.h"
+#include "common/model_config.h"
+
+/* ERR_NO_SPACE with what is needed and what is free. */
+int disk_budget_check(const char *data_dir, const struct model_config *config, struct err *err);
