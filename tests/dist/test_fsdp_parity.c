@@ -1,6 +1,7 @@
 /* fsdp: any number of ranks trains the same model. 1, 2, 3 and 4 ranks (and 5, which divides
  * nothing here) with one global batch: gradients of step 1 and weights after 5 steps, tensor by
- * tensor, against one rank; trained tokens exactly; the same run twice, bit for bit. */
+ * tensor, against one rank; trained tokens exactly; the same run twice, bit for bit; gathers that
+ * are started early. */
 #include "tests/dist/parity_scene.h"
 
 static struct model_config shape(bool tied, bool qwen3)
@@ -119,12 +120,74 @@ static void test_nonfinite(void **state)
     parity_close(&scene);
 }
 
+/* Units as they are asked for, and ahead of that: what is gathered is the master's, whatever is
+ * under way; what was gathered last stays as it is. */
+static int prefetch_rank(const struct launch_plan *plan, int number)
+{
+    static const int64_t order[] = {0, 1, 2, 3, 0, 2, 1, 1, 0, 3};
+    enum { COUNT = sizeof order / sizeof order[0] };
+    struct err err = {0};
+    struct rank rank;
+    if (freopen("/dev/null", "w", stdout) == NULL)
+        return 3;
+    bool good = rank_open(&rank, plan, number, &err) == 0 && rank.fsdp.unit_count == 4;
+    for (int i = 0; good && i < COUNT; i++) {
+        const void *weights = NULL;
+        const float *master = NULL;
+        float *grad = NULL;
+        struct fsdp *fsdp = &rank.fsdp;
+        size_t bytes = (size_t)rank.shape.unit_elements[order[i]] * sizeof *master;
+        good = fsdp_gather(fsdp, order[i], NULL, &weights, &err) == 0;
+        if (good && i + 1 < COUNT)
+            good = fsdp_prefetch(fsdp, order[i + 1], NULL, &err) == 0;
+        good = good && (i > 3 || fsdp->under_way); /* later some are there already */
+        if (good && i % 3 == 0) /* a reduction between: it comes after the gather under way */
+            good = fsdp_grad_begin(fsdp, order[i], NULL, &grad, &err) == 0 &&
+                   fsdp_grad_end(fsdp, order[i], NULL, &err) == 0;
+        good = good && fsdp_gather_master(fsdp, order[i], NULL, &master, &err) == 0 &&
+               memcmp(weights, master, bytes) == 0;
+        if (good && i == 4) { /* not the next after all */
+            good = fsdp_gather(fsdp, 1, NULL, &weights, &err) == 0 &&
+                   fsdp_gather_master(fsdp, 1, NULL, &master, &err) == 0 &&
+                   memcmp(weights, master, (size_t)rank.shape.unit_elements[1] * 4) == 0;
+        }
+    }
+    if (!good)
+        (void)fprintf(stderr, "rank %d: %s\n", number, err.text);
+    rank_close(&rank);
+    return good ? 0 : 1;
+}
+
+static void test_prefetch(void **state)
+{
+    (void)state;
+    struct parity_scene scene;
+    open_scene(&scene, true, false, 12);
+    scene.plan.world = 3;
+    (void)snprintf(scene.plan.shm_name, sizeof scene.plan.shm_name, "/ithaca-prefetch-%d",
+                   (int)getpid());
+    (void)fflush(NULL);
+    pid_t ranks[3];
+    for (int r = 0; r < 3; r++) {
+        ranks[r] = fork();
+        if (ranks[r] == 0)
+            _exit(prefetch_rank(&scene.plan, r));
+    }
+    for (int r = 0; r < 3; r++) {
+        int status = 0;
+        assert_int_equal(waitpid(ranks[r], &status, 0), ranks[r]);
+        assert_int_equal(status, 0);
+    }
+    parity_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_divides, testing_free),
         cmocka_unit_test_teardown(test_does_not_divide, testing_free),
         cmocka_unit_test_teardown(test_layouts, testing_free),
+        cmocka_unit_test_teardown(test_prefetch, testing_free),
         cmocka_unit_test_teardown(test_rerun, testing_free),
         cmocka_unit_test_teardown(test_nonfinite, testing_free),
     };

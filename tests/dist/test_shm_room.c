@@ -51,6 +51,28 @@ static int play_stopped(const struct scene *scene, struct coll *coll)
     return expect_timeout(coll, scene->victim);
 }
 
+/* A call that was started does not wait; the wait for it has the deadline, and says the same. */
+static int play_stopped_between(const struct scene *scene, struct coll *coll)
+{
+    struct err err = {0};
+    char named[32];
+    float one = 1, all[3] = {0};
+    struct coll_call call = {
+        .kind = COLL_all_gather, .dtype = DTYPE_F32, .count = 1, .send = &one, .recv = all};
+    (void)snprintf(named, sizeof named, " rank %d (pid ", scene->victim);
+    EXPECT(coll_barrier(coll, &err) == 0);
+    if (coll->rank == scene->victim)
+        (void)raise(SIGSTOP);
+    int64_t start = clock_monotonic_ms();
+    EXPECT(coll->ops->start(coll, NULL, &call, &err) == 0);
+    EXPECT(clock_monotonic_ms() - start < 300);
+    EXPECT(coll->ops->wait(coll, NULL, &err) == -ERR_COLL_TIMEOUT);
+    EXPECT(strstr(err.text, named) != NULL && strstr(err.text, "all_gather of 1 F32") != NULL);
+    EXPECT(coll->ops->start(coll, NULL, &call, &err) == -ERR_COLL_ABORTED);
+    EXPECT(coll->ops->wait(coll, NULL, &err) == 0); /* nothing is under way */
+    return 0;
+}
+
 static void test_dead_and_stopped_ranks_are_named(void **state)
 {
     (void)state;
@@ -60,6 +82,8 @@ static void test_dead_and_stopped_ranks_are_named(void **state)
         scene_play(&(struct scene){
             .world = 3, .timeout_ms = 1000, .victim = victim, .play = play_stopped});
     }
+    scene_play(
+        &(struct scene){.world = 3, .timeout_ms = 400, .victim = 1, .play = play_stopped_between});
 }
 
 /* A rank that has been reaped is noticed long before the deadline. */

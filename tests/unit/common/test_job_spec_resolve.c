@@ -224,6 +224,7 @@ static void test_layout_refused(void **state)
     } cases[] = {
         {{8, JOB_context_kind_ULYSSES, 8, A, A}, 28, 4, "ulysses", "is 8; it must be 1, 2 or 4: "},
         {{8, JOB_context_kind_AUTO, 8, A, A}, 28, 4, "ulysses", "28 heads, and divides or is a"},
+        {{8, JOB_context_kind_ULYSSES, 8, A, A}, 14, 2, "ulysses", "is 8; it must be 1 or 2: "},
         {{40, JOB_context_kind_ULYSSES, 20, A, A},
          40,
          8,

@@ -248,6 +248,7 @@ static void test_known_shapes(void **state)
     assert_true(mesh_stage_legal(40, 8, 8, 1) && mesh_stage_legal(40, 8, 8, 5));
     assert_false(mesh_stage_legal(40, 8, 8, 2));
     assert_false(mesh_ulysses_legal(14, 2, 4));
+    assert_true(mesh_ulysses_legal(16, 2, 8));  /* K/V heads are shared by four ranks each */
     assert_false(mesh_ulysses_legal(12, 4, 6)); /* divides H, straddles K/V heads */
     assert_true(mesh_ulysses_legal(12, 4, 12));
     struct mesh_heads heads = mesh_heads_make(12, 12, 4, 3);
