@@ -241,10 +241,14 @@ static int attempt_tell_saved(const struct coordinator_job *job, char *ret_text,
 {
     int64_t step = -1;
     char id[LIMIT_ID_BYTES + 1];
-    TRY(checkpoints_newest(job->job_dir, &step, err));
+    int rc = checkpoints_newest(job->job_dir, &step, err);
+    if (rc == -ERR_NOMEM)
+        return rc;
     checkpoints_id(job->id, step, id);
     *ret_saved = step >= 0;
-    if (step >= 0)
+    if (rc != 0) /* its end is not put off until they can be */
+        (void)snprintf(ret_text, bytes, "its checkpoints cannot be listed");
+    else if (step >= 0)
         (void)snprintf(ret_text, bytes, "step %lld is saved (%s)", (long long)step, id);
     else
         (void)snprintf(ret_text, bytes, "no checkpoint is there, it would start over");

@@ -42,6 +42,7 @@ class Storm:
         self.jobs = []
         self.counts = {}
         calm = self.client.submit(self.file, seed=1, ithaca=JOB)
+        self.submitted = [calm["id"]]
         self.reference = self.digest(self.client.wait(calm["id"], seconds=120)["id"])
 
     def digest(self, job_id):
@@ -59,9 +60,9 @@ class Storm:
         return [job_id for job_id in self.jobs if self.job(job_id)["ithaca"]["state"] not in e2e.END_STATES]
 
     def fill(self):
-        """Submits until JOBS are unfinished."""
+        """Submits until JOBS are unfinished. Every job that was submitted is listed once."""
         for _ in range(JOBS - len(self.unfinished())):
-            self.client.submit(self.file, seed=1, ithaca=JOB)
+            self.submitted.append(self.client.submit(self.file, seed=1, ithaca=JOB)["id"])
         listed = self.client.get("/v1/fine_tuning/jobs?limit=10000").json()["data"]
         self.jobs = [job["id"] for job in listed]
 
@@ -140,6 +141,7 @@ class Storm:
                 assert len(steps) == len(set(steps)), f"{job_id}, attempt {attempt}: losses of steps {steps}"
 
     def check_all(self):
+        assert sorted(self.jobs) == sorted(self.submitted), f"{len(self.submitted)} submitted, {len(self.jobs)} listed"
         for job_id in self.jobs:
             job = self.client.wait(job_id, seconds=120)
             assert job["status"] == "succeeded", f"{job_id}: {job['error']}"
