@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 import ithaca_e2e as e2e
 
@@ -232,6 +233,31 @@ class Jobs(unittest.TestCase):
         self.assertGreater(len(lines), 3)
         for line in lines:
             json.loads(line, parse_constant=lambda word: self.fail(f"{word} in JSON"))
+
+
+class SmallSharedMemory(unittest.TestCase):
+    WITHIN = """#!/bin/sh
+exec unshare --mount sh -c 'mount -t tmpfs -o size=6m none /dev/shm && exec "$0" "$@"' {ithacad} "$@"
+"""
+
+    def test_job_says_what_is_needed_and_others_run(self):
+        """R42: /dev/shm of a container: room for one rank, not for two."""
+        if subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/dev/shm"], capture_output=True,
+                          check=False).returncode != 0:
+            self.skipTest("no right to mount")
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "ithacad")
+            with open(program, "w", encoding="utf-8") as file:
+                file.write(self.WITHIN.format(ithacad=e2e.ITHACAD))
+            os.chmod(program, 0o700)
+            with unittest.mock.patch.object(e2e, "ITHACAD", program), e2e.Daemon() as daemon:
+                client = daemon.client()
+                file_id = client.upload((LINE * 8).encode())["id"]
+                job = client.wait(client.submit(file_id, ithaca={**SHORT, "max_restarts": 0})["id"])
+                self.assertEqual((job["status"], job["error"]["code"]), ("failed", "no_space"), job["error"])
+                self.assertRegex(job["error"]["message"], r"/dev/shm is too small: .* \d+ bytes .* \d+ of 6291456 are free")
+                job = client.wait(client.submit(file_id, ithaca={**SHORT, "gpus": 1})["id"])
+                self.assertEqual(job["status"], "succeeded", job["error"])
 
 
 class SmallDisk(unittest.TestCase):
