@@ -169,6 +169,8 @@ static int plan_take(const json_t *object, struct launch_plan *plan, struct err 
     TRY(plan_take_gpus(object, plan, err));
     TRY(plan_take_resume(object, plan, err));
     TRY(plan_take_integer(object, "steps_done", 0, INT64_MAX, &plan->steps_done, err));
+    TRY(plan_take_text(object, "memory_digest", plan->memory_digest, sizeof plan->memory_digest,
+                       err));
     int rc = job_spec_parse(json_object_get(object, "spec"), &plan->spec, err);
     return rc == 0 ? plan_check_layout(plan, err) : err_wrap(err, rc, "\"spec\": ");
 }
@@ -210,7 +212,8 @@ json_t *launch_plan_json(const struct launch_plan *plan)
     must(plan->world >= 1 && plan->world <= LIMIT_RANKS && plan->attempt >= 1);
     must(plan->job_dir != NULL && plan->model_dir != NULL);
     return json_pack(
-        "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:s, s:I, s:o}",
+        "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:s, s:I, s:s, "
+        "s:o}",
         "job_id", plan->job_id, "attempt", (json_int_t)plan->attempt, "world",
         (json_int_t)plan->world, "secret", plan_secret_json(plan->secret), "socket", plan->socket,
         "shm_name", plan->shm_name, "job_dir", plan->job_dir, "model_dir", plan->model_dir,
@@ -218,7 +221,8 @@ json_t *launch_plan_json(const struct launch_plan *plan)
         "coll_timeout_ms", (json_int_t)plan->coll_timeout_ms, "orphan_limit_ms",
         (json_int_t)plan->orphan_limit_ms, "threads", (json_int_t)plan->threads, "gpus",
         plan_gpus_json(plan), "resume_from", plan->resume_from != NULL ? plan->resume_from : "",
-        "steps_done", (json_int_t)plan->steps_done, "spec", job_spec_json(&plan->spec));
+        "steps_done", (json_int_t)plan->steps_done, "memory_digest", plan->memory_digest, "spec",
+        job_spec_json(&plan->spec));
 }
 
 void launch_plan_done(struct launch_plan *plan)

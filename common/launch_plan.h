@@ -19,6 +19,7 @@
  *                                     (common/exit_report.h) */
 #pragma once
 #include "common/err.h"
+#include "common/io.h"
 #include "common/job_spec.h"
 #include "common/json.h"
 #include "common/limits.h"
@@ -52,7 +53,9 @@ struct launch_plan {
         gpus[LIMIT_RANKS]; /* (world) by their number on the bus, as NVML counts; CPU: unused */
     char *resume_from;     /* checkpoint to go on from, absolute; NULL ("" in JSON): none */
     int64_t steps_done;    /* its step; 0 without one */
-    struct job_spec spec;  /* resolved */
+    char memory_digest[IO_HASH_BYTES]; /* of the memory plan that the job was admitted with
+                                          (common/mem_plan.h); "": not known */
+    struct job_spec spec;              /* resolved */
 };
 
 int launch_plan_parse(const json_t *object, struct launch_plan *ret_plan, struct err *err);

@@ -114,8 +114,8 @@ void mem_plan_attention(struct mem_builder *b)
         attention_out(b, &phases, q, kv, q_rows);
     attention_ring(b, phases.in_attention, kv);
     if (l->backend == MEM_BACKEND_CUDA)
-        mem_declare_device(b, MEM_ATTENTION_SCRATCH, 0, MEM_AT(BWD_ATTENTION),
-                           mem_plan_cudnn_bytes(l));
+        mem_declare(b, MEM_ARENA_DRIVER, MEM_ATTENTION_SCRATCH, 0, MEM_ALWAYS,
+                    mem_plan_cudnn_bytes(l)); /* the device keeps it once it was needed */
 }
 
 static int64_t attention_room(int64_t elements, int64_t bytes)

@@ -56,7 +56,8 @@ static void layers_residual(struct mem_builder *b, int64_t residual)
         mem_declare_device(b, MEM_X_OUT, 0, MEM_AT(FWD_MLP) | MEM_AT(HEAD), residual);
     if (work && l->keep_all)
         layers_work(b, MEM_X_MID, MEM_AT(FWD_MLP) | MEM_AT(BWD_MLP), residual);
-    layers_work(b, MEM_DX, MEM_SPAN(HEAD, EMBED_BWD), residual);
+    mem_declare(b, l->streamed ? MEM_ARENA_HOST : MEM_ARENA_DEVICE, MEM_DX, 0,
+                MEM_SPAN(HEAD, EMBED_BWD), residual);
 }
 
 static void layers_attention(struct mem_builder *b)

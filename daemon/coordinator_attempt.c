@@ -12,6 +12,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/mem_plan.h"
 #include "common/must.h"
 #include "daemon/checkpoints.h"
 #include "daemon/coordinator_private.h"
@@ -46,6 +47,27 @@ int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, co
     return store_attempt_put(coordinator->store, &attempt, err);
 }
 
+/* What the ranks must come to as well. A config.json that cannot be read any more is for them to
+ * tell: the digest stays "". */
+static int attempt_plan_memory(struct launch_plan *plan, struct err *err)
+{
+    CLEANUP(model_shape_done) struct model_shape shape = {.rows = NULL};
+    CLEANUP(mem_plan_done) struct mem_plan memory = {.count = 0};
+    struct model_config config;
+    struct err unread = {.code = ERR_NONE};
+    if (model_config_load(plan->model_dir, &config, &unread) != 0)
+        return 0;
+    TRY(model_shape_build(&config, &shape, err));
+    const struct mem_request request = {.shape = &shape,
+                                        .spec = &plan->spec,
+                                        .world = (int)plan->world,
+                                        .backend = plan->device == LAUNCH_CUDA ? MEM_BACKEND_CUDA
+                                                                               : MEM_BACKEND_CPU};
+    TRY(mem_plan_build(&request, &memory, err));
+    memcpy(plan->memory_digest, memory.digest, sizeof plan->memory_digest);
+    return 0;
+}
+
 static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
                         struct launch_plan *ret_plan, struct err *err)
 {
@@ -76,6 +98,8 @@ static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
     bool whole = spec != NULL && plan.job_dir != NULL && plan.model_dir != NULL &&
                  (from_step < 0 || plan.resume_from != NULL);
     int rc = whole ? job_spec_parse(spec, &plan.spec, err) : mem_fail(err, 0, "a launch plan");
+    if (rc == 0)
+        rc = attempt_plan_memory(&plan, err);
     if (rc != 0) {
         launch_plan_done(&plan);
         return rc;

@@ -1,4 +1,4 @@
-/* arena: see arena.h. A bump allocator a category: offsets are settled while reserving, addresses
+/* arena: see arena.h. Offsets are settled while reserving, by the plan or by counting up; addresses
  * at the commit. */
 #include "worker/arena.h"
 
@@ -7,69 +7,93 @@
 
 #include <string.h>
 
-static const char *const arena_names[ARENA_COUNT] = {
-#define X(id, name) [ARENA_##id] = name,
-    ARENA_TABLE(X)
-#undef X
-};
-
-const char *arena_kind_name(enum arena_kind kind)
+void arena_init(struct arena *arena, struct device *device, const struct mem_plan *plan)
 {
-    must(kind >= 0 && kind < ARENA_COUNT);
-    return arena_names[kind];
-}
-
-void arena_init(struct arena *arena, struct device *device)
-{
-    *arena = (struct arena){.device = device};
+    *arena = (struct arena){.device = device, .plan = plan};
+    if (plan != NULL)
+        arena->bytes = plan->arena_bytes[MEM_ARENA_DEVICE];
 }
 
 void arena_done(struct arena *arena)
 {
-    for (int kind = 0; kind < ARENA_COUNT; kind++)
-        if (arena->block[kind] != NULL)
-            arena->device->dev->free(arena->device, arena->block[kind]);
+    if (arena->block != NULL)
+        arena->device->dev->free(arena->device, arena->block);
     mem_free(arena->slots);
     *arena = (struct arena){0};
 }
 
-int arena_reserve(struct arena *arena, enum arena_kind kind, void *slot, int64_t bytes,
+static int arena_grow(struct arena *arena, struct err *err)
+{
+    if (arena->slot_count < arena->slot_capacity)
+        return 0;
+    int64_t capacity = arena->slot_capacity == 0 ? 64 : 2 * arena->slot_capacity;
+    struct arena_slot *slots = mem_grow(arena->slots, (size_t)capacity, sizeof *arena->slots);
+    if (slots == NULL)
+        return mem_fail(err, (size_t)capacity * sizeof *slots, "arena slots");
+    arena->slots = slots;
+    arena->slot_capacity = capacity;
+    return 0;
+}
+
+/* The buffer as it is planned: once, and with the size that the worker works with. */
+static int arena_planned(const struct arena *arena, enum mem_name name, int64_t index,
+                         int64_t bytes, const struct mem_buffer **ret, struct err *err)
+{
+    const struct mem_buffer *buffer =
+        mem_plan_find(arena->plan, MEM_ARENA_DEVICE, name, (int32_t)index);
+    if (buffer == NULL || buffer->bytes != bytes)
+        return err_set(err, ERR_INTERNAL, "%s %lld: planned with %lld bytes, needed with %lld",
+                       mem_name_text(name), (long long)index,
+                       buffer == NULL ? 0LL : (long long)buffer->bytes, (long long)bytes);
+    for (int64_t i = 0; i < arena->slot_count; i++)
+        must(arena->slots[i].buffer != buffer);
+    *ret = buffer;
+    return 0;
+}
+
+int arena_reserve(struct arena *arena, enum mem_name name, int64_t index, void *slot, int64_t bytes,
                   struct err *err)
 {
-    must(!arena->sealed);
-    must(kind >= 0 && kind < ARENA_COUNT && bytes >= 0);
-    if (arena->slot_count == arena->slot_capacity) {
-        int64_t capacity = arena->slot_capacity == 0 ? 64 : 2 * arena->slot_capacity;
-        struct arena_slot *slots = mem_grow(arena->slots, (size_t)capacity, sizeof *arena->slots);
-        if (slots == NULL)
-            return mem_fail(err, (size_t)capacity * sizeof *slots, "arena slots");
-        arena->slots = slots;
-        arena->slot_capacity = capacity;
+    must(!arena->sealed && bytes >= 0);
+    TRY(arena_grow(arena, err));
+    struct arena_slot next = {.slot = slot, .offset = arena->bytes};
+    if (arena->plan != NULL) {
+        TRY(arena_planned(arena, name, index, bytes, &next.buffer, err));
+        next.offset = next.buffer->offset;
+    } else {
+        int64_t room = (bytes + MEM_ALIGN_BYTES - 1) / MEM_ALIGN_BYTES * MEM_ALIGN_BYTES;
+        if (__builtin_add_overflow(arena->bytes, room, &arena->bytes))
+            return err_set(err, ERR_DOES_NOT_FIT, "the arena's size overflows");
     }
-    int64_t rounded = (bytes + ARENA_ALIGN_BYTES - 1) / ARENA_ALIGN_BYTES * ARENA_ALIGN_BYTES;
-    arena->slots[arena->slot_count++] =
-        (struct arena_slot){.slot = slot, .kind = kind, .offset = arena->bytes[kind]};
-    if (__builtin_add_overflow(arena->bytes[kind], rounded, &arena->bytes[kind]))
-        return err_set(err, ERR_DOES_NOT_FIT, "arena %s: its size overflows", arena_names[kind]);
+    arena->slots[arena->slot_count++] = next;
     return 0;
+}
+
+/* All that is planned for the block has been reserved. */
+static int arena_check(const struct arena *arena, struct err *err)
+{
+    int64_t planned = 0;
+    for (int64_t i = 0; i < arena->plan->count; i++)
+        planned += arena->plan->buffers[i].arena == MEM_ARENA_DEVICE;
+    if (planned == arena->slot_count)
+        return 0;
+    return err_set(err, ERR_INTERNAL, "%lld buffers are planned, %lld needed", (long long)planned,
+                   (long long)arena->slot_count);
 }
 
 int arena_commit(struct arena *arena, struct err *err)
 {
     must(!arena->sealed);
-    for (int kind = 0; kind < ARENA_COUNT; kind++) {
-        if (arena->bytes[kind] == 0)
-            continue;
-        arena->block[kind] =
-            arena->device->dev->alloc(arena->device, (size_t)arena->bytes[kind], err);
-        if (arena->block[kind] == NULL)
-            return err_wrap(err, -(int)err->code, "arena %s: ", arena_names[kind]);
-    }
+    if (arena->plan != NULL)
+        TRY(arena_check(arena, err));
+    if (arena->bytes > 0)
+        arena->block = arena->device->dev->alloc(arena->device, (size_t)arena->bytes, err);
+    if (arena->bytes > 0 && arena->block == NULL)
+        return err_wrap(err, -(int)err->code, "the rank's memory: ");
     for (int64_t i = 0; i < arena->slot_count; i++) {
-        const struct arena_slot *slot = &arena->slots[i];
-        char *block = arena->block[slot->kind];
-        void *address = block == NULL ? NULL : block + slot->offset;
-        memcpy(slot->slot, &address, sizeof address); /* a pointer of any type */
+        char *block = arena->block;
+        void *address = block == NULL ? NULL : block + arena->slots[i].offset;
+        memcpy(arena->slots[i].slot, &address, sizeof address); /* a pointer of any type */
     }
     mem_free(arena->slots);
     arena->slots = NULL;
@@ -80,8 +104,5 @@ int arena_commit(struct arena *arena, struct err *err)
 
 int64_t arena_bytes(const struct arena *arena)
 {
-    int64_t sum = 0;
-    for (int kind = 0; kind < ARENA_COUNT; kind++)
-        sum += arena->bytes[kind];
-    return sum;
+    return arena->bytes;
 }

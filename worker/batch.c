@@ -24,9 +24,9 @@ int batch_init(struct batch *batch, const struct mesh *mesh, struct mesh_place p
     batch->host_targets = batch->host_ids + seq.padded;
     batch->host_positions = batch->host_targets + seq.padded;
     int64_t bytes = seq.shard * (int64_t)sizeof(int32_t);
-    TRY(arena_reserve(arena, ARENA_WORKSPACE, &batch->ids, bytes, err));
-    TRY(arena_reserve(arena, ARENA_WORKSPACE, &batch->targets, bytes, err));
-    return arena_reserve(arena, ARENA_WORKSPACE, &batch->positions, bytes, err);
+    TRY(arena_reserve(arena, MEM_IDS, 0, &batch->ids, bytes, err));
+    TRY(arena_reserve(arena, MEM_TARGETS, 0, &batch->targets, bytes, err));
+    return arena_reserve(arena, MEM_POSITIONS, 0, &batch->positions, bytes, err);
 }
 
 void batch_done(struct batch *batch)

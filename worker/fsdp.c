@@ -27,7 +27,7 @@ int fsdp_init(struct fsdp *fsdp, const struct model_shape *shape, struct device 
                           .shards = sharded ? coll->world : 1,
                           .index = sharded ? coll->rank : 0,
                           .unit_count = shape->unit_count,
-                          .gathered_unit = {-1, -1}};
+                          .gathered_unit = {-1, -1, -1, -1}};
     fsdp->units = mem_new((size_t)shape->unit_count, sizeof *fsdp->units);
     if (fsdp->units == NULL)
         return mem_fail(err, (size_t)shape->unit_count * sizeof *fsdp->units, "fsdp units");
@@ -51,29 +51,40 @@ void fsdp_done(struct fsdp *fsdp)
     *fsdp = (struct fsdp){0};
 }
 
-int fsdp_reserve(struct fsdp *fsdp, struct arena *arena, struct err *err)
+static int fsdp_reserve_states(struct fsdp *fsdp, struct arena *arena, struct err *err)
 {
-    int64_t largest = 0;
     for (int64_t u = 0; u < fsdp->unit_count; u++) {
         struct fsdp_unit *unit = &fsdp->units[u];
         int64_t bytes = unit->shard * (int64_t)sizeof(float);
-        TRY(arena_reserve(arena, ARENA_STATES, &unit->master, bytes, err));
-        TRY(arena_reserve(arena, ARENA_STATES, &unit->m, bytes, err));
-        TRY(arena_reserve(arena, ARENA_STATES, &unit->v, bytes, err));
-        TRY(arena_reserve(arena, ARENA_STATES, &unit->grad, bytes, err));
-        largest = fsdp_padded(fsdp, u) > largest ? fsdp_padded(fsdp, u) : largest;
+        TRY(arena_reserve(arena, MEM_MASTER, u, &unit->master, bytes, err));
+        TRY(arena_reserve(arena, MEM_MOMENT1, u, &unit->m, bytes, err));
+        TRY(arena_reserve(arena, MEM_MOMENT2, u, &unit->v, bytes, err));
+        TRY(arena_reserve(arena, MEM_GRAD, u, &unit->grad, bytes, err));
     }
-    int64_t act_bytes = (int64_t)dtype_bytes(fsdp->device->dev->act_dtype);
-    if (fsdp->shards > 1 || !fsdp_act_is_f32(fsdp))
-        for (int i = 0; i < 2; i++)
-            TRY(arena_reserve(arena, ARENA_GATHERED, &fsdp->gathered[i], largest * act_bytes, err));
+    return 0;
+}
+
+/* A layer is unit 1: all are alike. */
+int fsdp_reserve(struct fsdp *fsdp, struct arena *arena, struct err *err)
+{
+    int64_t embed = fsdp_padded(fsdp, 0), layer = fsdp_padded(fsdp, 1);
+    int64_t tail = fsdp_padded(fsdp, fsdp->unit_count - 1), largest = embed > layer ? embed : layer;
+    int64_t act = (int64_t)dtype_bytes(fsdp->device->dev->act_dtype), f32 = (int64_t)sizeof(float);
+    void **gathered = fsdp->gathered;
+    largest = tail > largest ? tail : largest;
+    TRY(fsdp_reserve_states(fsdp, arena, err));
+    if (fsdp->shards > 1 || !fsdp_act_is_f32(fsdp)) {
+        TRY(arena_reserve(arena, MEM_GATHERED_LAYER, 0, &gathered[FSDP_LAYER_A], layer * act, err));
+        TRY(arena_reserve(arena, MEM_GATHERED_LAYER, 1, &gathered[FSDP_LAYER_B], layer * act, err));
+        TRY(arena_reserve(arena, MEM_GATHERED_EMBED, 0, &gathered[FSDP_EMBED], embed * act, err));
+        TRY(arena_reserve(arena, MEM_GATHERED_TAIL, 0, &gathered[FSDP_TAIL], tail * act, err));
+    }
     if (fsdp->shards == 1)
         return 0;
-    TRY(arena_reserve(arena, ARENA_GATHERED, &fsdp->grad_full, largest * (int64_t)sizeof(float),
-                      err));
-    int64_t tail = fsdp->shape->config.tie_embeddings ? fsdp_padded(fsdp, fsdp->unit_count - 1) : 0;
-    return arena_reserve(arena, ARENA_GATHERED, &fsdp->grad_tail, tail * (int64_t)sizeof(float),
-                         err);
+    TRY(arena_reserve(arena, MEM_GRAD_LAYER, 0, &fsdp->grad_layer, layer * f32, err));
+    TRY(arena_reserve(arena, MEM_GRAD_EMBED, 0, &fsdp->grad_embed, embed * f32, err));
+    TRY(arena_reserve(arena, MEM_GRAD_TAIL, 0, &fsdp->grad_tail, tail * f32, err));
+    return arena_reserve(arena, MEM_UNIT_F32, 0, &fsdp->unit_f32, largest * f32, err);
 }
 
 int fsdp_clear(struct fsdp *fsdp, struct stream *stream, struct err *err)
@@ -108,12 +119,20 @@ static int fsdp_wait(struct fsdp *fsdp, struct stream *stream, struct err *err)
     return rc;
 }
 
-/* Starts the gather of a unit into the buffer that was not used last; its number in *ret_slot. */
+/* Where a unit is gathered to: of the layers' buffers the one that was not used last. */
+static int fsdp_place(const struct fsdp *fsdp, int64_t unit)
+{
+    if (unit == 0)
+        return FSDP_EMBED;
+    return unit == fsdp->unit_count - 1 ? FSDP_TAIL : FSDP_LAYER_B - fsdp->gathered_last;
+}
+
+/* Starts the gather of a unit; its buffer's number in *ret_slot. */
 static int fsdp_start(struct fsdp *fsdp, int64_t unit, struct stream *stream, int *ret_slot,
                       struct err *err)
 {
     const struct fsdp_unit *u = &fsdp->units[unit];
-    int slot = 1 - fsdp->gathered_last;
+    int slot = fsdp_place(fsdp, unit);
     enum dtype act = fsdp->device->dev->act_dtype;
     char *place =
         (char *)fsdp->gathered[slot] + (size_t)(fsdp->index * u->shard) * dtype_bytes(act);
@@ -142,7 +161,10 @@ static int fsdp_start(struct fsdp *fsdp, int64_t unit, struct stream *stream, in
 /* The buffer that holds a unit, or soon will; -1: none. */
 static int fsdp_slot(const struct fsdp *fsdp, int64_t unit)
 {
-    return fsdp->gathered_unit[0] == unit ? 0 : fsdp->gathered_unit[1] == unit ? 1 : -1;
+    for (int slot = 0; slot < FSDP_SLOTS; slot++)
+        if (fsdp->gathered_unit[slot] == unit)
+            return slot;
+    return -1;
 }
 
 int fsdp_gather(struct fsdp *fsdp, int64_t unit, struct stream *stream, const void **ret_weights,
@@ -157,7 +179,10 @@ int fsdp_gather(struct fsdp *fsdp, int64_t unit, struct stream *stream, const vo
     if (slot < 0)
         TRY(fsdp_start(fsdp, unit, stream, &slot, err));
     TRY(fsdp_wait(fsdp, stream, err));
-    fsdp->gathered_last = slot;
+    if (slot <= FSDP_LAYER_B)
+        fsdp->gathered_last = slot;
+    else
+        fsdp->gathered_unit[slot] = -1; /* what comes after may overwrite it */
     *ret_weights = fsdp->gathered[slot];
     return 0;
 }
@@ -173,8 +198,9 @@ int fsdp_prefetch(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct
 
 static float *fsdp_grad_buffer(struct fsdp *fsdp, int64_t unit)
 {
-    bool tail = fsdp->shape->config.tie_embeddings && unit == fsdp->unit_count - 1;
-    return tail ? fsdp->grad_tail : fsdp->grad_full;
+    if (unit == 0)
+        return fsdp->grad_embed;
+    return unit == fsdp->unit_count - 1 ? fsdp->grad_tail : fsdp->grad_layer;
 }
 
 int fsdp_grad_begin(struct fsdp *fsdp, int64_t unit, struct stream *stream, float **ret_grad,
@@ -229,7 +255,8 @@ int fsdp_grad_zero(struct fsdp *fsdp, struct stream *stream, struct err *err)
 void fsdp_weights_changed(struct fsdp *fsdp)
 {
     must(!fsdp->under_way);
-    fsdp->gathered_unit[0] = fsdp->gathered_unit[1] = -1;
+    for (int slot = 0; slot < FSDP_SLOTS; slot++)
+        fsdp->gathered_unit[slot] = -1;
 }
 
 static int fsdp_gather_f32(struct fsdp *fsdp, int64_t unit, struct stream *stream,
@@ -239,9 +266,9 @@ static int fsdp_gather_f32(struct fsdp *fsdp, int64_t unit, struct stream *strea
         *ret_full = shard;
         return 0;
     }
-    TRY(fsdp_all_gather(fsdp, stream, shard, fsdp->grad_full, fsdp->units[unit].shard, DTYPE_F32,
+    TRY(fsdp_all_gather(fsdp, stream, shard, fsdp->unit_f32, fsdp->units[unit].shard, DTYPE_F32,
                         err));
-    *ret_full = fsdp->grad_full;
+    *ret_full = fsdp->unit_f32;
     return 0;
 }
 

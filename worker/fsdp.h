@@ -14,12 +14,13 @@
  * after the last micro-step:
  *     TRY(fsdp_grad_finish(fsdp, stream, err));
  *
- * Two units stay gathered at once (ping-pong): a gather may overwrite the one before the last, and
- * so a prefetch. A gradient is reduced when it is complete, before the next is begun: to let that
- * run on would take a second full gradient. One
- * gradient is open at a time, and beside it the last unit's when the embeddings are tied (the final
- * norm's, open while the head adds to the embedding's). All ranks make the same calls in the same
- * order, whether or not they have tokens.
+ * Two layers stay gathered at once (ping-pong): a gather may overwrite the one before the last, and
+ * so a prefetch. The embedding and the last unit have buffers of their own, whose contents last
+ * only while they are used (common/mem_plan.h): they are gathered anew each time. A gradient is
+ * reduced when it is complete, before the next is begun: to let that run on would take a second
+ * full gradient. One gradient is open at a time, and beside it the last unit's when the embeddings
+ * are tied (the final norm's, open while the head adds to the embedding's). All ranks make the same
+ * calls in the same order, whether or not they have tokens.
  *
  * With one shard (one rank, or `fsdp: false`: every rank holds everything) nothing is gathered: on
  * a device whose [act] is fp32 the weights are the master itself, gradients accumulate in place
@@ -43,6 +44,8 @@ struct fsdp_unit {
     float *grad;   /* (shard) */
 };
 
+enum fsdp_slot { FSDP_LAYER_A, FSDP_LAYER_B, FSDP_EMBED, FSDP_TAIL, FSDP_SLOTS };
+
 struct fsdp {
     const struct model_shape *shape; /* borrowed, as are the next two */
     struct device *device;
@@ -51,13 +54,13 @@ struct fsdp {
     int64_t index;           /* of this rank's shard */
     struct fsdp_unit *units; /* (unit_count) */
     int64_t unit_count;
-    void *gathered[2];        /* [act] (largest unit); unused when weights are the master */
-    int64_t gathered_unit[2]; /* which unit each holds, -1 none */
-    int gathered_last;        /* the one used last: the other is overwritten next */
-    bool under_way;           /* a gather is started and not waited for */
-    float *grad_full;         /* (largest unit) the open gradient; unused with one shard */
-    float *grad_tail;         /* (last unit) the same for the final norm beside a tied head */
-    int64_t coll_ns;          /* time spent in collectives, for the step's phases */
+    void *gathered[FSDP_SLOTS];        /* [act] (the unit); unused when weights are the master */
+    int64_t gathered_unit[FSDP_SLOTS]; /* which unit each holds, -1 none */
+    int gathered_last; /* the layers' slot used last: the other is overwritten next */
+    bool under_way;    /* a gather is started and not waited for */
+    float *grad_layer, *grad_embed, *grad_tail; /* (the unit) open gradients; not with one shard */
+    float *unit_f32; /* (largest unit) what fsdp_gather_master and fsdp_gather_grad return */
+    int64_t coll_ns; /* time spent in collectives, for the step's phases */
 };
 
 /* A run of a shard's elements that belong to one tensor: padding lies in no piece. */
@@ -76,8 +79,8 @@ void fsdp_done(struct fsdp *fsdp);
 int fsdp_reserve(struct fsdp *fsdp, struct arena *arena, struct err *err);
 int fsdp_clear(struct fsdp *fsdp, struct stream *stream, struct err *err);
 
-/* *ret_weights: [act] (unit elements), valid until the second gather from now, or the first
- * prefetch after the next gather. */
+/* *ret_weights: [act] (unit elements). A layer's: valid until the second gather of a layer from
+ * now, or the first prefetch of one after the next gather. The others': for the work at hand. */
 int fsdp_gather(struct fsdp *fsdp, int64_t unit, struct stream *stream, const void **ret_weights,
                 struct err *err);
 /* Starts the gather of a unit that is wanted next; what was gathered last stays. */
@@ -91,7 +94,7 @@ int fsdp_grad_zero(struct fsdp *fsdp, struct stream *stream, struct err *err); /
 void fsdp_weights_changed(struct fsdp *fsdp);
 
 /* The whole unit's fp32 master, or its gradient, on every rank; for export, checkpoints and tests.
- * Uses the gradient buffer: not while a gradient is open. */
+ * Between steps, or after a step's backward: the buffer is another's while layers are at work. */
 int fsdp_gather_master(struct fsdp *fsdp, int64_t unit, struct stream *stream,
                        const float **ret_master, struct err *err);
 int fsdp_gather_grad(struct fsdp *fsdp, int64_t unit, struct stream *stream, const float **ret_grad,

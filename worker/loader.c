@@ -7,14 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-int64_t loader_slots(int64_t batch, int64_t grad_accum, int world)
-{
-    int64_t per_rank = (batch + world - 1) / world;
-    if (grad_accum <= 0 || grad_accum > per_rank)
-        return 1;
-    return (per_rank + grad_accum - 1) / grad_accum;
-}
-
 static int loader_build(struct loader *loader, const struct loader_options *options,
                         struct err *err)
 {

@@ -28,7 +28,7 @@ struct loader_options {
     bool shuffle; /* training; evaluation keeps the order */
     uint64_t seed;
     int64_t batch; /* sequences of one step; 0: all there are */
-    int64_t slots; /* sequences a rank takes in one micro-step: loader_slots() */
+    int64_t slots; /* sequences a rank takes in one micro-step: mem_layout_slots() */
     int rank, world;
     bool uncounted; /* loader_count() says 0: another rank of the context group counts */
 };
@@ -52,9 +52,6 @@ void loader_done(struct loader *loader);
 /* Ends the run after `epochs` passes, rounded to whole sequences; returns its steps. Without this
  * the run is endless. */
 int64_t loader_set_epochs(struct loader *loader, double epochs);
-/* Sequences a rank takes in one micro-step, so that grad_accum micro-steps (0: as many as it takes)
- * hold the batch; a batch's capacity is slots * seq_len tokens. */
-int64_t loader_slots(int64_t batch, int64_t grad_accum, int world);
 
 /* Of the tokens and of what orders them: with the same digest, sequence i of a run is the same. */
 void loader_digest(const struct loader *loader, const struct job_spec *spec,

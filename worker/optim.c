@@ -49,8 +49,9 @@ int optim_init(struct optim *optim, const struct job_spec *spec, struct fsdp *fs
                             .eps = spec->eps,
                             .weight_decay = spec->weight_decay,
                             .clip = spec->clip};
-    TRY(arena_reserve(arena, ARENA_WORKSPACE, &optim->sum_squares, (int64_t)sizeof(double), err));
-    return arena_reserve(arena, ARENA_WORKSPACE, &optim->grad_scale, (int64_t)sizeof(float), err);
+    TRY(arena_reserve(arena, MEM_SUM_SQUARES, 0, &optim->sum_squares, (int64_t)sizeof(double),
+                      err));
+    return arena_reserve(arena, MEM_GRAD_SCALE, 0, &optim->grad_scale, (int64_t)sizeof(float), err);
 }
 
 int optim_norm(struct optim *optim, struct stream *stream, double *ret_norm, struct err *err)

@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"
-#include "common/mem_layout.h"
 #include "common/must.h"
 #include "worker/checkpoint.h"
 #include "worker/device_cuda.h"
@@ -49,7 +48,7 @@ static int rank_open_loader(struct rank *rank, const char *name, bool train, str
         .shuffle = train,
         .seed = (uint64_t)spec->seed,
         .batch = train ? spec->sequences : 0,
-        .slots = loader_slots(spec->sequences, spec->grad_accum, rank->mesh.data),
+        .slots = mem_layout_slots(spec->sequences, spec->grad_accum, rank->mesh.data),
         .rank = rank->place.data,
         .world = rank->mesh.data,
         .uncounted = rank->place.ring > 0 || rank->place.ulysses > 0};
@@ -91,29 +90,56 @@ static int rank_open_context(struct rank *rank, struct context_options *context,
     return 0;
 }
 
+/* The plan of this rank's memory, which must be the one that the job was admitted with. */
+static int rank_plan_memory(struct rank *rank, struct err *err)
+{
+    const struct launch_plan *plan = rank->plan;
+    const struct mem_request request = {.shape = &rank->shape,
+                                        .spec = &plan->spec,
+                                        .world = rank->world,
+                                        .backend = plan->device == LAUNCH_CUDA ? MEM_BACKEND_CUDA
+                                                                               : MEM_BACKEND_CPU};
+    TRY(mem_plan_build(&request, &rank->memory, err));
+    must(rank->memory.layout.slots == rank->train.slots);
+    if (plan->memory_digest[0] == '\0' || strcmp(plan->memory_digest, rank->memory.digest) == 0)
+        return 0;
+    return err_set(err, ERR_PROTOCOL,
+                   "the daemon planned this rank's memory as %s, the worker as %s: they are of "
+                   "different builds, or the model's config.json has changed",
+                   plan->memory_digest, rank->memory.digest);
+}
+
 /* Declares all device memory, takes it, fills what has a first value. */
 static int rank_open_memory(struct rank *rank, struct err *err)
 {
+    TRY(rank_plan_memory(rank, err));
+    const struct mem_layout *layout = &rank->memory.layout;
     const struct job_spec *spec = &rank->plan->spec;
-    int64_t tokens = rank->train.slots * spec->seq_len;
-    struct model_options options = {.tokens_max = mesh_seq_make(&rank->mesh, tokens).shard,
-                                    .tile_mlp = spec->tile_mlp,
-                                    .tile_loss = spec->tile_loss,
-                                    .recompute = spec->recompute,
-                                    .keep_input_every = spec->keep_input_every,
-                                    .replay_anew = spec->seq_len >= MEM_REPLAY_ANEW_TOKENS};
+    struct model_options options = {.tokens_max = layout->tokens,
+                                    .tile_mlp = layout->tile_mlp,
+                                    .tile_loss = layout->tile_loss,
+                                    .recompute = layout->recompute,
+                                    .keep_input_every = layout->keep_input_every,
+                                    .replay_anew = layout->replay_anew};
     TRY(rank_open_context(rank, &options.context, err));
-    arena_init(&rank->arena, rank->device);
+    arena_init(&rank->arena, rank->device, &rank->memory);
     TRY(fsdp_init(&rank->fsdp, &rank->shape, rank->device, rank->coll, spec->fsdp, err));
     TRY(fsdp_reserve(&rank->fsdp, &rank->arena, err));
     TRY(model_init(&rank->model, &options, &rank->fsdp, &rank->arena, err));
     TRY(optim_init(&rank->optim, spec, &rank->fsdp, &rank->arena, err));
-    TRY(batch_init(&rank->batch, &rank->mesh, rank->place, tokens, &rank->arena, err));
-    TRY(arena_reserve(&rank->arena, ARENA_WORKSPACE, &rank->sums,
-                      RANK_SUMS * (int64_t)sizeof(int64_t), err));
+    TRY(batch_init(&rank->batch, &rank->mesh, rank->place, layout->slots * spec->seq_len,
+                   &rank->arena, err));
+    TRY(arena_reserve(&rank->arena, MEM_SUMS, 0, &rank->sums, RANK_SUMS * (int64_t)sizeof(int64_t),
+                      err));
     TRY(arena_commit(&rank->arena, err));
     TRY(fsdp_clear(&rank->fsdp, rank->stream, err));
     return model_load_constants(&rank->model, rank->stream, err);
+}
+
+void rank_check_memory(struct rank *rank)
+{
+    if (rank->plan->device == LAUNCH_CPU) /* on GPUs libraries take scratch when first used */
+        must(rank->device->dev->bytes_in_use(rank->device) == rank->memory.peak_device_bytes);
 }
 
 /* Those of the plan's checkpoint, else the base model's. */
@@ -178,6 +204,7 @@ int rank_open(struct rank *rank, const struct launch_plan *plan, int number, str
                           .saved_step = -1,
                           .phase_since_ns = clock_monotonic_ns()};
     TRY(rank_open_parts(rank, err));
+    rank_check_memory(rank);
     report_ready(rank->report, rank->steps_total);
     return 0;
 }
@@ -308,6 +335,7 @@ void rank_close(struct rank *rank)
     model_done(&rank->model);
     fsdp_done(&rank->fsdp);
     arena_done(&rank->arena);
+    mem_plan_done(&rank->memory);
     model_shape_done(&rank->shape);
     if (rank->coll != NULL)
         rank->coll->ops->close(rank->coll);

@@ -35,6 +35,7 @@ struct rank {
     struct mesh_place place; /* of this rank */
     struct stream *stream;   /* NULL: the default stream */
     struct model_shape shape;
+    struct mem_plan memory; /* every buffer of it */
     struct arena arena;
     struct fsdp fsdp;
     struct model model;
@@ -62,6 +63,8 @@ void rank_close(struct rank *rank);
 
 /* What this rank is doing from now, for heartbeats, last words and the account of time. */
 void rank_phase(struct rank *rank, int64_t step, enum wire_phase phase);
+/* Nothing was allocated on the device since the arena was: what is held is what was planned. */
+void rank_check_memory(struct rank *rank);
 /* Sums values of 8 bytes over ranks, in place; count at most RANK_SUMS. dtype: I64 or F64. */
 int rank_sum(struct rank *rank, void *values, int64_t count, enum dtype dtype, struct err *err);
 /* After work that may fail on some ranks: rc of each goes in; 0 when all succeeded, else a failure

@@ -85,6 +85,7 @@ static int train_evaluate(struct rank *rank, struct err *err)
     rank_phase(rank, progress->step, WIRE_PHASE_EVALUATE);
     struct eval_result result;
     TRY(eval_run(rank, &result, err));
+    rank_check_memory(rank);
     if (result.trained == 0)
         return 0;
     train_report_evaluation(rank, &result);
@@ -105,6 +106,7 @@ static int train_step(struct rank *rank, struct err *err)
     struct step_result result;
     TRY(step_gradients(rank, step, &result, err));
     TRY(step_update(rank, step, &result, err));
+    rank_check_memory(rank);
     train_report(rank, step, &result, (double)(clock_monotonic_ns() - start) * 1e-9);
     progress->step = step;
     progress->updates = rank->optim.updates;

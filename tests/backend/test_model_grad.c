@@ -101,7 +101,7 @@ static void open_scene(struct scene *scene, const struct model_config *config,
     CHECK(device_cpu_open(1, &scene->device, err));
     CHECK(coll_shm_open(&shm, &scene->coll, err));
     CHECK(model_shape_build(config, &scene->shape, err));
-    arena_init(&scene->arena, scene->device);
+    arena_init(&scene->arena, scene->device, NULL);
     CHECK(fsdp_init(&scene->fsdp, &scene->shape, scene->device, scene->coll, true, err));
     CHECK(fsdp_reserve(&scene->fsdp, &scene->arena, err));
     struct model_options alone = *options;

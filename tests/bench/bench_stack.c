@@ -88,7 +88,7 @@ static int open_scene(struct scene *s, const struct run *run, int rank, int worl
     if (mesh.ring > 1)
         TRY(s->coll->ops->split(s->coll, 0, &options.context.ring, err));
     TRY(model_shape_build(&config, &s->shape, err));
-    arena_init(&s->arena, s->device);
+    arena_init(&s->arena, s->device, NULL);
     TRY(fsdp_init(&s->fsdp, &s->shape, s->device, s->coll, true, err));
     TRY(fsdp_reserve(&s->fsdp, &s->arena, err));
     TRY(model_init(&s->model, &options, &s->fsdp, &s->arena, err));

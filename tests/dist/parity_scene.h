@@ -252,6 +252,7 @@ static inline int parity_train(struct rank *rank, struct outcome *outcome, struc
         if (step == 1)
             TRY(parity_gather(rank, true, outcome->grads, err));
         TRY(step_update(rank, step, &result, err));
+        rank_check_memory(rank); /* what is held is what was planned, to the byte */
         if (rank->number != 0)
             continue;
         outcome->loss[step - 1] = result.loss;

@@ -17,7 +17,8 @@ static json_t *literal_plan(void)
         "'shm_name':'/ithaca-ftjob-a_1-2','job_dir':'/data/jobs/ftjob-a_1','model_dir':'/models/m',"
         "'model_name':'m','heartbeat_limit_ms':30000,'coll_timeout_ms':60000,'orphan_limit_ms':0,"
         "'threads':2,'gpus':[3,0,1,2],'resume_from':'/data/jobs/ftjob-a_1/checkpoints/"
-        "step-7','steps_done':7,'spec':{'model':'m','training_file':'file-1','metadata':{'a':'b'},"
+        "step-7','steps_done':7,'memory_digest':'000102030405060708090a0b0c0d0e0f','spec':{'model':"
+        "'m','training_file':'file-1','metadata':{'a':'b'},"
         "'ithaca':{'gpus':4,'seq_len':512}}}");
 }
 
@@ -37,6 +38,7 @@ static void test_round_trip(void **state)
     assert_int_equal(plan.orphan_limit_ms, 0);
     assert_string_equal(plan.resume_from, "/data/jobs/ftjob-a_1/checkpoints/step-7");
     assert_int_equal(plan.steps_done, 7);
+    assert_string_equal(plan.memory_digest, "000102030405060708090a0b0c0d0e0f");
     assert_int_equal(plan.device, LAUNCH_CUDA);
     assert_int_equal(plan.gpus[0], 3);
     assert_int_equal(plan.gpus[3], 2);

@@ -24,7 +24,7 @@ static void open_scene(struct scene *scene, const struct mesh *mesh, int rank)
 {
     struct err err = {0};
     assert_int_equal(device_cpu_open(1, &scene->device, &err), 0);
-    arena_init(&scene->arena, scene->device);
+    arena_init(&scene->arena, scene->device, NULL);
     assert_int_equal(
         batch_init(&scene->batch, mesh, mesh_place(mesh, rank), TOKENS_MAX, &scene->arena, &err),
         0);

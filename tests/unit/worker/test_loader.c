@@ -2,6 +2,8 @@
  * divide; runs that end inside a batch; targets shifted inside documents. */
 #include "worker/loader.h"
 
+#include "common/mem_layout.h"
+
 #include "common/mem.h"
 #include "common/rng.h"
 
@@ -69,7 +71,7 @@ static void run_step(const struct plan *plan, int64_t step, int seen[EXAMPLES], 
             .shuffle = true,
             .seed = 4,
             .batch = plan->sequences,
-            .slots = loader_slots(plan->sequences, plan->grad_accum, plan->world),
+            .slots = mem_layout_slots(plan->sequences, plan->grad_accum, plan->world),
             .rank = rank,
             .world = plan->world};
         struct loader loader;
@@ -79,7 +81,7 @@ static void run_step(const struct plan *plan, int64_t step, int seen[EXAMPLES], 
         assert_int_equal(loader_init(&loader, &options, &err), 0);
         *steps = plan->epochs > 0 ? loader_set_epochs(&loader, plan->epochs) : 0;
         assert_int_equal(device_cpu_open(1, &device, &err), 0);
-        arena_init(&arena, device);
+        arena_init(&arena, device, NULL);
         assert_int_equal(batch_init(&batch, &(struct mesh){1, 1, 1, 1}, (struct mesh_place){0},
                                     options.slots * SEQ_LEN, &arena, &err),
                          0);
@@ -148,7 +150,7 @@ static void test_targets(void **state)
     struct arena arena;
     struct batch batch;
     assert_int_equal(device_cpu_open(1, &device, &err), 0);
-    arena_init(&arena, device);
+    arena_init(&arena, device, NULL);
     assert_int_equal(
         batch_init(&batch, &(struct mesh){1, 1, 1, 1}, (struct mesh_place){0}, 9, &arena, &err), 0);
     batch_clear(&batch);
