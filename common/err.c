@@ -1,4 +1,5 @@
 /* err: the table of api/errors.def as arrays, and the few ways to fill a struct err. */
+#define ERR_IMPLEMENTATION /* err.h: the functions themselves */
 #include "common/err.h"
 
 #include "common/utf8.h"

@@ -62,6 +62,14 @@ enum err_code err_code_parse(const char *name); /* ERR_NONE when unknown */
             return try_rc_;   \
     } while (0)
 
+#if defined(__clang_analyzer__) && !defined(ERR_IMPLEMENTATION)
+/* clang-tidy sees one file at a time: it must be told that these never return 0. */
+#define err_set(...) (err_set(__VA_ARGS__), -1)
+#define err_set_field(...) (err_set_field(__VA_ARGS__), -1)
+#define err_set_errno(...) (err_set_errno(__VA_ARGS__), -1)
+#define err_wrap(...) (err_wrap(__VA_ARGS__), -1)
+#endif
+
 #ifdef __cplusplus
 }
 #endif

@@ -25,8 +25,9 @@ static int plan_take_secret(const json_t *object, uint8_t ret[WIRE_SECRET_BYTES]
     static const char digits[] = "0123456789abcdef";
     const char *hex;
     TRY(json_get_string(object, "secret", ERR_CORRUPT, &hex, err));
-    if (strlen(hex) != 2 * WIRE_SECRET_BYTES || strspn(hex, digits) != 2 * WIRE_SECRET_BYTES)
-        return err_set(err, ERR_CORRUPT, "\"secret\" must be %d hex digits", 2 * WIRE_SECRET_BYTES);
+    const size_t length = (size_t)2 * WIRE_SECRET_BYTES;
+    if (strlen(hex) != length || strspn(hex, digits) != length)
+        return err_set(err, ERR_CORRUPT, "\"secret\" must be %zu hex digits", length);
     for (size_t i = 0; i < WIRE_SECRET_BYTES; i++)
         ret[i] = (uint8_t)((strchr(digits, hex[2 * i]) - digits) * 16 +
                            (strchr(digits, hex[2 * i + 1]) - digits));

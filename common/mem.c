@@ -1,5 +1,6 @@
 /* mem: thin wrapper over malloc with two counters: live blocks, and allocations left until an
  * injected failure. */
+#define MEM_IMPLEMENTATION /* mem.h: the functions themselves */
 #include "common/mem.h"
 
 #include "common/must.h"

@@ -33,6 +33,9 @@ void mem_free_ptr(void *pointer_to_block); /* for CLEANUP on a pointer variable 
 
 /* ERR_NOMEM with the size asked for. */
 int mem_fail(struct err *err, size_t bytes, const char *what);
+#if defined(__clang_analyzer__) && !defined(MEM_IMPLEMENTATION)
+#define mem_fail(...) (mem_fail(__VA_ARGS__), -1) /* as in err.h */
+#endif
 
 void mem_fault_after(int64_t allocations); /* 0 switches it off */
 int64_t mem_live(void);                    /* blocks allocated and not freed; threads included */

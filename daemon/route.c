@@ -124,18 +124,18 @@ static int route_decode(const char *text, size_t length, char *ret, size_t ret_b
 {
     size_t used = 0;
     for (size_t i = 0; i < length; i++) {
-        char c = text[i] == '+' ? ' ' : text[i];
+        int c = text[i] == '+' ? ' ' : text[i];
         if (c == '%') {
             int high = i + 2 < length ? route_hex(text[i + 1]) : -1;
             int low = high >= 0 ? route_hex(text[i + 2]) : -1;
             if (low < 0 || (high | low) == 0)
                 return err_set(err, ERR_INVALID_VALUE, "the query has a bad %%-escape");
-            c = (char)(high * 16 + low);
+            c = high * 16 + low;
             i += 2;
         }
         if (used + 1 >= ret_bytes)
             return err_set(err, ERR_INVALID_VALUE, "a name or value in the query is too long");
-        ret[used++] = c;
+        ret[used++] = (char)c;
     }
     ret[used] = '\0';
     return 0;

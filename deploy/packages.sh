@@ -5,7 +5,7 @@ PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev lib
 libopenblas-openmp-dev libcurl4-openssl-dev libsodium-dev libxxhash-dev zlib1g-dev libzstd-dev ca-certificates"
 PACKAGES_TEST="libcmocka-dev python3 python3-numpy"
 PACKAGES_ALL="g++ curl git"
-PACKAGES_LONG="clang libclang-rt-dev libomp-dev"
+PACKAGES_LONG="clang clang-tidy libclang-rt-dev libomp-dev"
 
 packages_missing() {
     for package in "$@"; do

@@ -2,7 +2,7 @@
 # test.sh: installs what building and testing need, builds, runs the tests, exits with their result.
 #   sh deploy/test.sh          unit, backend, rank, fuzz corpus and end-to-end tests of a build with warnings as errors
 #   sh deploy/test.sh --all    that, and the unit, rank and corpus tests again under AddressSanitizer and UBSan (what CI runs)
-#   sh deploy/test.sh --long   that, and the long forms (ThreadSanitizer, fuzzing: hours); outcome in tests/bench/results
+#   sh deploy/test.sh --long   that, and the long forms (clang-tidy, ThreadSanitizer, storm, fuzzing: hours); outcome in tests/bench/results
 # Runs as often as wanted. Only loopback is used; what a test starts it also ends.
 set -eu
 cd "$(dirname "$0")/.."
@@ -41,6 +41,8 @@ if [ -n "$mode" ]; then
     run debug -L 'unit|dist|fuzz'
 fi
 if [ "$mode" = --long ]; then
+    echo "== clang-tidy"
+    sh tests/tidy/clang_tidy.sh build/ci
     echo "== ThreadSanitizer"
     mkdir -p tests/bench/results
     OMP_NUM_THREADS=1 run tsan -L 'unit|dist' 2>&1 | tee tests/bench/results/tsan.txt
