@@ -134,7 +134,7 @@ static int plan_read(struct cli *cli, struct plan_command *command, struct err *
     if (model == NULL)
         return err_set(err, ERR_USAGE, "--model is missing");
     TRY(plan_shape(model, &command->shape, err));
-    if (strlen(model) > LIMIT_NAME_BYTES) /* a folder; the name is not asked for any more */
+    if (model_published_find(model) == NULL && model_config_builtin(model) == NULL) /* a folder */
         TRY(job_body_set_string(command->job, "model", "folder", err));
     TRY(plan_without_file(command->job, err));
     TRY(job_spec_parse_legal(command->job, &command->spec, err));
