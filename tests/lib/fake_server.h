@@ -30,7 +30,7 @@
 
 #include <cmocka.h>
 
-enum { FAKE_EXCHANGES = 16, FAKE_REQUEST_BYTES = 1 << 16, FAKE_ARGUMENTS = 16 };
+enum { FAKE_EXCHANGES = 16, FAKE_REQUEST_BYTES = 1 << 16, FAKE_ARGUMENTS = 32 };
 
 /* The library is linked without main.c, whose table the lookup reads. */
 const struct cli_command cli_commands[] = {{.name = "ls"}};
