@@ -6,7 +6,7 @@
 #include "common/prepare_request.h"
 #include "tests/lib/model_folder.h"
 
-#include <fcntl.h>
+#include <dirent.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -148,6 +148,32 @@ static void test_unreadable_requests(void **state)
     assert_false(there("error.json")); /* nobody said where it goes */
 }
 
+/* Nothing but what has its proper name. */
+static void expect_no_leftovers(void)
+{
+    static const char *const names[] = {"a.jsonl",
+                                        "a.tok",
+                                        "a.json",
+                                        "error.json",
+                                        "request.json",
+                                        "config.json",
+                                        "model.safetensors",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        ".",
+                                        ".."};
+    DIR *stream = opendir(folder.dir);
+    assert_non_null(stream);
+    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+        bool known = false;
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            known = known || strcmp(entry->d_name, names[i]) == 0;
+        if (!known)
+            fail_msg("%s is left", entry->d_name);
+    }
+    (void)closedir(stream);
+}
+
 /* A full disk, at any moment: a shard is whole or absent, the reason is told. */
 static void test_full_disk(void **state)
 {
@@ -165,6 +191,7 @@ static void test_full_disk(void **state)
         assert_true(n < 100);
         if (there("a.tok"))
             expect_whole_shard(1);
+        expect_no_leftovers();
         assert_true(there("error.json")); /* a fault comes once: the reason is written */
     }
     assert_int_equal(reported("a.json", "kept"), 1);
