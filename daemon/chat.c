@@ -195,7 +195,9 @@ static int chat_answer(const struct chat_question *question, struct err *err)
     const char *finish;
     int64_t prompt_tokens;
     int64_t completion_tokens;
-    TRY(json_parse_file(question->output_path, CHAT_ANSWER_BYTES, &output, err));
+    if (json_parse_file(question->output_path, CHAT_ANSWER_BYTES, &output, err) != 0)
+        return err_set(err, ERR_INTERNAL, "%s: the sampling process gave no answer",
+                       question->model.name);
     TRY(json_get_string(output, "text", ERR_INTERNAL, &text, err));
     TRY(json_get_string(output, "finish_reason", ERR_INTERNAL, &finish, err));
     TRY(json_get_i64(output, "prompt_tokens", ERR_INTERNAL, &prompt_tokens, err));

@@ -32,13 +32,20 @@ static int jobs_request(struct cli *cli, const char *method, char *path, json_t 
     return client_json(client, method, owned, NULL, ret, err);
 }
 
+/* Takes an option that is a number; *ret = NULL when absent. */
+static int jobs_number(struct cli *cli, const char *name, const char **ret, struct err *err)
+{
+    TRY(cli_take_option(cli, name, ret, err));
+    if (*ret != NULL && ((*ret)[0] == '\0' || strspn(*ret, "0123456789") != strlen(*ret)))
+        return err_set(err, ERR_USAGE, "%s %s: write a number", name, *ret);
+    return 0;
+}
+
 /* Takes --limit N; the query string "?limit=N", or "" */
 static int jobs_limit(struct cli *cli, char *ret_query, size_t bytes, struct err *err)
 {
     const char *limit = NULL;
-    TRY(cli_take_option(cli, "--limit", &limit, err));
-    if (limit != NULL && strspn(limit, "0123456789") != strlen(limit))
-        return err_set(err, ERR_USAGE, "--limit %s: write a number of rows", limit);
+    TRY(jobs_number(cli, "--limit", &limit, err));
     (void)snprintf(ret_query, bytes, "%s%s", limit != NULL ? "?limit=" : "",
                    limit != NULL ? limit : "");
     return 0;
@@ -127,8 +134,8 @@ int cmd_logs(struct cli *cli, struct err *err)
     const char *rank = NULL;
     const char *attempt = NULL;
     CLEANUP(json_unref) json_t *logs = NULL;
-    TRY(cli_take_option(cli, "--rank", &rank, err));
-    TRY(cli_take_option(cli, "--attempt", &attempt, err));
+    TRY(jobs_number(cli, "--rank", &rank, err));
+    TRY(jobs_number(cli, "--attempt", &attempt, err));
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
     CLEANUP(mem_free_ptr)

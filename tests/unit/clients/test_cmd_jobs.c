@@ -91,6 +91,10 @@ static void test_logs(void **state)
     scene_reply(s, 200, "{}");
     scene_run(s, cmd_logs, "ftjob-a", NULL);
     scene_expect(s, "");
+    scene_run(s, cmd_logs, "ftjob-a", "--rank", "1&attempt=9", NULL);
+    scene_expect_usage(s, "--rank 1&attempt=9: write a number");
+    scene_run(s, cmd_logs, "ftjob-a", "--attempt=", NULL);
+    scene_expect_usage(s, "--attempt : write a number");
     scene_run(s, cmd_logs, "ftjob-a", "--follow", NULL);
     scene_expect_usage(s, "unknown option --follow");
 }

@@ -80,7 +80,7 @@ static void test_odd_files(void **state)
     static const struct {
         const char *text, *says;
     } odd[] = {
-        {"", "line 1"},
+        {"", "line 1"}, /* ERR_CORRUPT, as all but the spec's own faults */
         {"[]", "model_dir"},
         {"{\"model_dir\":7}", "model_dir"},
         {"{\"model_dir\":\"/m\"}", "error_path"},
@@ -127,7 +127,8 @@ static void test_errors(void **state)
     assert_int_equal(prepare_error_read(path, &told, &err), 0);
     assert_int_equal(told.code, ERR_INTERNAL);
     assert_string_equal(told.text, "m %s %n"); /* text, not a format */
-    static const char *const odd[] = {"{}", "{\"code\":\"io\"}", "{\"message\":\"m\"}", "[]"};
+    static const char *const odd[] = {"{}", "{\"code\":\"io\"}", "{\"message\":\"m\"}", "[]", "{",
+                                      ""};
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         assert_int_equal(io_write_file(path, odd[i], strlen(odd[i]), 0600, &err), 0);
         assert_int_equal(prepare_error_read(path, &told, &err), -ERR_CORRUPT);
