@@ -91,6 +91,7 @@ static int checkpoint_write_own(struct checkpoint *checkpoint, struct err *err)
     uint32_t file = (uint32_t)rank->number;
     if (file >= checkpoint->manifest.file_count)
         return 0; /* it holds what rank 0 holds */
+    must(checkpoint->temp != NULL);
     CLEANUP(mem_free_ptr) char *path = checkpoint_file_path(checkpoint->temp, file);
     if (path == NULL)
         return mem_fail(err, strlen(checkpoint->temp), "a path");
@@ -98,23 +99,27 @@ static int checkpoint_write_own(struct checkpoint *checkpoint, struct err *err)
                                  &checkpoint->manifest.files[file], err);
 }
 
+struct checkpoint_words {
+    int64_t bytes;
+    char hash[IO_HASH_BYTES - 1];
+};
+enum { CHECKPOINT_WORDS = sizeof(struct checkpoint_words) / sizeof(int64_t) };
+
 /* Every rank's entry on every rank. */
 static int checkpoint_share_entries(struct checkpoint *checkpoint, struct err *err)
 {
-    enum { WORDS = 5 }; /* bytes, and 32 hex digits */
     struct rank *rank = checkpoint->rank;
     struct checkpoint_entry *files = checkpoint->manifest.files;
-    int64_t words[WORDS * LIMIT_RANKS] = {0};
+    struct checkpoint_words words[LIMIT_RANKS] = {0}; /* each written by one rank, zero elsewhere */
     uint32_t count = checkpoint->manifest.file_count;
     if ((uint32_t)rank->number < count) {
-        int64_t *own = words + WORDS * rank->number;
-        own[0] = files[rank->number].bytes;
-        memcpy(own + 1, files[rank->number].hash, IO_HASH_BYTES - 1);
+        words[rank->number].bytes = files[rank->number].bytes;
+        memcpy(words[rank->number].hash, files[rank->number].hash, IO_HASH_BYTES - 1);
     }
-    TRY(rank_sum(rank, words, WORDS * (int64_t)count, DTYPE_I64, err));
+    TRY(rank_sum(rank, words, CHECKPOINT_WORDS * (int64_t)count, DTYPE_I64, err));
     for (uint32_t i = 0; i < count; i++) {
-        files[i].bytes = words[WORDS * i];
-        memcpy(files[i].hash, words + WORDS * i + 1, IO_HASH_BYTES - 1);
+        files[i].bytes = words[i].bytes;
+        memcpy(files[i].hash, words[i].hash, IO_HASH_BYTES - 1);
     }
     return 0;
 }

@@ -381,7 +381,7 @@ static int coll_shm_split(struct coll *coll, int color, struct coll **ret, struc
     must(color >= 0 && shm->split_count < COLL_SPLITS_MAX);
     int64_t mine = color, colors[LIMIT_RANKS];
     TRY(coll_all_gather(coll, NULL, &mine, colors, 1, DTYPE_I64, err));
-    int numbers[LIMIT_RANKS], count = 0, rank = 0;
+    int numbers[LIMIT_RANKS] = {0}, count = 0, rank = 0;
     for (int r = 0; r < coll->world; r++)
         if (colors[r] == mine) {
             rank = r == coll->rank ? count : rank;

@@ -57,7 +57,7 @@ static int sample_print(struct sample *sample, int64_t prompt, const char *finis
         json_pack("{s:s, s:s, s:I, s:I}", "text", buf_str(&text), "finish_reason", finish,
                   "prompt_tokens", (json_int_t)prompt, "completion_tokens", (json_int_t)count);
     CLEANUP(buf_done) struct buf out;
-    buf_init(&out, 2 * LIMIT_JSON_BODY_BYTES);
+    buf_init(&out, (size_t)2 * LIMIT_JSON_BODY_BYTES);
     if (json == NULL)
         return mem_fail(err, text.length, "the answer");
     TRY(json_print(json, &out, err));

@@ -23,9 +23,9 @@ static int weights_check_tied(const struct model_shape *shape, const struct safe
         return 0;
     const struct safetensors_entry *embed = safetensors_find(st, row->name);
     bool same = head->elements == row->elements;
-    CLEANUP(mem_free_ptr) float *a = mem_new(2 * WEIGHTS_CHUNK_ELEMENTS, sizeof *a);
+    CLEANUP(mem_free_ptr) float *a = mem_new((size_t)2 * WEIGHTS_CHUNK_ELEMENTS, sizeof *a);
     if (a == NULL)
-        return mem_fail(err, 2 * WEIGHTS_CHUNK_ELEMENTS * sizeof *a, "a tensor chunk");
+        return mem_fail(err, (size_t)2 * WEIGHTS_CHUNK_ELEMENTS * sizeof *a, "a tensor chunk");
     for (int64_t at = 0; same && at < row->elements; at += WEIGHTS_CHUNK_ELEMENTS) {
         int64_t left = row->elements - at;
         int64_t count = left < WEIGHTS_CHUNK_ELEMENTS ? left : WEIGHTS_CHUNK_ELEMENTS;

@@ -157,7 +157,8 @@ static void attention_unit_bwd(const struct ops_attention_bwd *args, int64_t kv_
                                const struct attention_segment *segment, float *scratch)
 {
     int64_t group = args->q_heads / args->kv_heads;
-    struct attention_pair pair = {.kv_head = kv_head, .p = scratch, .ds = scratch + TILE * TILE};
+    struct attention_pair pair = {
+        .kv_head = kv_head, .p = scratch, .ds = scratch + (ptrdiff_t)TILE * TILE};
     for (pair.key = segment->row; pair.key < segment->end; pair.key += TILE) {
         int64_t left = segment->end - pair.key, first = 0, end = args->rows;
         pair.keys = left < TILE ? left : TILE;

@@ -85,7 +85,7 @@ CPU_CLONES static void rmsnorm_bwd_block(const struct ops_rmsnorm_bwd *args, int
             for (int64_t i = 0; i < width; i++)
                 part[i] += dy[i] * x[i] * rstd;
         }
-        if (args->accumulate) {
+        if (args->accumulate) { /* not a clone: += and =. NOLINT(bugprone-branch-clone) */
 #pragma omp simd
             for (int64_t i = 0; i < width; i++)
                 dx[i] += rstd * weight[i] * dy[i] - x[i] * pull;
