@@ -54,6 +54,7 @@ struct fake_server {
     pthread_t thread;
     struct fake_answer answers[FAKE_EXCHANGES];
     int answer_count;
+    bool always; /* answers[0] to every request; asked[0] is the last one */
     struct fake_request asked[FAKE_EXCHANGES];
     _Atomic int asked_count;
 };
@@ -72,7 +73,7 @@ static inline bool fake_is_whole(struct fake_request *request)
 
 static inline void fake_exchange(struct fake_server *server, int fd)
 {
-    int at = server->asked_count;
+    int at = server->always ? 0 : server->asked_count;
     struct fake_request *request = &server->asked[at];
     size_t used = 0;
     request->bytes[0] = '\0';
@@ -134,8 +135,9 @@ struct scene {
     bool json;             /* --json of the next commands */
     int rc;                /* of the last command */
     struct err err;
-    char *out;    /* what it printed to stdout */
-    char *errors; /* and to stderr */
+    int64_t fault_after; /* the allocation of the next command that fails; 0: none */
+    char *out;           /* what it printed to stdout */
+    char *errors;        /* and to stderr */
 };
 
 static inline int scene_setup(void **state)
@@ -244,7 +246,9 @@ static inline void scene_run(struct scene *s, cli_run_fn *command, ...)
     (void)fflush(NULL);
     int out = scene_divert(s, STDOUT_FILENO, "stdout"), errors = scene_divert(s, 2, "stderr");
     s->err = (struct err){.code = ERR_NONE};
+    mem_fault_after(s->fault_after);
     s->rc = command(&cli, &s->err);
+    mem_fault_after(0);
     (void)fflush(NULL);
     assert_true(dup2(out, STDOUT_FILENO) >= 0 && dup2(errors, STDERR_FILENO) >= 0);
     (void)close(out);
