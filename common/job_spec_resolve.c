@@ -39,16 +39,6 @@ static int job_resolve_ranks(struct job_spec *spec, const struct job_facts *fact
     return 0;
 }
 
-static int job_check_fsdp(const struct job_spec *spec, struct err *err)
-{
-    if (!spec->fsdp && spec->gpus > 1)
-        return err_set_field(err, ERR_UNSUPPORTED, "ithaca.fsdp",
-                             "ithaca.fsdp false with %lld ranks is not served by this version "
-                             "yet; use true, or ithaca.gpus 1",
-                             (long long)spec->gpus);
-    return 0;
-}
-
 static void job_resolve_kind(struct job_spec *spec)
 {
     if (spec->context_kind != JOB_context_kind_AUTO)
@@ -242,7 +232,6 @@ int job_spec_settle(struct job_spec *spec, const struct job_facts *facts, struct
 int job_spec_resolve(struct job_spec *spec, const struct job_facts *facts, struct err *err)
 {
     struct job_spec resolved = *spec;
-    TRY(job_check_fsdp(&resolved, err));
     TRY(job_spec_settle(&resolved, facts, err));
     TRY(job_spec_check_served(&resolved, err)); /* "auto" too chose what there is code for */
     *spec = resolved;

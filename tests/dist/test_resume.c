@@ -63,17 +63,20 @@ static void compare_metrics(const char *got, const char *want, int64_t first, bo
     }
 }
 
-/* Every k, from checkpoints of `world` ranks, on `then` ranks. */
-static void stop_everywhere(uint32_t world, uint32_t then, int64_t grad_accum, int stride)
+/* Every k, from checkpoints of `world` ranks, on `then` ranks. whole: the first do not shard. */
+static void stop_everywhere(uint32_t world, uint32_t then, int64_t grad_accum, int stride,
+                            bool whole)
 {
     struct train_scene scene;
     train_scene_open(&scene, "");
     use_spec(&scene, 1000, grad_accum);
+    scene.plan.spec.fsdp = !whole;
     char *straight = train_scene_run(&scene, world, play_to_end, NULL);
     char *end = checkpoint_dir(scene.plan.job_dir, STEPS);
     char *kept = mem_printf("%s/step-%d", scene.folder, STEPS);
     assert_int_equal(rename(end, kept), 0);
     use_spec(&scene, 1, grad_accum);
+    scene.plan.spec.fsdp = !whole;
     mem_free(train_scene_run(&scene, world, play_save_first, NULL));
     train_scene_compare(&scene, end, kept, 0); /* saving changes nothing */
     use_spec(&scene, 1000, grad_accum);
@@ -96,24 +99,25 @@ static void stop_everywhere(uint32_t world, uint32_t then, int64_t grad_accum, i
 static void test_same_ranks(void **state)
 {
     (void)state;
-    stop_everywhere(1, 1, 0, 1);
-    stop_everywhere(2, 2, 0, 1);
+    stop_everywhere(1, 1, 0, 1, false);
+    stop_everywhere(2, 2, 0, 1, false);
 }
 
 static void test_micro_steps(void **state)
 {
     (void)state;
-    stop_everywhere(1, 1, 2, 3); /* 3 sequences a micro-step */
-    stop_everywhere(2, 2, 3, 3);
+    stop_everywhere(1, 1, 2, 3, false); /* 3 sequences a micro-step */
+    stop_everywhere(2, 2, 3, 3, false);
 }
 
 static void test_other_ranks(void **state)
 {
     (void)state;
-    stop_everywhere(1, 3, 0, 4);
-    stop_everywhere(3, 2, 0, 4);
-    stop_everywhere(2, 1, 0, 4);
-    stop_everywhere(4, 5, 0, 6);
+    stop_everywhere(1, 3, 0, 4, false);
+    stop_everywhere(3, 2, 0, 4, false);
+    stop_everywhere(2, 1, 0, 4, false);
+    stop_everywhere(4, 5, 0, 6, false);
+    stop_everywhere(2, 3, 0, 5, true);
 }
 
 static int play_until(struct rank *rank, void *context, struct err *err)

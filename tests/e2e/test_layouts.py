@@ -71,7 +71,7 @@ class Layouts(unittest.TestCase):
         self.assertEqual(len([key for key, _ in plain if key == "loss"]), 3)
         self.assertIn("valid_loss", [key for key, _ in plain])
         for ithaca, layout in (
-                ({"gpus": 2, "context_parallel": {"kind": "ring"}}, ("ring", 1, 2, 8)),
+                ({"gpus": 2, "context_parallel": {"kind": "ring"}, "fsdp": False}, ("ring", 1, 2, 8)),
                 ({"gpus": 2, "context_parallel": {"ulysses": 2}, "tile_mlp": 16, "tile_loss": 7}, ("ulysses", 2, 1, 4)),
                 ({"gpus": 4, "context_parallel": {"kind": "upipe", "ulysses": 2}, "recompute": "input",
                   "overlap": True}, ("upipe", 2, 1, 1)),  # and two data-parallel ranks

@@ -79,7 +79,6 @@ static void test_resolve_refuses(void **state)
     } cases[] = {
         {"'ithaca':{'gpus':5}", ERR_DOES_NOT_FIT, "ithaca.gpus",
          "ithaca.gpus is 5 and this machine has 4 ranks"},
-        {"'ithaca':{'gpus':2,'fsdp':false}", ERR_UNSUPPORTED, "ithaca.fsdp", "use true"},
         {"'ithaca':{'gpus':2,'batch':{'sequences':9,'grad_accum':4}}", ERR_INVALID_VALUE,
          "ithaca.batch.grad_accum", "is 4; it must be 5"},
         {"'ithaca':{'context_parallel':{'ulysses':2}}", ERR_INVALID_VALUE,
