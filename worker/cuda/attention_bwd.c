@@ -2,13 +2,15 @@
  * fp32 results are infinite) and are added from there to the caller's fp32; dQ is summed in fp32 by
  * atomics before, so its last bits vary from run to run. Delta comes with the call, cuDNN wants O:
  * attention_delta.cu makes one that fits. Packed documents are right in one form only, (rows,
- * heads, d) with LSE (rows, heads): others are copied to that first.
+ * heads, d) with LSE (rows, heads): others are copied to that first. One head is of that form
+ * wherever it lies in one piece.
  *
  * Causal FLOPs, d 128, stand-in and delivery included: 128K rows, 4 heads on 1, 536 TF/s, 80% of
  * cuBLAS in the same run; in 16 documents of 8K 436; 16K rows 501 (bench_cuda_ops 131072 and 16384,
  * one H200, driver 580.159.04, 2026-11-29). Scratch of a call, bytes: rows * q_heads * (8 d + 4) +
  * key rows * kv_heads * 4 d, for grouped heads 4 d more a query head's key row, and for packed
- * documents a copy of q, k, v, dO and LSE. */
+ * documents a copy of q, k, v, dO and LSE where they are several heads in another form
+ * (common/mem_plan_attention.c plans with these). */
 #include "common/must.h"
 #include "worker/cuda/attention_delta.h"
 #include "worker/cuda/attention_plan.h"
@@ -35,12 +37,19 @@ static size_t scratch_next(size_t *total, int64_t elements, size_t size)
     return at;
 }
 
+/* Whether heads of one layout can be read in another without a copy. */
+static bool scratch_alike(int64_t heads, const struct ops_heads *a,
+                          const struct attention_layout *b)
+{
+    return a->row_stride == b->row_stride && (heads == 1 || a->head_stride == b->head_stride);
+}
+
 static struct attention_scratch attention_scratch_of(const struct attention_shape *shape,
-                                                     int64_t rows, int64_t kv_rows,
-                                                     const struct graph *graph)
+                                                     const struct ops_attention_bwd *args,
+                                                     int64_t kv_rows, const struct graph *graph)
 {
     struct attention_scratch at = {0};
-    int64_t q = shape->q_heads * rows * shape->head_dim;
+    int64_t rows = args->rows, q = shape->q_heads * rows * shape->head_dim;
     int64_t kv = shape->kv_heads * kv_rows * shape->head_dim;
     int64_t packed = shape->slots > 0, grouped = packed && shape->q_heads > shape->kv_heads;
     at.o = scratch_next(&at.total, q, 2);
@@ -52,11 +61,12 @@ static struct attention_scratch attention_scratch_of(const struct attention_shap
     at.dv = scratch_next(&at.total, kv, 2);
     at.dk_heads = scratch_next(&at.total, grouped * shape->q_heads * kv_rows * shape->head_dim, 2);
     at.dv_heads = scratch_next(&at.total, grouped * shape->q_heads * kv_rows * shape->head_dim, 2);
-    at.q = scratch_next(&at.total, packed * q, 2);
-    at.k = scratch_next(&at.total, packed * kv, 2);
-    at.v = scratch_next(&at.total, packed * kv, 2);
-    at.d_o = scratch_next(&at.total, packed * q, 2);
-    at.lse = scratch_next(&at.total, packed * shape->q_heads * rows, 4);
+    at.q = scratch_next(&at.total, scratch_alike(shape->q_heads, &args->q, &shape->q) ? 0 : q, 2);
+    at.k = scratch_next(&at.total, scratch_alike(shape->kv_heads, &args->k, &shape->k) ? 0 : kv, 2);
+    at.v = scratch_next(&at.total, scratch_alike(shape->kv_heads, &args->v, &shape->v) ? 0 : kv, 2);
+    at.d_o =
+        scratch_next(&at.total, scratch_alike(shape->q_heads, &args->d_o, &shape->d_o) ? 0 : q, 2);
+    at.lse = scratch_next(&at.total, packed && shape->q_heads > 1 ? shape->q_heads * rows : 0, 4);
     at.workspace = scratch_next(&at.total, graph_workspace_bytes(graph) + 256, 1);
     return at;
 }
@@ -127,7 +137,8 @@ static int attention_bwd_copy(struct attention_call *call, size_t at, int64_t he
                               .in = *heads_in_out,
                               .out = scratch_heads(&call->shape, call->scratch + at, heads, rows),
                               .copies = 1};
-    if (move.in.head_stride == move.out.head_stride && move.in.row_stride == move.out.row_stride)
+    const struct attention_layout out = attention_layout_of(&move.out);
+    if (scratch_alike(heads, &move.in, &out))
         return 0;
     *heads_in_out = move.out;
     return heads_move(call->stream, &move, err);
@@ -148,8 +159,10 @@ static int attention_bwd_pack(struct attention_call *call, struct err *err)
                               .out_f32 = true};
     if (call->shape.slots == 0)
         return 0;
-    call->lse = lse;
-    TRY(heads_move(call->stream, &move, err));
+    if (args->q_heads > 1) {
+        call->lse = lse;
+        TRY(heads_move(call->stream, &move, err));
+    }
     TRY(attention_bwd_copy(call, call->at.q, args->q_heads, call->rows, &call->q, err));
     TRY(attention_bwd_copy(call, call->at.k, args->kv_heads, call->rows, &call->k, err));
     TRY(attention_bwd_copy(call, call->at.v, args->kv_heads, call->rows, &call->v, err));
@@ -219,7 +232,7 @@ int cuda_attention_bwd(struct device *device, struct stream *stream,
     if (call.shape.slots == 0 && attention_is_small(call.rows, call.kv_rows))
         return attention_small_bwd(call.stream, args, err);
     TRY(attention_plan_find(call.cuda, &call.shape, &plan, err));
-    call.at = attention_scratch_of(&call.shape, call.rows, call.kv_rows, plan->graph);
+    call.at = attention_scratch_of(&call.shape, args, call.kv_rows, plan->graph);
     call.scratch =
         device_cuda_scratch(call.cuda, call.stream, SCRATCH_ATTENTION, call.at.total, err);
     if (call.scratch == NULL)
