@@ -7,10 +7,18 @@
 
 #include <string.h>
 
+static bool arena_strict_on;
+
+void arena_strict(bool on)
+{
+    arena_strict_on = on;
+}
+
 void arena_init(struct arena *arena, struct device *device, const struct mem_plan *plan)
 {
-    *arena = (struct arena){.device = device, .plan = plan};
-    if (plan != NULL)
+    *arena =
+        (struct arena){.device = device, .plan = plan, .strict = arena_strict_on && plan != NULL};
+    if (plan != NULL && !arena->strict)
         arena->bytes = plan->arena_bytes[MEM_ARENA_DEVICE];
 }
 
@@ -57,8 +65,9 @@ int arena_reserve(struct arena *arena, enum mem_name name, int64_t index, void *
     must(!arena->sealed && bytes >= 0);
     TRY(arena_grow(arena, err));
     struct arena_slot next = {.slot = slot, .offset = arena->bytes};
-    if (arena->plan != NULL) {
+    if (arena->plan != NULL)
         TRY(arena_planned(arena, name, index, bytes, &next.buffer, err));
+    if (arena->plan != NULL && !arena->strict) {
         next.offset = next.buffer->offset;
     } else {
         int64_t room = (bytes + MEM_ALIGN_BYTES - 1) / MEM_ALIGN_BYTES * MEM_ALIGN_BYTES;
@@ -95,11 +104,22 @@ int arena_commit(struct arena *arena, struct err *err)
         void *address = block == NULL ? NULL : block + arena->slots[i].offset;
         memcpy(arena->slots[i].slot, &address, sizeof address); /* a pointer of any type */
     }
+    arena->sealed = true;
+    if (arena->strict)
+        return 0;
     mem_free(arena->slots);
     arena->slots = NULL;
     arena->slot_count = arena->slot_capacity = 0;
-    arena->sealed = true;
     return 0;
+}
+
+void arena_enter(struct arena *arena, enum mem_phase phase)
+{
+    for (int64_t i = 0; i < arena->slot_count && arena->strict; i++) {
+        const struct mem_buffer *buffer = arena->slots[i].buffer;
+        if ((buffer->phases >> phase & 1) == 0)
+            memset((char *)arena->block + arena->slots[i].offset, 0xff, (size_t)buffer->bytes);
+    }
 }
 
 int64_t arena_bytes(const struct arena *arena)

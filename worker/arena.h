@@ -38,6 +38,7 @@ struct arena {
     int64_t bytes; /* of the block */
     void *block;   /* device memory, or NULL before commit and when empty */
     bool sealed;   /* committed: no further reserve */
+    bool strict;   /* see arena_strict(); slots are kept */
 };
 
 void arena_init(struct arena *arena, struct device *device, const struct mem_plan *plan);
@@ -48,3 +49,9 @@ int arena_reserve(struct arena *arena, enum mem_name name, int64_t index, void *
                   struct err *err);
 int arena_commit(struct arena *arena, struct err *err);
 int64_t arena_bytes(const struct arena *arena); /* of the block */
+
+/* The work enters a phase of the plan: contents that are not planned for it are given up. */
+void arena_enter(struct arena *arena, enum mem_phase phase);
+/* For tests on the CPU: arenas made from now on have all buffers apart, and what a phase gives up
+ * is overwritten with NaN, so that whoever counts on it computes NaN. */
+void arena_strict(bool on);

@@ -15,6 +15,7 @@ static int stage_output_gradient(const struct context_stage *stage, struct err *
     if (context->options.mesh.ulysses > 1)
         out = context_outgoing(stage);
     TRY(context->overlap ? 0 : context_wait(layer, err));
+    arena_enter(model->arena, MEM_PHASE_BWD_DO);
     TRY(context_heads_project_back(layer, &stage->q_heads, model->dx, out.d_o, err));
     TRY(context_heads_delta(layer, &stage->q_heads, out.d_o, out.delta, err));
     TRY(context_heads_send(layer, &stage->q_heads, out.d_o, stage->back, context->config->head_dim,
@@ -23,8 +24,9 @@ static int stage_output_gradient(const struct context_stage *stage, struct err *
 }
 
 /* What attention of the stage reads: q, k, v unless they are there, dO, delta. */
-static int stage_start(const struct context_stage *stage, bool there, struct err *err)
+static int stage_start(struct context_stage *stage, bool there, struct err *err)
 {
+    stage->backward = true;
     TRY(there ? 0 : context_stage_inputs(stage, err));
     return stage_output_gradient(stage, err);
 }
@@ -118,9 +120,12 @@ int context_backward(const struct layer *layer, bool ready, struct err *err)
             next = context_stage_make(layer, s + 1);
         if (more && context->overlap)
             TRY(stage_start(&next, there, err));
+        arena_enter(model->arena, MEM_PHASE_BWD_ATTENTION);
         TRY(stage_attention_bwd(&stage, err));
+        arena_enter(model->arena, MEM_PHASE_BWD_DQ);
         TRY(stage_return_dq(&stage, err));
         if (stage.at.kv_last) {
+            arena_enter(model->arena, MEM_PHASE_BWD_DKV);
             TRY(stage_return_kv(&stage, context->dk, model->dk, err));
             TRY(stage_return_kv(&stage, context->dv, model->dv, err));
         }

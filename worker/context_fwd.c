@@ -32,6 +32,18 @@ struct context_stage context_stage_make(const struct layer *layer, int64_t stage
     return ret;
 }
 
+_Static_assert(MEM_PHASE_FWD_RETURN == MEM_PHASE_FWD_KV + CONTEXT_RETURN &&
+                   MEM_PHASE_AGAIN_RETURN == MEM_PHASE_AGAIN_KV + CONTEXT_RETURN &&
+                   MEM_PHASE_BWD_Q == MEM_PHASE_BWD_KV + CONTEXT_Q,
+               "phases of a stage stand in order");
+void context_enter(const struct context_stage *stage, enum context_step step)
+{
+    enum mem_phase first = stage->backward              ? MEM_PHASE_BWD_KV
+                           : stage->layer->grad != NULL ? MEM_PHASE_AGAIN_KV
+                                                        : MEM_PHASE_FWD_KV;
+    arena_enter(stage->layer->model->arena, (enum mem_phase)((int)first + (int)step));
+}
+
 /* Norm and projections by tile, to token side; NULL for what is not wanted, k and v together. */
 static int stage_project(const struct context_stage *stage, void *q, void *k, void *v,
                          struct err *err)
@@ -83,6 +95,7 @@ int context_stage_inputs(const struct context_stage *stage, struct err *err)
     enum dtype act = context->device->dev->act_dtype;
     int64_t d = context->config->head_dim;
     bool kv = stage->at.kv_first;
+    context_enter(stage, kv ? CONTEXT_KV : CONTEXT_Q);
     if (context->options.mesh.ulysses == 1)
         return stage_project(stage, stage->q, kv ? stage->k : NULL, stage->v, err);
     struct context_out out = context_outgoing(stage);
@@ -91,6 +104,7 @@ int context_stage_inputs(const struct context_stage *stage, struct err *err)
         TRY(context_heads_send(layer, &stage->kv_heads, out.k, stage->k, d, act, err));
         TRY(context_heads_send(layer, &stage->kv_heads, out.v, stage->v, d, act, err));
         TRY(context->overlap ? 0 : context_wait(layer, err));
+        context_enter(stage, CONTEXT_Q);
     }
     TRY(stage_project(stage, out.q, NULL, NULL, err));
     return context_heads_send(layer, &stage->q_heads, out.q, stage->q, d, act, err);
@@ -132,6 +146,7 @@ int context_forward(const struct layer *layer, struct err *err)
             next = context_stage_make(layer, s + 1);
         if (more && context->overlap)
             TRY(context_stage_inputs(&next, err));
+        context_enter(&stage, CONTEXT_ATTENTION);
         if (context->options.mesh.ulysses == 1) { /* O's slice itself */
             struct ops_heads o = {model_at(layer->model, layer->acts->o, stage.at.head * d), d,
                                   context->heads.heads * d};
@@ -139,6 +154,7 @@ int context_forward(const struct layer *layer, struct err *err)
         } else {
             TRY(stage_attention(
                 &stage, context_head_side(layer, context->send, context->heads.per_stage, 0), err));
+            context_enter(&stage, CONTEXT_RETURN);
             TRY(context_heads_return(layer, &stage.q_heads, context->send, stage.back,
                                      context->device->dev->act_dtype, err));
             TRY(context_heads_unpack(layer, &stage.q_heads, stage.back, false, layer->acts->o,

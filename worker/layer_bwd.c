@@ -157,14 +157,17 @@ static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t ro
 int layer_bwd(const struct layer *layer, bool attention_ready, struct err *err)
 {
     struct model *model = layer->model;
+    arena_enter(model->arena, MEM_PHASE_BWD_MLP);
     for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
         rows = layer_tile(layer, row);
         TRY(layer_bwd_mlp_tile(layer, row, rows, err));
     }
     struct linear out = layer_linear(layer, layer->batch->rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
+    arena_enter(model->arena, MEM_PHASE_BWD_OUT);
     TRY(linear_dw(&out, model->dx, layer->acts->o, model_grad(model, layer->grad, MODEL_TENSOR_O),
                   NULL, err));
     TRY(context_backward(layer, attention_ready, err));
+    arena_enter(model->arena, MEM_PHASE_BWD_QKV);
     for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
         rows = layer_tile(layer, row);
         TRY(layer_bwd_qkv_tile(layer, row, rows, err));

@@ -52,8 +52,11 @@ int model_init(struct model *model, const struct model_options *options, struct 
                struct arena *arena, struct err *err)
 {
     must(options->tokens_max > 0);
-    *model = (struct model){
-        .device = fsdp->device, .fsdp = fsdp, .shape = fsdp->shape, .options = *options};
+    *model = (struct model){.device = fsdp->device,
+                            .fsdp = fsdp,
+                            .arena = arena,
+                            .shape = fsdp->shape,
+                            .options = *options};
     int64_t tokens = options->tokens_max;
     model->options.tile_mlp = model_tile(options->tile_mlp, tokens, tokens);
     model->options.tile_loss = model_tile(options->tile_loss, MODEL_TILE_LOSS_TOKENS, tokens);
@@ -101,6 +104,7 @@ int model_forward(struct model *model, const struct batch *batch, struct stream 
     const struct model_config *c = &model->shape->config;
     must(batch->rows <= model->options.tokens_max);
     const void *weights = NULL;
+    arena_enter(model->arena, MEM_PHASE_EMBED);
     TRY(fsdp_gather(model->fsdp, 0, stream, &weights, err));
     TRY(fsdp_prefetch(model->fsdp, 1, stream, err));
     struct ops_embed embed = {.tokens = batch->rows,
@@ -117,6 +121,7 @@ int model_forward(struct model *model, const struct batch *batch, struct stream 
         struct layer layer = {
             .model = model, .batch = batch, .stream = stream, .acts = &acts, .weights = weights};
         TRY(context_forward(&layer, err));
+        arena_enter(model->arena, MEM_PHASE_FWD_MLP);
         void *y = l + 1 < c->layers ? model_layer_acts(model, l + 1).x : model->x_out;
         TRY(layer_fwd_mlp(&layer, y, err));
     }
@@ -129,6 +134,7 @@ static int model_head_gather(struct model *model, struct stream *stream, struct 
 {
     bool tied = model->shape->config.tie_embeddings;
     const void *last = NULL, *unit = NULL;
+    arena_enter(model->arena, MEM_PHASE_HEAD);
     TRY(fsdp_gather(model->fsdp, model->fsdp->unit_count - 1, stream, &last, err));
     unit = last;
     if (tied)
@@ -182,6 +188,7 @@ static int model_replay(struct model *model, const struct batch *batch, int64_t 
     for (int64_t from = model_replay_from(model, l); from < l; from++) {
         struct model_acts acts = model_layer_acts(model, from);
         struct layer layer = {.model = model, .batch = batch, .stream = stream, .acts = &acts};
+        arena_enter(model->arena, MEM_PHASE_REPLAY);
         TRY(fsdp_gather(model->fsdp, from + 1, stream, &layer.weights, err));
         TRY(fsdp_prefetch(model->fsdp, from + 2, stream, err));
         TRY(layer_fwd_mlp(&layer, model_layer_acts(model, from + 1).x, err));
@@ -214,6 +221,7 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
         TRY(layer_bwd(&layer, again, err));
         TRY(fsdp_grad_end(model->fsdp, l + 1, stream, err));
     }
+    arena_enter(model->arena, MEM_PHASE_EMBED_BWD);
     TRY(fsdp_grad_begin(model->fsdp, 0, stream, &grad, err));
     struct ops_embed_bwd embed = {.tokens = batch->rows,
                                   .vocab = c->vocab_size,

@@ -57,8 +57,9 @@ struct model_acts {
 };
 
 struct model {
-    struct device *device; /* borrowed, as are the next two */
+    struct device *device; /* borrowed, as are the next three */
     struct fsdp *fsdp;
+    struct arena *arena; /* told of each phase */
     const struct model_shape *shape;
     struct model_options options; /* tile sizes settled */
     bool keep_mlp;                /* gate and up are kept per layer */

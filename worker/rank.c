@@ -139,7 +139,7 @@ static int rank_open_memory(struct rank *rank, struct err *err)
 void rank_check_memory(struct rank *rank)
 {
     if (rank->plan->device == LAUNCH_CPU) /* on GPUs libraries take scratch when first used */
-        must(rank->device->dev->bytes_in_use(rank->device) == rank->memory.peak_device_bytes);
+        must(rank->device->dev->bytes_in_use(rank->device) == arena_bytes(&rank->arena));
 }
 
 /* Those of the plan's checkpoint, else the base model's. */

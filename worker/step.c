@@ -9,6 +9,7 @@
 static int step_micro(struct rank *rank, int64_t step, int64_t micro, float scale, struct err *err)
 {
     rank_phase(rank, step, WIRE_PHASE_DATA);
+    arena_enter(&rank->arena, MEM_PHASE_DATA);
     loader_fill(&rank->train, step, micro, &rank->batch);
     TRY(batch_upload(&rank->batch, rank->device, rank->stream, err));
     rank_phase(rank, step, WIRE_PHASE_FORWARD);
@@ -35,6 +36,7 @@ int step_gradients(struct rank *rank, int64_t step, struct step_result *result, 
     for (int64_t micro = 0; micro < rank->train.micro_steps; micro++)
         TRY(step_micro(rank, step, micro, scale, err));
     rank_phase(rank, step, WIRE_PHASE_OPTIMIZER);
+    arena_enter(&rank->arena, MEM_PHASE_UPDATE);
     TRY(fsdp_grad_finish(&rank->fsdp, rank->stream, err));
     double loss_sum = 0;
     TRY(model_totals(&rank->model, rank->stream, &loss_sum, &result->correct, err));
@@ -60,5 +62,7 @@ int step_update(struct rank *rank, int64_t step, struct step_result *result, str
         return 0;
     }
     result->updated = true;
-    return optim_apply(&rank->optim, result->rate, result->norm, rank->stream, err);
+    TRY(optim_apply(&rank->optim, result->rate, result->norm, rank->stream, err));
+    arena_enter(&rank->arena, MEM_PHASE_BETWEEN);
+    return 0;
 }

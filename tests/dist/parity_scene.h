@@ -70,6 +70,7 @@ struct parity_scene {
     const struct ops *ops;            /* instead of the device's, or NULL */
     bool replay_anew;                 /* under recompute attention, at any length */
     const struct launch_plan *before; /* a job to run first in the same processes, or NULL */
+    bool strict;                      /* buffers apart, NaN where none is planned (arena.h) */
     bool good;                        /* of the last run: every rank ended well */
 };
 
@@ -297,6 +298,7 @@ static inline int parity_process(const struct parity_scene *scene, int number,
 {
     if (freopen("/dev/null", "w", stdout) == NULL)
         return 3;
+    arena_strict(scene->strict);
     if (scene->before != NULL && parity_rank(scene, scene->before, number, outcome) != 0)
         return 2;
     memset(outcome, 0, number == 0 ? sizeof *outcome : 0);
