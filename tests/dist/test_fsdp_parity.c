@@ -142,7 +142,8 @@ static int prefetch_masters(struct rank *rank, float **masters, struct err *err)
  * way, also once that has come. */
 static int prefetch_play(struct rank *rank, struct err *err)
 {
-    static const int64_t order[] = {0, 1, 2, 3, 2, 1, 1, 0, 2, 3};
+    /* 0 and 3, whose buffers are others' while layers go backwards, never under a gradient. */
+    static const int64_t order[] = {0, 1, 2, 3, 2, 1, 1, 2, 0, 3};
     enum { COUNT = sizeof order / sizeof order[0] };
     float *masters[PREFETCH_UNITS] = {NULL};
     struct fsdp *fsdp = &rank->fsdp;
