@@ -56,8 +56,7 @@ int mem_estimate_make(const struct mem_ask *ask, struct mem_estimate *ret, struc
         estimate.file_bytes = INT64_MAX;
     estimate.device_limit = estimate_limit(ask->device_bytes, estimate.spec.memory_limit_gib);
     estimate.host_limit = estimate_limit(ask->host_bytes, estimate.spec.host_memory_gib);
-    estimate.served = job_spec_check_served(&estimate.spec, &ignored) == 0 &&
-                      (estimate.spec.fsdp || estimate.spec.gpus == 1);
+    estimate.served = job_spec_check_served(&estimate.spec, &ignored) == 0;
     estimate.fits = estimate_within(estimate.plan.peak_device_bytes, estimate.device_limit) &&
                     estimate_within(estimate.host_bytes, estimate.host_limit);
     *ret = estimate;

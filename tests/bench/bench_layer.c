@@ -76,7 +76,7 @@ static int open_scene(struct scene *s, const struct run *run, int64_t layers, st
     if (run->ranks > 1)
         options.context.ulysses = s->ulysses;
     TRY(model_shape_build(&config, &s->shape, err));
-    arena_init(&s->arena, s->device);
+    arena_init(&s->arena, s->device, NULL);
     TRY(fsdp_init(&s->fsdp, &s->shape, s->device, s->world, true, err));
     TRY(fsdp_reserve(&s->fsdp, &s->arena, err));
     TRY(model_init(&s->model, &options, &s->fsdp, &s->arena, err));
