@@ -4,13 +4,13 @@
 
 #include "tests/lib/http_world.h"
 
-/* Opens a stream and waits for its greeting. */
+/* Opens a stream and waits for its greeting. HTTP/1.0: nothing stands between its messages. */
 static void stream_open(struct http_world *h, struct http_client *client, const char *target,
                         const char *last_id)
 {
     char request[512];
     (void)snprintf(request, sizeof request,
-                   "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                   "GET %s HTTP/1.0\r\nHost: localhost\r\n"
                    "Authorization: Bearer %s\r\n%s%s%s\r\n",
                    target, h->token, last_id != NULL ? "Last-Event-ID: " : "",
                    last_id != NULL ? last_id : "", last_id != NULL ? "\r\n" : "");
@@ -183,6 +183,44 @@ static void test_limit(void **state)
     client_close(&clients[2]);
 }
 
+/* More than a message buffer holds, at its longest: control characters take six bytes in JSON. */
+static void test_much_at_once(void **state)
+{
+    struct http_world *h = *state;
+    enum { EVENTS = 200, POINTS = 5000 };
+    struct world_job job = world_submit(h->w, 1, "");
+    struct http_client client;
+    char target[128], text[ERR_TEXT_MAX];
+    memset(text, 1, sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    CLEANUP(mem_free_ptr) struct store_point *points = mem_new(POINTS, sizeof *points);
+    for (int i = 0; i < POINTS; i++)
+        points[i] = (struct store_point){
+            .job_id = job.id, .attempt = 1, .step = i + 1, .metric = METRIC_LOSS, .value = 0.1};
+    int64_t row = 0;
+    OK(h->w, store_points_insert(h->w->store, points, POINTS, &row, &h->w->err));
+    for (int i = 0; i < EVENTS; i++) {
+        char id[64];
+        (void)snprintf(id, sizeof id, "ftevent-much-%d", i);
+        const struct store_event event = {.id = id,
+                                          .job_id = job.id,
+                                          .created_ms = 1,
+                                          .level = "info",
+                                          .type = "message",
+                                          .message = text,
+                                          .data_json = ""};
+        OK(h->w, store_event_insert(h->w->store, &event, &row, &h->w->err));
+    }
+    job_target(&job, target);
+    stream_open(h, &client, target, NULL);
+    client_await(h, &client, "\"step\":5000,");
+    client_await(h, &client, "ftevent-much-199");
+    assert_int_equal(occurrences(&client, "ftevent-much-"), EVENTS);
+    assert_int_equal(occurrences(&client, "event: metrics"), POINTS);
+    assert_false(client.ended);
+    client_close(&client);
+}
+
 /* The daemon stops: a dry stream ends, and its client knows where it was. */
 static void test_stop(void **state)
 {
@@ -213,9 +251,9 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_a_job),     HTTP_TEST(test_resume), HTTP_TEST(test_bad_cursors),
-        HTTP_TEST(test_all_jobs),  HTTP_TEST(test_limit),  HTTP_TEST(test_stop),
-        HTTP_TEST(test_no_memory),
+        HTTP_TEST(test_a_job),    HTTP_TEST(test_resume),    HTTP_TEST(test_bad_cursors),
+        HTTP_TEST(test_all_jobs), HTTP_TEST(test_limit),     HTTP_TEST(test_much_at_once),
+        HTTP_TEST(test_stop),     HTTP_TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
