@@ -255,6 +255,112 @@ static void test_overlap(void **state)
     }
 }
 
+/* What is under way while attention runs, as one rank sees it. */
+static struct spy {
+    const struct ops *ops;        /* the device's own */
+    const struct coll_ops *calls; /* of the exchange */
+    const struct fsdp *fsdp;
+    bool exchange;                       /* started and not waited for */
+    int forward, backward;               /* attention calls */
+    int forward_beside, backward_beside; /* while an exchange was under way */
+    int gather_beside;                   /* forward, while a unit's gather was */
+} spy;
+
+static int spy_start(struct coll *coll, struct stream *stream, const struct coll_call *call,
+                     struct err *err)
+{
+    spy.exchange = true;
+    return spy.calls->start(coll, stream, call, err);
+}
+
+static int spy_wait(struct coll *coll, struct stream *stream, struct err *err)
+{
+    spy.exchange = false;
+    return spy.calls->wait(coll, stream, err);
+}
+
+static int spy_attention(struct device *device, struct stream *stream,
+                         const struct ops_attention *args, struct err *err)
+{
+    spy.forward++;
+    spy.forward_beside += spy.exchange;
+    spy.gather_beside += spy.fsdp->under_way;
+    return spy.ops->attention(device, stream, args, err);
+}
+
+static int spy_attention_bwd(struct device *device, struct stream *stream,
+                             const struct ops_attention_bwd *args, struct err *err)
+{
+    spy.backward++;
+    spy.backward_beside += spy.exchange;
+    return spy.ops->attention_bwd(device, stream, args, err);
+}
+
+/* One step with everybody watched. */
+static int spy_rank(const struct launch_plan *plan, int number, bool overlap)
+{
+    struct rank rank;
+    struct err err = {0};
+    struct step_result result;
+    if (freopen("/dev/null", "w", stdout) == NULL || rank_open(&rank, plan, number, &err) != 0)
+        return 3;
+    struct coll *exchange = rank.model.context.options.ulysses;
+    spy = (struct spy){.ops = rank.device->ops, .calls = exchange->ops, .fsdp = &rank.fsdp};
+    struct ops ops = *spy.ops;
+    struct coll_ops calls = *spy.calls;
+    ops.attention = spy_attention;
+    ops.attention_bwd = spy_attention_bwd;
+    calls.start = spy_start;
+    calls.wait = spy_wait;
+    rank.device->ops = &ops;
+    exchange->ops = &calls;
+    int rc = step_gradients(&rank, 1, &result, &err);
+    rank.device->ops = spy.ops;
+    exchange->ops = spy.calls;
+    rank_close(&rank);
+    int calls_want = 2 * 4, beside = overlap ? 2 * 3 : 0; /* layers, stages */
+    bool good = rc == 0 && spy.forward == calls_want && spy.backward == calls_want &&
+                spy.forward_beside == beside && spy.backward_beside == beside &&
+                spy.gather_beside == calls_want;
+    if (!good)
+        (void)fprintf(stderr, "rank %d: %d %d calls, beside exchanges %d %d, gathers %d: %s\n",
+                      number, spy.forward, spy.backward, spy.forward_beside, spy.backward_beside,
+                      spy.gather_beside, err.text);
+    return good ? 0 : 1;
+}
+
+/* overlap: attention of every stage but the last runs while the next stage's exchange is under way;
+ * and always while the next unit is gathered. */
+static void test_what_is_under_way(void **state)
+{
+    (void)state;
+    struct parity_scene scene;
+    parity_open(&scene, &small, PARITY_DATA_LONG, 1);
+    struct job_spec *spec = &scene.plan.spec;
+    spec->context_kind = JOB_context_kind_UPIPE;
+    spec->ulysses = 2;
+    spec->heads_per_stage = 1;
+    scene.plan.world = 2;
+    (void)snprintf(scene.plan.shm_name, sizeof scene.plan.shm_name, "/ithaca-spy-%d",
+                   (int)getpid());
+    for (int overlap = 0; overlap < 2; overlap++) {
+        pid_t ranks[2];
+        spec->overlap = overlap ? JOB_overlap_ON : JOB_overlap_OFF;
+        (void)fflush(NULL);
+        for (int r = 0; r < 2; r++) {
+            ranks[r] = fork();
+            if (ranks[r] == 0)
+                _exit(spy_rank(&scene.plan, r, overlap != 0));
+        }
+        for (int r = 0; r < 2; r++) {
+            int status = 0;
+            assert_int_equal(waitpid(ranks[r], &status, 0), ranks[r]);
+            assert_int_equal(status, 0);
+        }
+    }
+    parity_close(&scene);
+}
+
 enum { STILL_WORLD = 4, STILL = 3, STILL_TIMEOUT_MS = 1500 };
 struct still {
     struct err err[STILL_WORLD];
@@ -333,6 +439,7 @@ int main(void)
         cmocka_unit_test_teardown(test_neighbours, testing_free),
         cmocka_unit_test_teardown(test_tiles, testing_free),
         cmocka_unit_test_teardown(test_overlap, testing_free),
+        cmocka_unit_test_teardown(test_what_is_under_way, testing_free),
         cmocka_unit_test_teardown(test_rank_stands_still, testing_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
