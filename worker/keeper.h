@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 enum {
-    KEEPER_FAILED_GRACE_MS = 5000, /* a collective that is aborted ends in milliseconds */
+    KEEPER_FAILED_GRACE_MS = 5000, /* collectives notice an abort or an end in 0.1 s (shm_room.h) */
     KEEPER_STOP_GRACE_MS = 5000,
     KEEPER_KILL_WAIT_MS = 10000,
 };

@@ -114,7 +114,7 @@ static void test_other_ranks(void **state)
 {
     (void)state;
     stop_everywhere(1, 3, 0, 4, false);
-    stop_everywhere(3, 2, 0, 4, false);
+    stop_everywhere(3, 2, 0, 1, false);
     stop_everywhere(2, 1, 0, 4, false);
     stop_everywhere(4, 5, 0, 6, false);
     stop_everywhere(2, 3, 0, 5, true);
