@@ -52,11 +52,23 @@ static int stub_check_inheritance(void)
     return getsid(0) == getppid() ? 0 : 27;
 }
 
-static void stub_turn_deaf(void)
+static void stub_say(const char *line)
 {
-    (void)signal(SIGTERM, SIG_IGN);
-    (void)printf("is deaf\n");
+    (void)puts(line);
     (void)fflush(stdout);
+}
+
+/* Until ranks 1 and 2 have said something. */
+static void stub_await_others(const char *attempt_dir)
+{
+    char path[128];
+    struct err err;
+    for (int rank = 1; rank <= 2; rank++) {
+        int64_t bytes = 0;
+        (void)snprintf(path, sizeof path, "%s/rank-%d.log", attempt_dir, rank);
+        while (io_file_size(path, &bytes, &err) != 0 || bytes == 0)
+            clock_sleep_ms(5);
+    }
 }
 
 /* A family that outlives the rank: one in a session of its own, deaf, with a child. */
@@ -93,8 +105,12 @@ static int stub_main(int rank, const char *attempt_dir)
         }
         if (strcmp(word, "words") == 0)
             stub_leave_words(attempt_dir, rank);
+        else if (strcmp(word, "await") == 0)
+            stub_await_others(attempt_dir);
+        else if (strcmp(word, "say") == 0)
+            stub_say("is there");
         else if (strcmp(word, "deaf") == 0)
-            stub_turn_deaf();
+            (void)signal(SIGTERM, SIG_IGN);
         else if (strcmp(word, "sleep") == 0)
             clock_sleep_ms(60000);
         else if (strcmp(word, "nap") == 0)

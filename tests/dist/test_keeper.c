@@ -82,9 +82,9 @@ static void test_failure_that_others_notice(void **state)
     (void)state;
     struct keeper_options options = options_for(3);
     options.failed_grace_ms = 30000;
-    stub(0, "nap nap nap words 1");
-    stub(1, "nap nap nap 0");
-    stub(2, "kill");
+    stub(0, "await nap nap words 1");
+    stub(1, "say nap nap nap 0");
+    stub(2, "say kill");
     assert_int_equal(run_keeper(&options), err_code_exit(ERR_RANK_DIED));
     read_report();
     assert_int_equal(report.first_failed, 2);
@@ -98,9 +98,9 @@ static void test_deaf_and_stopped_ranks_are_killed(void **state)
 {
     (void)state;
     struct keeper_options options = options_for(3);
-    stub(0, "nap 5");
-    stub(1, "deaf sleep");
-    stub(2, "stop");
+    stub(0, "await 5");
+    stub(1, "deaf say sleep");
+    stub(2, "say stop");
     int64_t start_ms = clock_monotonic_ms();
     assert_int_equal(run_keeper(&options), err_code_exit(ERR_RANK_DIED));
     assert_true(clock_monotonic_ms() - start_ms < 5000);
@@ -166,11 +166,11 @@ static void test_stop(void **state)
     (void)state;
     struct keeper_options options = options_for(3);
     stub(0, "sleep");
-    stub(1, "deaf family sleep");
+    stub(1, "deaf say family sleep");
     stub(2, "sleep");
     pid_t keeper = start_keeper(&options, 0);
     wait_until("keeper.log", "rank 2 started");
-    wait_until("rank-1.log", "is deaf");
+    wait_until("rank-1.log", "is there");
     assert_int_equal(kill(keeper, SIGTERM), 0);
     assert_int_equal(kill(keeper, SIGTERM), 0); /* asking twice changes nothing */
     assert_int_equal(finish_keeper(keeper), err_code_exit(ERR_CANCELLED));
@@ -188,11 +188,11 @@ static void test_killed_keeper_takes_ranks_along(void **state)
     (void)state;
     struct keeper_options options = options_for(3);
     stub(0, "sleep");
-    stub(1, "deaf sleep");
+    stub(1, "deaf say sleep");
     stub(2, "stop");
     pid_t keeper = start_keeper(&options, 0);
     wait_until("keeper.log", "rank 2 started");
-    wait_until("rank-1.log", "is deaf");
+    wait_until("rank-1.log", "is there");
     assert_int_equal(kill(keeper, SIGKILL), 0);
     int status = await(keeper);
     assert_true(WIFSIGNALED(status));
