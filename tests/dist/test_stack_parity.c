@@ -16,7 +16,7 @@
 #include "common/mesh.h"
 #include "tests/dist/parity_scene.h"
 
-enum { SEQUENCES = 5, PARAMETERS = 12, VALUES_MAX = 10 };
+enum { SEQUENCES = 3, SEQUENCES_COMPLETE = 5, PARAMETERS = 12, VALUES_MAX = 10 };
 
 #define MODEL(name_, h_, k_, d_, ...)                                                              \
     {                                                                                              \
@@ -113,11 +113,12 @@ static bool legal(const struct point *p)
 
 /* ---- one point ---- */
 
+static int64_t sequences = SEQUENCES; /* of a step; no number of ranks above 1 divides them */
 static struct outcome *references[MODELS][PARITY_DATA_COUNT];
 
 static void open_point(struct parity_scene *scene, const struct point *p)
 {
-    parity_open(scene, &models[p->at[MODEL_OF]].config, (enum parity_data)p->at[DATA], SEQUENCES);
+    parity_open(scene, &models[p->at[MODEL_OF]].config, (enum parity_data)p->at[DATA], sequences);
     scene->plan.coll_timeout_ms = 120000;
 }
 
@@ -361,8 +362,10 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "usage: %s [--complete [--shard I/N]], 0 <= I < N\n", argv[0]);
         return 2;
     }
-    if (argc > 1)
+    if (argc > 1) {
+        sequences = SEQUENCES_COMPLETE;
         return run_complete(shard, shards);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_sample, testing_free),
         cmocka_unit_test_teardown(test_breaking_is_found, testing_free),
