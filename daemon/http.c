@@ -431,11 +431,6 @@ const struct route_match *http_request_route(const struct http_request *request)
     return &request->match;
 }
 
-const char *http_request_id(const struct http_request *request)
-{
-    return request->id;
-}
-
 const char *http_request_header(const struct http_request *request, const char *name)
 {
     return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
@@ -449,11 +444,6 @@ const struct buf *http_request_body(const struct http_request *request)
 int64_t http_request_length(const struct http_request *request)
 {
     return request->length;
-}
-
-struct http *http_request_server(const struct http_request *request)
-{
-    return request->http;
 }
 
 void http_request_set_owner(struct http_request *request, const char *owner)

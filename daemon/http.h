@@ -46,11 +46,9 @@ void http_free(struct http *http);
 /* ---- a request ---- */
 
 const struct route_match *http_request_route(const struct http_request *request);
-const char *http_request_id(const struct http_request *request);
 const char *http_request_header(const struct http_request *request, const char *name); /* or NULL */
 const struct buf *http_request_body(const struct http_request *request);
 int64_t http_request_length(const struct http_request *request); /* Content-Length, or -1 */
-struct http *http_request_server(const struct http_request *request);
 /* The name of the token, put there by `begin`. */
 void http_request_set_owner(struct http_request *request, const char *owner);
 const char *http_request_owner(const struct http_request *request);

@@ -67,6 +67,17 @@ static void test_refusals(void **state)
     assert_int_equal(json_array_size(answer(h, "data")), 0); /* nothing was stored */
 }
 
+static void test_daemon_that_stops(void **state)
+{
+    struct http_world *h = *state;
+    http_world_file(h, "file-a", "{}");
+    coordinator_stop(h->w->coordinator);
+    ask(h, "POST", JOBS, JOB "}");
+    expect(h, 503, "error.code", "unavailable");
+    ask(h, "GET", JOBS, NULL); /* asking is fine */
+    assert_int_equal(json_array_size(answer(h, "data")), 0);
+}
+
 /* Creates jobs with metadata n = 0, 1, ...; every other one has even = yes. */
 static void create(struct http_world *h, int count)
 {
@@ -122,6 +133,6 @@ static void test_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {HTTP_TEST(test_create), HTTP_TEST(test_refusals),
-                                       HTTP_TEST(test_list)};
+                                       HTTP_TEST(test_list), HTTP_TEST(test_daemon_that_stops)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,6 +132,12 @@ static void test_refusals(void **state)
     refused(h, &form, 400, "unknown_parameter", "owner");
     part(&form, "expires_after[anchor]", NULL, "created_at");
     refused(h, &form, 400, "unsupported_value", "expires_after[anchor]");
+    char name[100];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    part(&form, name, NULL, "x");
+    post(h, &form);
+    expect(h, 400, "error.code", "unknown_parameter");
     char purpose[100];
     memset(purpose, 'p', sizeof purpose - 1);
     purpose[sizeof purpose - 1] = '\0';

@@ -186,6 +186,34 @@ static void test_address_in_use(void **state)
     http_free(NULL);
 }
 
+static void test_ipv6(void **state)
+{
+    struct http_world *h = *state;
+    struct http_app app;
+    struct http *second = NULL;
+    struct settings v6 = h->settings;
+    char name[] = "::1";
+    api_app(&h->api, &app);
+    v6.listen = name;
+    if (http_new(h->w->loop, &v6, &app, &second, &h->w->err) != 0)
+        skip(); /* a machine without IPv6 */
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6,
+                                   .sin6_port = htons((uint16_t)http_port(second)),
+                                   .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    static const char request[] =
+        "GET /healthz HTTP/1.1\r\nHost: [::1]:1\r\nConnection: close\r\n\r\n";
+    struct http_client client = {.fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    buf_init(&client.in, 1 << 20);
+    assert_int_equal(connect(client.fd, (struct sockaddr *)&address, sizeof address), 0);
+    client_send(h, &client, request, sizeof request - 1);
+    client_await(h, &client, NULL);
+    client_take(h, &client);
+    expect(h, 200, "status", "ok");
+    client_close(&client);
+    http_stop(h->http); /* idle: the loop need not turn once one of them is freed */
+    http_free(second);
+}
+
 static void test_stop(void **state)
 {
     struct http_world *h = *state;
@@ -229,6 +257,7 @@ int main(void)
         HTTP_TEST(test_bodies),
         HTTP_TEST(test_older_version),
         HTTP_TEST(test_address_in_use),
+        HTTP_TEST(test_ipv6),
         HTTP_TEST(test_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
