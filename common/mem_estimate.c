@@ -21,6 +21,18 @@ static bool estimate_within(int64_t bytes, int64_t limit)
     return limit == 0 || bytes <= limit;
 }
 
+/* A checkpoint has master, m and v in fp32, the model its weights. */
+static int64_t estimate_disk(const struct model_shape *shape, const struct job_spec *spec,
+                             int64_t file_bytes)
+{
+    enum { CHECKPOINT_BYTES = 12, MODEL_BYTES = 4 };
+    int64_t each = CHECKPOINT_BYTES * (spec->save_keep + 1) + MODEL_BYTES, bytes;
+    if (__builtin_mul_overflow(shape->parameters, each, &bytes) ||
+        __builtin_add_overflow(bytes, file_bytes, &bytes))
+        return INT64_MAX;
+    return bytes;
+}
+
 static int estimate_settle(const struct mem_ask *ask, struct job_spec *spec, struct err *err)
 {
     const struct model_config *config = &ask->shape->config;
@@ -54,6 +66,7 @@ int mem_estimate_make(const struct mem_ask *ask, struct mem_estimate *ret, struc
         estimate.host_bytes = INT64_MAX;
     if (__builtin_mul_overflow(bytes[MEM_ARENA_FILE], estimate.spec.gpus, &estimate.file_bytes))
         estimate.file_bytes = INT64_MAX;
+    estimate.disk_bytes = estimate_disk(ask->shape, &estimate.spec, estimate.file_bytes);
     estimate.device_limit = estimate_limit(ask->device_bytes, estimate.spec.memory_limit_gib);
     estimate.host_limit = estimate_limit(ask->host_bytes, estimate.spec.host_memory_gib);
     estimate.served = job_spec_check_served(&estimate.spec, &ignored) == 0;

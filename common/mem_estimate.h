@@ -29,7 +29,9 @@ struct mem_estimate {
     int64_t device_limit; /* bytes a rank may use of its device; 0: no limit */
     int64_t host_limit;   /* bytes of all ranks together; 0: no limit */
     int64_t host_bytes;   /* of all ranks: pinned, and on the CPU backend their devices' too */
-    int64_t file_bytes;   /* of all ranks */
+    int64_t file_bytes;   /* of all ranks: kept tensors offloaded to files */
+    int64_t disk_bytes;   /* of the job: these, the checkpoints that are kept and the one being
+                             written, the model */
     bool served;          /* this version can run it */
     bool fits;
 };

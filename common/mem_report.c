@@ -73,15 +73,16 @@ json_t *mem_report_json(const struct mem_estimate *estimate, bool buffers)
 {
     const struct mem_plan *plan = &estimate->plan;
     json_t *report = json_pack(
-        "{s:s, s:s, s:I, s:I, s:b, s:b, s:s, s:I, s:s, s:o, s:o, s:I, s:o, s:I, s:o}", "object",
-        "memory_plan", "backend", mem_backend_name(plan->layout.backend), "gpus",
+        "{s:s, s:s, s:I, s:I, s:b, s:b, s:s, s:I, s:s, s:o, s:o, s:I, s:o, s:I, s:I, s:o}",
+        "object", "memory_plan", "backend", mem_backend_name(plan->layout.backend), "gpus",
         (json_int_t)estimate->spec.gpus, "seq_len", (json_int_t)estimate->spec.seq_len, "fits",
         (int)estimate->fits, "served", (int)estimate->served, "digest", plan->digest,
         "peak_device_bytes", (json_int_t)plan->peak_device_bytes, "peak_phase",
         mem_phase_name(plan->peak_phase), "peak", report_peak(plan), "device_limit_bytes",
         report_limit(estimate->device_limit), "host_bytes", (json_int_t)estimate->host_bytes,
         "host_limit_bytes", report_limit(estimate->host_limit), "file_bytes",
-        (json_int_t)estimate->file_bytes, "phases", report_phases(plan));
+        (json_int_t)estimate->file_bytes, "disk_bytes", (json_int_t)estimate->disk_bytes, "phases",
+        report_phases(plan));
     if (report == NULL || !buffers)
         return report;
     if (json_object_set_new(report, "buffers", report_buffers(plan)) == 0)
@@ -115,8 +116,11 @@ void mem_report_text(const struct mem_estimate *estimate, struct buf *out)
             buf_printf(out, " of %.2f", REPORT_GIB(estimate->host_limit));
         buf_text(out, "\n");
     }
+    buf_printf(out, "disk: %.2f GiB for checkpoints and model",
+               REPORT_GIB(estimate->disk_bytes - estimate->file_bytes));
     if (estimate->file_bytes > 0)
-        buf_printf(out, "disk, all ranks: %.2f GiB\n", REPORT_GIB(estimate->file_bytes));
+        buf_printf(out, ", %.2f for kept tensors", REPORT_GIB(estimate->file_bytes));
+    buf_text(out, "\n");
     buf_printf(out, "%s\n", estimate->fits ? "it fits" : "it does not fit");
     if (!estimate->served)
         buf_text(out, "planned only: this version cannot run it yet\n");

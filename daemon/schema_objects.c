@@ -95,6 +95,7 @@ static const struct schema_object schema_rows[] = {
          ",'peak_phase':" TEXT ",'peak':{'type':'object','description':'Bytes by category'},"
          "'device_limit_bytes':" WHOLE_OR_NULL ",'host_bytes':{'type':'integer','description':"
          "'All ranks together'},'host_limit_bytes':" WHOLE_OR_NULL ",'file_bytes':" WHOLE ","
+         "'disk_bytes':" WHOLE ","
          "'phases':{'type':'array','items':{'type':'object'}}}}}}"},
     {.name = "JobResume",
      .schema = "{'type':'object','additionalProperties':false,'properties':{"

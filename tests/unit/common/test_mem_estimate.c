@@ -256,6 +256,10 @@ static void test_report(void **state)
     assert_int_equal(json_array_size(json_object_get(json, "buffers")), estimate.plan.count);
     assert_true(json_is_true(json_object_get(json, "fits")));
     assert_true(json_is_false(json_object_get(json, "served")));
+    /* Two checkpoints kept and one being written, of 12 bytes a parameter, and the model. */
+    int64_t disk = 0;
+    assert_int_equal(json_get_i64(json, "disk_bytes", ERR_CORRUPT, &disk, &err), 0);
+    assert_int_equal(disk, INT64_C(8030261248) * (3 * 12 + 4));
     json_decref(json);
     json = mem_report_json(&estimate, false);
     assert_null(json_object_get(json, "buffers"));
