@@ -58,12 +58,12 @@ struct ops_heads context_head_side_f32(const struct layer *layer, const float *d
     return side;
 }
 
-/* Heads that one call takes: `count` of them from each head `at` in steps; of token side and of the
- * model. C > 1. */
+/* The calls that an op needs for a stage's heads, C > 1: call i takes `count` heads, from head i of
+ * the token side and head first + i of the model on. */
 struct heads_run {
     int64_t calls, count;
-    int64_t side,
-        model; /* heads between neighbours of a call, on the token side and in the model */
+    int64_t side;  /* from one of its heads to the next: heads of the token side ... */
+    int64_t model; /* ... and of the model */
 };
 
 static struct heads_run heads_run(const struct context_heads *heads)
