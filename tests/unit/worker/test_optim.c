@@ -1,14 +1,9 @@
 /* optim: the learning rate's shapes at their edges (field case R59): finite and above zero in every
- * step that updates. The update itself is held against fp64 by tests/golden. */
+ * step that updates; the norm, the clip's edges, and what weight decay leaves alone. The update
+ * itself is held against fp64 by tests/golden. */
 #include "worker/optim.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/rank_scene.h"
 
 static double rate(enum job_schedule schedule, int64_t warmup, int64_t step, int64_t total)
 {
@@ -99,6 +94,129 @@ static void test_always_above_zero(void **state)
     }
 }
 
+/* ---- the update, of one rank ---- */
+
+/* Calls with every element of the weights and its gradient. */
+typedef void element_fn(void *context, const struct model_shape_row *row, float *master,
+                        float *grad);
+
+static void each_element(struct rank_scene *s, element_fn *each, void *context)
+{
+    struct fsdp *fsdp = &s->rank.fsdp;
+    for (int64_t unit = 0; unit < fsdp->unit_count; unit++) {
+        int64_t row = fsdp->units[unit].row_first;
+        struct fsdp_piece piece;
+        while (fsdp_next_piece(fsdp, unit, &row, &piece))
+            for (int64_t i = 0; i < piece.count; i++)
+                each(context, piece.row, fsdp->units[unit].master + piece.shard_element + i,
+                     fsdp->units[unit].grad + piece.shard_element + i);
+    }
+}
+
+struct grads {
+    float value;    /* given to every gradient */
+    double squares; /* of all gradients */
+    int64_t matrices, vectors;
+};
+
+static void set_grad(void *context, const struct model_shape_row *row, float *master, float *grad)
+{
+    struct grads *grads = context;
+    (void)master;
+    *grad = grads->value;
+    grads->squares += (double)*grad * (double)*grad;
+    grads->matrices += row->dims == 2;
+    grads->vectors += row->dims == 1;
+}
+
+static struct grads set_grads(struct rank_scene *s, float value)
+{
+    struct grads grads = {.value = value};
+    each_element(s, set_grad, &grads);
+    assert_true(grads.matrices > 0 && grads.vectors > 0);
+    return grads;
+}
+
+#define OPTIM_FIELDS                                                             \
+    "\"seq_len\":64,\"max_steps\":5,\"batch\":{\"sequences\":2},\"optimizer\":{" \
+    "\"weight_decay\":0.5,\"clip\":%s}"
+
+static void open_optim(struct rank_scene *s, const char *clip)
+{
+    char fields[256];
+    (void)snprintf(fields, sizeof fields, OPTIM_FIELDS, clip);
+    rank_scene_open(s, fields);
+}
+
+static void test_norm_and_clip(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *clip;
+        float grad;
+        bool clipped;
+    } cases[] = {
+        {"1.0", 0.5f, true}, {"0", 0.5f, false}, {"1000000", 0.5f, false}, {"1.0", 0, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct rank_scene s;
+        double norm = -1;
+        open_optim(&s, cases[i].clip);
+        struct grads grads = set_grads(&s, cases[i].grad);
+        must_work(optim_norm(&s.rank.optim, NULL, &norm, &s.err), &s.err);
+        assert_true(fabs(norm - sqrt(grads.squares)) <= 1e-12 * norm); /* padding takes no part */
+        must_work(optim_apply(&s.rank.optim, 1e-3, norm, NULL, &s.err), &s.err);
+        float want = cases[i].clipped ? (float)(s.rank.optim.clip / norm) : 1.0f;
+        assert_true(*s.rank.optim.grad_scale == want); /* the CPU's memory */
+        assert_int_equal(s.rank.optim.updates, 1);
+        rank_scene_close(&s);
+    }
+    struct rank_scene s; /* a norm that is just the limit is not above it */
+    open_optim(&s, "2.0");
+    must_work(optim_apply(&s.rank.optim, 1e-3, 2.0, NULL, &s.err), &s.err);
+    assert_true(*s.rank.optim.grad_scale == 1.0f);
+    rank_scene_close(&s);
+}
+
+struct decay {
+    float *before; /* all elements, in order */
+    int64_t at;
+    double factor; /* wanted of matrices */
+};
+
+static void keep(void *context, const struct model_shape_row *row, float *master, float *grad)
+{
+    struct decay *decay = context;
+    (void)row;
+    (void)grad;
+    decay->before[decay->at++] = *master;
+}
+
+static void compare(void *context, const struct model_shape_row *row, float *master, float *grad)
+{
+    struct decay *decay = context;
+    double before = (double)decay->before[decay->at++];
+    double want = row->dims == 2 ? before * decay->factor : before;
+    (void)grad;
+    if (!(fabs((double)*master - want) <= 1e-6 * fabs(before)))
+        fail_msg("%s: %g, not %g", row->name, (double)*master, want);
+}
+
+/* Without gradients only the decay acts, and on matrices only. */
+static void test_decay(void **state)
+{
+    (void)state;
+    struct rank_scene s;
+    open_optim(&s, "1.0");
+    struct grads grads = set_grads(&s, 0);
+    struct decay decay = {.before = testing_poison(grads.matrices + grads.vectors),
+                          .factor = 1 - 0.1 * 0.5};
+    each_element(&s, keep, &decay);
+    must_work(optim_apply(&s.rank.optim, 0.1, 0, NULL, &s.err), &s.err);
+    decay.at = 0;
+    each_element(&s, compare, &decay);
+    rank_scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,6 +225,8 @@ int main(void)
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_warmup_stable_decay),
         cmocka_unit_test(test_always_above_zero),
+        cmocka_unit_test(test_norm_and_clip),
+        cmocka_unit_test(test_decay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
