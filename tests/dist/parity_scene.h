@@ -38,7 +38,7 @@
 enum {
     PARITY_STEPS = 5,
     PARITY_EXAMPLES_MAX = 60,
-    PARITY_TOKENS_MAX = 256, /* of an example */
+    PARITY_TOKENS_MAX = 8200, /* of an example */
     PARITY_VOCAB = 83,
     PARITY_PARAMETERS_MAX = 1 << 19,
     PARITY_WORLD_MAX = 8

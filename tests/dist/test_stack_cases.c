@@ -97,6 +97,36 @@ static void test_lengths(void **state)
     parity_close(&scene);
 }
 
+/* R22 at the lengths it was met at, by hand (--long: ten seconds of a processor). */
+static void test_long_lengths(void **state)
+{
+    (void)state;
+    static const struct example examples[] = {{1, 8191, 8000}, {2, 8193, 8193}};
+    struct model_config config = small;
+    config.layers = config.kv_heads = 1;
+    config.heads = 2;
+    config.context_max = 1 << 14;
+    struct parity_scene scene;
+    parity_open_bare(&scene, &config, 8193, 1);
+    scene.plan.spec.packing = false;
+    scene.plan.spec.tile_mlp = 1000;
+    scene.plan.coll_timeout_ms = 600000;
+    write_examples(&scene, examples, 2);
+    struct outcome *one = parity_run(&scene, 1);
+    for (int step = 0; step < PARITY_STEPS; step++)
+        assert_int_equal(one->trained[step], one->tokens[step] == 8191 ? 8000 : 8192);
+    for (int i = 0; i < LAYOUTS; i++) {
+        if (layouts[i].ulysses > 2)
+            continue;
+        lay_out(&scene, i);
+        struct outcome *many = parity_run(&scene, layouts[i].world);
+        parity_check(&scene, layouts[i].name, many, one);
+        parity_release(many);
+    }
+    parity_release(one);
+    parity_close(&scene);
+}
+
 /* R25: what a job leaves in its process changes nothing for the next: the same bits. */
 static void test_after_another_job(void **state)
 {
@@ -429,8 +459,13 @@ static void test_rank_stands_still(void **state)
     parity_close(&scene);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const struct CMUnitTest longer[] = {
+        cmocka_unit_test_teardown(test_long_lengths, testing_free),
+    };
+    if (argc > 1 && strcmp(argv[1], "--long") == 0)
+        return cmocka_run_group_tests(longer, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_lengths, testing_free),
         cmocka_unit_test_teardown(test_after_another_job, testing_free),
