@@ -48,6 +48,10 @@ if [ "$mode" = --long ]; then
     OMP_NUM_THREADS=1 run tsan -L 'unit|dist' 2>&1 | tee tests/bench/results/tsan.txt
     tail -n 1 tests/bench/results/tsan.txt >/dev/null
     grep -q '100% tests passed' tests/bench/results/tsan.txt
+    echo "== lengths of thousands of tokens that divide nothing, and the complete matrix of layouts"
+    build/ci/tests/test_stack_cases --long
+    OMP_NUM_THREADS=1 build/ci/tests/test_stack_parity --complete 2>&1 | tee tests/bench/results/stack.txt
+    grep -q ' 0 bad' tests/bench/results/stack.txt
     echo "== storm, 200 rounds"
     ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/storm.py --rounds 200 >tests/bench/results/storm.txt 2>&1 ||
         { cat tests/bench/results/storm.txt; exit 1; }
