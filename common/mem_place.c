@@ -1,7 +1,8 @@
-/* mem_place: see mem_place.h. Placing is a colouring of an interval-like graph with weights, which
- * is hard in general; two orders are tried, largest first and most often needed first, and the
- * smaller block is taken. Buffers placed so far are kept sorted by offset, so that one walk finds
- * all gaps. */
+/* mem_place: see mem_place.h. Neighbours in the list that are alike (the same buffer of each layer)
+ * are placed as one item, so that a thousand layers cost no more than one. Placing is a colouring
+ * of an interval-like graph with weights, which is hard in general; two orders are tried, largest
+ * first and most often needed first, and the smaller block is taken. Buffers placed so far are kept
+ * sorted by offset, so that one walk finds all gaps. */
 #include "common/mem_place.h"
 
 #include "common/mem.h"
@@ -13,8 +14,9 @@
 enum place_order { PLACE_LARGEST_FIRST, PLACE_OFTEN_FIRST, PLACE_ORDER_COUNT };
 
 struct place_item {
-    struct mem_buffer *buffer;
-    int64_t room;   /* bytes in the block */
+    struct mem_buffer *buffer; /* the first of `count` alike */
+    int64_t count;
+    int64_t room;   /* bytes in the block, of all */
     int64_t offset; /* of the order at hand */
     int32_t phases; /* how many */
     int32_t number; /* place in the list: ties */
@@ -74,6 +76,20 @@ static int64_t place_all(struct place_item *items, struct place_item **placed, i
     return bytes;
 }
 
+static bool place_is_next(const struct place_item *item, const struct mem_buffer *buffer)
+{
+    const struct mem_buffer *first = item->buffer;
+    return buffer == first + item->count && buffer->name == first->name &&
+           buffer->bytes == first->bytes && buffer->phases == first->phases;
+}
+
+static void place_settle(const struct place_item *item)
+{
+    int64_t room = item->room / item->count;
+    for (int64_t i = 0; i < item->count; i++)
+        item->buffer[i].offset = item->offset + i * room;
+}
+
 static int64_t place_collect(struct mem_buffer *buffers, int64_t count, enum mem_arena arena,
                              struct place_item *items)
 {
@@ -82,8 +98,15 @@ static int64_t place_collect(struct mem_buffer *buffers, int64_t count, enum mem
         if (buffers[i].arena != arena)
             continue;
         must(buffers[i].bytes >= 0 && buffers[i].phases != 0);
+        int64_t room = mem_buffer_room(&buffers[i]);
+        if (found > 0 && place_is_next(&items[found - 1], &buffers[i])) {
+            items[found - 1].count++;
+            items[found - 1].room += room;
+            continue;
+        }
         items[found] = (struct place_item){.buffer = &buffers[i],
-                                           .room = mem_buffer_room(&buffers[i]),
+                                           .count = 1,
+                                           .room = room,
                                            .phases = __builtin_popcountll(buffers[i].phases),
                                            .number = (int32_t)found};
         found++;
@@ -105,26 +128,47 @@ int mem_place(struct mem_buffer *buffers, int64_t count, enum mem_arena arena, i
         qsort(items, (size_t)found, sizeof *items, orders[order]);
         int64_t bytes = place_all(items, placed, found);
         for (int64_t i = 0; i < found && bytes < best; i++)
-            items[i].buffer->offset = items[i].offset;
+            place_settle(&items[i]);
         best = bytes < best ? bytes : best;
     }
     *ret_bytes = found == 0 ? 0 : best;
     return 0;
 }
 
+/* How many buffers from the first on lie one after the other and are needed in the same phases. */
+static int64_t place_run(const struct mem_buffer *buffers, int64_t count)
+{
+    int64_t run = 1;
+    while (run < count && buffers[run].arena == buffers[0].arena &&
+           buffers[run].phases == buffers[0].phases &&
+           buffers[run].offset == buffers[run - 1].offset + mem_buffer_room(&buffers[run - 1]))
+        run++;
+    return run;
+}
+
+static bool place_overlaps(const struct mem_buffer *a, int64_t a_run, const struct mem_buffer *b,
+                           int64_t b_run)
+{
+    return (a->phases & b->phases) != 0 && a->offset < b[b_run - 1].offset + b[b_run - 1].bytes &&
+           b->offset < a[a_run - 1].offset + a[a_run - 1].bytes;
+}
+
 bool mem_place_check(const struct mem_buffer *buffers, int64_t count, enum mem_arena arena,
                      int64_t bytes)
 {
-    for (int64_t i = 0; i < count; i++) {
+    int64_t run, other;
+    for (int64_t i = 0; i < count; i += run) {
         const struct mem_buffer *a = &buffers[i];
+        run = place_run(a, count - i);
         if (a->arena != arena)
             continue;
-        if (a->offset < 0 || a->offset % MEM_ALIGN_BYTES != 0 || a->offset + a->bytes > bytes)
+        const struct mem_buffer *last = &a[run - 1];
+        if (a->offset < 0 || a->offset % MEM_ALIGN_BYTES != 0 || last->offset + last->bytes > bytes)
             return false;
-        for (int64_t j = i + 1; j < count; j++) {
+        for (int64_t j = i + run; j < count; j += other) {
             const struct mem_buffer *b = &buffers[j];
-            if (b->arena == arena && (a->phases & b->phases) != 0 &&
-                a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
+            other = place_run(b, count - j);
+            if (b->arena == arena && place_overlaps(a, run, b, other))
                 return false;
         }
     }
