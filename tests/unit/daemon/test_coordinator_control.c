@@ -155,6 +155,26 @@ static void test_pause_and_resume_a_running_job(void **state)
     world_attempt_close(&a);
 }
 
+/* Where the folder of checkpoints should be is something else: the pause ends all the same. */
+static void test_pause_with_checkpoints_unread(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    CLEANUP(mem_free_ptr) char *folder = io_join(a.plan.job_dir, "checkpoints");
+    pause_job(w, &job);
+    const struct exit_report report = world_clean_exit(&a);
+    OK(w, io_write_file(folder, "x", 1, 0600, &w->err));
+    world_all(&a, (struct wire_frame){.type = WIRE_PAUSED, .paused = {.step = 2}});
+    world_exit_report(&a, &report);
+    fake_host_end(a.keeper, 0, 0);
+    world_hang_up(&a);
+    world_run(w);
+    world_expect(w, &job, JOB_STATE_PAUSED);
+    expect_event(w, &job, "Job is paused: its checkpoints cannot be listed");
+    world_attempt_close(&a);
+}
+
 static void test_done_before_the_pause(void **state)
 {
     struct world *w = *state;
@@ -434,6 +454,7 @@ int main(void)
         WORLD_TEST(test_pause_while_queued),
         WORLD_TEST(test_pause_while_starting),
         WORLD_TEST(test_pause_and_resume_a_running_job),
+        WORLD_TEST(test_pause_with_checkpoints_unread),
         WORLD_TEST(test_done_before_the_pause),
         WORLD_TEST(test_cancel_while_pausing_and_paused),
         WORLD_TEST(test_resume_from_an_earlier_checkpoint),
