@@ -11,12 +11,11 @@
  * is sent is copied by the same cores, and nothing runs beside them. What carries over is the work
  * that a line adds and the memory that it saves.
  *
- * Processor time, 2048 tokens, 2 ranks, 2 cores of an AMD EPYC shared with much other work
- * (2026-11-29, +-8%: a line measured twice differs by as much; before exchanges were started
- * early): heads a stage 4, 2, 1: 1, 0.92, 1.04, of the arenas 1, 0.95, 0.93; tiles none, 256, 64:
- * 1, 0.95, 0.92, arenas 1, 0.82, 0.77; recompute none, input, input_and_attention, attention with
- * every input, 2nd, 4th: 1, 1.34, 1.16, 1.12, 1.10, 1.07, arenas 1, 0.68, 0.72, 0.72, 0.70, 0.72.
- * 6144 tokens: stages 1, 1.04, 0.96; ring against ulysses 1.10. */
+ * 2048 tokens, 2 ranks, 2 quiet cores of an AMD EPYC (2026-11-29, +-3%), processor time: heads a
+ * stage 4, 2, 1: 1, 1.04, 1.05, with overlap 1.02, 1.00, of the arenas 1, 0.95, 0.94; ring against
+ * ulysses 1.12; tiles none, 256, 64: 1, 1.11, 1.14, arenas 1, 0.81, 0.76; recompute none, input,
+ * input_and_attention, attention with every input, 2nd, 4th: 1, 1.29, 1.12, 1.13, 1.18, 1.13,
+ * arenas 1, 0.70, 0.73, 0.73, 0.72, 0.73. */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/must.h"
