@@ -120,7 +120,8 @@ int mem_place(struct mem_buffer *buffers, int64_t count, enum mem_arena arena, i
     static int (*const orders[PLACE_ORDER_COUNT])(const void *, const void *) = {
         [PLACE_LARGEST_FIRST] = place_by_size, [PLACE_OFTEN_FIRST] = place_by_phases};
     CLEANUP(mem_free_ptr) struct place_item *items = mem_new((size_t)count, sizeof *items);
-    CLEANUP(mem_free_ptr) struct place_item **placed = mem_new((size_t)count, sizeof *placed);
+    CLEANUP(mem_free_ptr)
+    struct place_item **placed = mem_new((size_t)count, sizeof(struct place_item *)); /* NOLINT */
     if (items == NULL || placed == NULL)
         return mem_fail(err, (size_t)count * sizeof *items, "the memory plan");
     int64_t found = place_collect(buffers, count, arena, items), best = INT64_MAX;

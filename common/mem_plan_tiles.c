@@ -71,7 +71,7 @@ static void tiles_libraries(struct mem_builder *b)
     int64_t width = heads > l->config.hidden_size ? heads : l->config.hidden_size;
     mem_declare(b, MEM_ARENA_DRIVER, MEM_GEMM_SCRATCH, 0, MEM_ALWAYS, GEMM_BYTES);
     mem_declare(b, MEM_ARENA_DRIVER, MEM_OP_SCRATCH, 0, MEM_ALWAYS,
-                OP_KEYS * 8 + OP_PARTS * width * F32 + l->tile_loss * 12);
+                (int64_t)OP_KEYS * 8 + OP_PARTS * width * F32 + l->tile_loss * 12);
     mem_declare(b, MEM_ARENA_DRIVER, MEM_DRIVER, 0, MEM_ALWAYS, DRIVER_BYTES);
     if (l->mesh.world > 1)
         mem_declare(b, MEM_ARENA_DRIVER, MEM_COLLECTIVES, 0, MEM_ALWAYS, NCCL_BYTES);

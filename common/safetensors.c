@@ -37,7 +37,7 @@ void safetensors_free(struct safetensors *st)
 {
     if (st == NULL)
         return;
-    for (int32_t i = 0; i < st->file_count; i++) {
+    for (int32_t i = 0; st->files != NULL && i < st->file_count; i++) {
         if (st->files[i].fd >= 0)
             (void)close(st->files[i].fd); /* opened for reading */
         mem_free(st->files[i].path);

@@ -207,6 +207,6 @@ int api_jobs_logs(struct api *api, struct http_request *request, struct err *err
                      json_pack("{s:s, s:s, s:I, s:I, s:s, s:I, s:I}", "object",
                                "fine_tuning.job.log", "job_id", id, "attempt", (json_int_t)attempt,
                                "rank", (json_int_t)rank, "text", text, "start", (json_int_t)start,
-                               "after", (json_int_t)(start + bytes)));
+                               "after", (json_int_t)start + (json_int_t)bytes));
     return 0;
 }

@@ -210,7 +210,7 @@ static int chat_answer(const struct chat_question *question, struct err *err)
                   0, "message", "role", "assistant", "content", text, "refusal", "logprobs",
                   "finish_reason", finish, "usage", "prompt_tokens", (json_int_t)prompt_tokens,
                   "completion_tokens", (json_int_t)completion_tokens, "total_tokens",
-                  (json_int_t)(prompt_tokens + completion_tokens)));
+                  (json_int_t)prompt_tokens + (json_int_t)completion_tokens));
     return 0;
 }
 

@@ -91,6 +91,7 @@ static int job_take_verdict(struct coordinator_job *job, struct err *err)
     CLEANUP(preparation_verdict_done) struct preparation_verdict verdict = {.file_count = 0};
     int rc = preparation_verdict(job->preparation, &verdict, &why);
     const char *file_ids[] = {job->spec.training_file, job->spec.validation_file};
+    must(verdict.file_count <= sizeof file_ids / sizeof file_ids[0]);
     for (size_t i = 0; i < verdict.file_count; i++)
         TRY(job_set_file_status(job, file_ids[i], &verdict.files[i], err));
     if (rc != 0)
