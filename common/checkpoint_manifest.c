@@ -201,11 +201,8 @@ int checkpoint_manifest_read(const char *dir, struct checkpoint_manifest *ret, s
     struct checkpoint_manifest manifest = {0};
     if (path == NULL)
         return mem_fail(err, strlen(dir), "a path");
-    int rc = json_parse_file(path, CHECKPOINT_MANIFEST_BYTES, &object, err);
-    if (rc == -ERR_BAD_JSON || rc == -ERR_TOO_LARGE)
-        return err->code = ERR_CORRUPT, -ERR_CORRUPT;
-    TRY(rc);
-    rc = checkpoint_take_all(object, &manifest, err);
+    TRY(json_parse_own_file(path, CHECKPOINT_MANIFEST_BYTES, &object, err));
+    int rc = checkpoint_take_all(object, &manifest, err);
     if (rc != 0)
         return err_wrap(err, rc, "%s: ", path);
     if (manifest.progress.step != checkpoint_step_of(dir))

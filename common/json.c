@@ -69,6 +69,15 @@ int json_parse_file(const char *path, size_t max_bytes, json_t **ret_value, stru
     return json_parse(buf_str(&bytes), bytes.length, path, ret_value, err);
 }
 
+int json_parse_own_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err)
+{
+    int rc = json_parse_file(path, max_bytes, ret_value, err);
+    if (rc != -ERR_BAD_JSON && rc != -ERR_TOO_LARGE)
+        return rc;
+    err->code = ERR_CORRUPT;
+    return -ERR_CORRUPT;
+}
+
 int json_write_file(const char *path, const json_t *value, mode_t mode, struct err *err)
 {
     CLEANUP(buf_done) struct buf text;

@@ -18,6 +18,8 @@ void json_unref(json_t **value); /* for CLEANUP; NULL is fine */
 int json_parse(const char *bytes, size_t length, const char *what_for, json_t **ret_value,
                struct err *err);
 int json_parse_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err);
+/* The same for a file that we wrote: one that is not JSON or is too long is ERR_CORRUPT. */
+int json_parse_own_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err);
 
 /* Compact, keys in insertion order, reals with 15 digits where they read back the same, else 16
  * or 17. ERR_NOMEM, also for a NULL value (what jansson gives when it runs out). */

@@ -146,6 +146,17 @@ static json_t *plan_gpus_json(const struct launch_plan *plan)
     return gpus;
 }
 
+int launch_plan_memory(const struct launch_plan *plan, const struct model_shape *shape,
+                       struct mem_plan *ret, struct err *err)
+{
+    const struct mem_request request = {.shape = shape,
+                                        .spec = &plan->spec,
+                                        .world = (int)plan->world,
+                                        .backend = plan->device == LAUNCH_CUDA ? MEM_BACKEND_CUDA
+                                                                               : MEM_BACKEND_CPU};
+    return mem_plan_build(&request, ret, err);
+}
+
 static int plan_take(const json_t *object, struct launch_plan *plan, struct err *err)
 {
     TRY(plan_take_text(object, "job_id", plan->job_id, sizeof plan->job_id, err));

@@ -23,6 +23,7 @@
 #include "common/job_spec.h"
 #include "common/json.h"
 #include "common/limits.h"
+#include "common/mem_plan.h"
 #include "common/mesh.h"
 #include "common/wire.h"
 
@@ -65,5 +66,9 @@ void launch_plan_done(struct launch_plan *plan);
 
 /* The layout of the ranks: world and the spec's degrees, "auto" being 1. */
 struct mesh launch_plan_mesh(const struct launch_plan *plan);
+
+/* The plan of each rank's memory: the daemon makes it for its digest, the rank to work by. */
+int launch_plan_memory(const struct launch_plan *plan, const struct model_shape *shape,
+                       struct mem_plan *ret, struct err *err);
 
 char *launch_plan_attempt_dir(const struct launch_plan *plan); /* caller mem_free()s */

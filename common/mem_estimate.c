@@ -21,12 +21,12 @@ static bool estimate_within(int64_t bytes, int64_t limit)
     return limit == 0 || bytes <= limit;
 }
 
-/* A checkpoint has master, m and v in fp32, the model its weights. */
 static int64_t estimate_disk(const struct model_shape *shape, const struct job_spec *spec,
                              int64_t file_bytes)
 {
-    enum { CHECKPOINT_BYTES = 12, MODEL_BYTES = 4 };
-    int64_t each = CHECKPOINT_BYTES * (spec->save_keep + 1) + MODEL_BYTES, bytes;
+    int64_t each =
+        MEM_CHECKPOINT_PARAMETER_BYTES * (spec->save_keep + 1) + MEM_MODEL_PARAMETER_BYTES;
+    int64_t bytes;
     if (__builtin_mul_overflow(shape->parameters, each, &bytes) ||
         __builtin_add_overflow(bytes, file_bytes, &bytes))
         return INT64_MAX;

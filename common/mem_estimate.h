@@ -12,6 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* On disk, of a parameter. */
+enum {
+    MEM_CHECKPOINT_PARAMETER_BYTES = 12, /* master, m and v in fp32 */
+    MEM_MODEL_PARAMETER_BYTES = 4        /* in the widest type */
+};
+
 struct mem_ask {
     const struct model_shape *shape;
     const struct job_spec *spec; /* as asked for: "auto" not settled */

@@ -32,18 +32,10 @@ static int prepare_request_fill(const json_t *root, struct prepare_request *requ
     return job_spec_parse(json_object_get(root, "spec"), &request->spec, err);
 }
 
-static int prepare_read_file(const char *path, json_t **ret_root, struct err *err)
-{
-    int rc = json_parse_file(path, (size_t)LIMIT_JSON_BODY_BYTES, ret_root, err);
-    if (rc == -ERR_BAD_JSON || rc == -ERR_TOO_LARGE)
-        return err->code = ERR_CORRUPT, -ERR_CORRUPT;
-    return rc;
-}
-
 int prepare_request_read(const char *path, struct prepare_request *ret_request, struct err *err)
 {
     CLEANUP(json_unref) json_t *root = NULL;
-    TRY(prepare_read_file(path, &root, err));
+    TRY(json_parse_own_file(path, (size_t)LIMIT_JSON_BODY_BYTES, &root, err));
     struct prepare_request request = {.file_count = 0};
     int rc = prepare_request_fill(root, &request, err);
     if (rc != 0) {
@@ -99,7 +91,7 @@ int prepare_error_write(const char *path, const struct err *failure, struct err 
 int prepare_error_read(const char *path, struct err *ret_failure, struct err *err)
 {
     CLEANUP(json_unref) json_t *root = NULL;
-    TRY(prepare_read_file(path, &root, err));
+    TRY(json_parse_own_file(path, (size_t)LIMIT_JSON_BODY_BYTES, &root, err));
     const char *code = NULL, *message = NULL;
     TRY(json_get_string(root, "code", ERR_CORRUPT, &code, err));
     TRY(json_get_string(root, "message", ERR_CORRUPT, &message, err));

@@ -41,7 +41,7 @@ api_handler api_estimate;                                              /* api_es
 struct job_spec;
 struct model_config;
 /* Settles a job's values for this machine (job_spec_resolve) and plans its memory; ERR_DOES_NOT_FIT
- * with need, what there is, and the shortest changes that fit. */
+ * with need, what there is, and the shortest changes that fit; ERR_NO_SPACE by disk_budget.h. */
 int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
                        struct err *err);
 /* New reference: the job object; NULL with err when it cannot be made. */

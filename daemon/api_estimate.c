@@ -6,9 +6,11 @@
 #include "common/model_published.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
+#include "daemon/disk_budget.h"
 #include "daemon/http.h"
 #include "daemon/inventory.h"
 #include "daemon/models.h"
+#include "daemon/settings.h"
 
 /* The machine as it is: ranks on GPUs have the smallest one's memory each, ranks on the CPU share
  * the host's. */
@@ -40,7 +42,7 @@ int api_estimate_admit(struct api *api, const struct model_config *config, struc
     TRY(mem_estimate_make(&ask, &estimate, err));
     TRY(mem_estimate_check(&ask, &estimate, err));
     *spec = estimate.spec; /* the same metadata */
-    return 0;
+    return disk_budget_check(api->settings->data_dir, &shape, err);
 }
 
 /* A model of the roots, else a published shape: nothing need be there to be planned. */

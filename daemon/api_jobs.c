@@ -4,10 +4,8 @@
 #include "common/model_config.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
-#include "daemon/disk_budget.h"
 #include "daemon/http.h"
 #include "daemon/models.h"
-#include "daemon/settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -58,8 +56,7 @@ static int api_jobs_resolve(struct api *api, struct job_spec *spec, struct model
     TRY(models_find(api, spec->model, model, err));
     struct model_config config;
     TRY(model_config_load(model->dir, &config, err));
-    TRY(api_estimate_admit(api, &config, spec, err));
-    return disk_budget_check(api->settings->data_dir, &config, err);
+    return api_estimate_admit(api, &config, spec, err);
 }
 
 int api_jobs_create(struct api *api, struct http_request *request, struct err *err)

@@ -12,7 +12,6 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/mem_plan.h"
 #include "common/must.h"
 #include "daemon/checkpoints.h"
 #include "daemon/coordinator_private.h"
@@ -58,12 +57,7 @@ static int attempt_plan_memory(struct launch_plan *plan, struct err *err)
     if (model_config_load(plan->model_dir, &config, &unread) != 0)
         return 0;
     TRY(model_shape_build(&config, &shape, err));
-    const struct mem_request request = {.shape = &shape,
-                                        .spec = &plan->spec,
-                                        .world = (int)plan->world,
-                                        .backend = plan->device == LAUNCH_CUDA ? MEM_BACKEND_CUDA
-                                                                               : MEM_BACKEND_CPU};
-    TRY(mem_plan_build(&request, &memory, err));
+    TRY(launch_plan_memory(plan, &shape, &memory, err));
     memcpy(plan->memory_digest, memory.digest, sizeof plan->memory_digest);
     return 0;
 }

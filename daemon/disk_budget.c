@@ -1,27 +1,20 @@
 /* disk_budget: see disk_budget.h. */
 #include "daemon/disk_budget.h"
 
-#include "common/mem.h"
-#include "common/model_shape.h"
+#include "common/mem_estimate.h"
 
 #include <errno.h>
 #include <sys/statvfs.h>
 
-enum {
-    DISK_CHECKPOINTS = 2,
-    DISK_STATE_BYTES = 12, /* a parameter's master, m and v */
-    DISK_MODEL_BYTES = 4   /* in the widest type */
-};
+enum { DISK_CHECKPOINTS = 2 };
 
-int disk_budget_check(const char *data_dir, const struct model_config *config, struct err *err)
+int disk_budget_check(const char *data_dir, const struct model_shape *shape, struct err *err)
 {
-    CLEANUP(model_shape_done) struct model_shape shape = {0};
     struct statvfs disk;
-    TRY(model_shape_build(config, &shape, err));
     if (statvfs(data_dir, &disk) != 0)
         return err_set_errno(err, errno, "%s", data_dir);
-    double needed =
-        (double)shape.parameters * (DISK_CHECKPOINTS * DISK_STATE_BYTES + DISK_MODEL_BYTES);
+    double needed = (double)shape->parameters *
+                    (DISK_CHECKPOINTS * MEM_CHECKPOINT_PARAMETER_BYTES + MEM_MODEL_PARAMETER_BYTES);
     double available = (double)disk.f_bavail * (double)disk.f_frsize;
     if (needed <= available)
         return 0;

@@ -3,7 +3,7 @@
  * first save; what other jobs will write is not known then. */
 #pragma once
 #include "common/err.h"
-#include "common/model_config.h"
+#include "common/model_shape.h"
 
 /* ERR_NO_SPACE with what is needed and what is free. */
-int disk_budget_check(const char *data_dir, const struct model_config *config, struct err *err);
+int disk_budget_check(const char *data_dir, const struct model_shape *shape, struct err *err);

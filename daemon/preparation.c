@@ -158,10 +158,7 @@ static int preparation_read_report(const char *path, struct preparation_file *re
                                    struct err *err)
 {
     CLEANUP(json_unref) json_t *report = NULL;
-    int rc = json_parse_file(path, PREPARATION_REPORT_BYTES, &report, err);
-    if (rc == -ERR_BAD_JSON || rc == -ERR_TOO_LARGE)
-        return err->code = ERR_CORRUPT, -ERR_CORRUPT;
-    TRY(rc);
+    TRY(json_parse_own_file(path, PREPARATION_REPORT_BYTES, &report, err));
     struct preparation_file file = {.bad = false};
     int64_t bad = 0;
     TRY(json_get_i64(report, "lines", ERR_CORRUPT, &file.lines, err));

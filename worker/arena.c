@@ -70,7 +70,7 @@ int arena_reserve(struct arena *arena, enum mem_name name, int64_t index, void *
     if (arena->plan != NULL && !arena->strict) {
         next.offset = next.buffer->offset;
     } else {
-        int64_t room = (bytes + MEM_ALIGN_BYTES - 1) / MEM_ALIGN_BYTES * MEM_ALIGN_BYTES;
+        int64_t room = mem_buffer_room(&(struct mem_buffer){.bytes = bytes});
         if (__builtin_add_overflow(arena->bytes, room, &arena->bytes))
             return err_set(err, ERR_DOES_NOT_FIT, "the arena's size overflows");
     }

@@ -94,12 +94,7 @@ static int rank_open_context(struct rank *rank, struct context_options *context,
 static int rank_plan_memory(struct rank *rank, struct err *err)
 {
     const struct launch_plan *plan = rank->plan;
-    const struct mem_request request = {.shape = &rank->shape,
-                                        .spec = &plan->spec,
-                                        .world = rank->world,
-                                        .backend = plan->device == LAUNCH_CUDA ? MEM_BACKEND_CUDA
-                                                                               : MEM_BACKEND_CPU};
-    TRY(mem_plan_build(&request, &rank->memory, err));
+    TRY(launch_plan_memory(plan, &rank->shape, &rank->memory, err));
     must(rank->memory.layout.slots == rank->train.slots);
     if (plan->memory_digest[0] == '\0' || strcmp(plan->memory_digest, rank->memory.digest) == 0)
         return 0;

@@ -89,8 +89,9 @@ static int plan_backend(struct cli *cli, struct mem_ask *ask, struct err *err)
     return 0;
 }
 
-/* A published model, the built-in one, or a folder with a config.json. */
-static int plan_shape(const char *name, struct model_shape *ret, struct err *err)
+/* A published model, the built-in one, or a folder with a config.json, which is no name of a model
+ * for a job: there it is called "folder". */
+static int plan_shape(json_t *job, const char *name, struct model_shape *ret, struct err *err)
 {
     const struct model_config *known = model_published_find(name);
     struct model_config config;
@@ -108,7 +109,8 @@ static int plan_shape(const char *name, struct model_shape *ret, struct err *err
                              buf_str(&names));
     }
     TRY(model_config_load(name, &config, err));
-    return model_shape_build(&config, ret, err);
+    TRY(model_shape_build(&config, ret, err));
+    return job_body_set_string(job, "model", "folder", err);
 }
 
 /* A plan needs no data. */
@@ -133,9 +135,7 @@ static int plan_read(struct cli *cli, struct plan_command *command, struct err *
     const char *model = json_string_value(json_object_get(command->job, "model"));
     if (model == NULL)
         return err_set(err, ERR_USAGE, "--model is missing");
-    TRY(plan_shape(model, &command->shape, err));
-    if (model_published_find(model) == NULL && model_config_builtin(model) == NULL) /* a folder */
-        TRY(job_body_set_string(command->job, "model", "folder", err));
+    TRY(plan_shape(command->job, model, &command->shape, err));
     TRY(plan_without_file(command->job, err));
     TRY(job_spec_parse_legal(command->job, &command->spec, err));
     command->ask.shape = &command->shape;
@@ -178,16 +178,6 @@ static int plan_run(struct cli *cli, struct plan_command *command, struct err *e
     return rc;
 }
 
-int cmd_plan(struct cli *cli, struct err *err)
-{
-    struct plan_command command = {0};
-    int rc = plan_read(cli, &command, err);
-    if (rc == 0)
-        rc = plan_run(cli, &command, err);
-    plan_command_done(&command);
-    return rc;
-}
-
 static int ladder_run(struct cli *cli, struct plan_command *command, struct err *err)
 {
     struct mem_ladder ladder;
@@ -207,12 +197,24 @@ static int ladder_run(struct cli *cli, struct plan_command *command, struct err 
     return rc;
 }
 
-int cmd_ladder(struct cli *cli, struct err *err)
+typedef int plan_command_fn(struct cli *cli, struct plan_command *command, struct err *err);
+
+static int plan_command_do(struct cli *cli, plan_command_fn *run, struct err *err)
 {
     struct plan_command command = {0};
     int rc = plan_read(cli, &command, err);
     if (rc == 0)
-        rc = ladder_run(cli, &command, err);
+        rc = run(cli, &command, err);
     plan_command_done(&command);
     return rc;
+}
+
+int cmd_plan(struct cli *cli, struct err *err)
+{
+    return plan_command_do(cli, plan_run, err);
+}
+
+int cmd_ladder(struct cli *cli, struct err *err)
+{
+    return plan_command_do(cli, ladder_run, err);
 }

@@ -142,14 +142,6 @@ static int coll_nccl_launch(struct coll_nccl *nccl, const struct coll_call *call
     return 0;
 }
 
-/* Calls that ranks make on the host. */
-static int coll_nccl_barrier(struct coll_nccl *nccl, struct err *err)
-{
-    const struct coll_call call = {.kind = COLL_barrier, .dtype = DTYPE_U8};
-    TRY(nccl->control->ops->start(nccl->control, NULL, &call, err));
-    return nccl->control->ops->wait(nccl->control, NULL, err);
-}
-
 static int coll_nccl_start(struct coll *coll, struct stream *stream, const struct coll_call *call,
                            struct err *err)
 {
@@ -161,7 +153,7 @@ static int coll_nccl_start(struct coll *coll, struct stream *stream, const struc
     if (nccl->root != nccl)
         atomic_fetch_add(&nccl->root->base.seq, 1);
     if (call->kind == COLL_barrier)
-        return coll_nccl_barrier(nccl, err);
+        return coll_barrier(nccl->control, err); /* ranks make it on the host */
     if (call->count == 0)
         return 0;
     if (nccl->launched >= NCCL_MARKS) /* a GPU that far behind is let come closer */
@@ -311,12 +303,9 @@ static int coll_nccl_agree(struct coll_nccl *nccl, ncclUniqueId *ret_id, struct 
     ncclUniqueId own, all[LIMIT_RANKS];
     memset(&own, 0, sizeof own);
     int rc = nccl->base.rank == 0 ? coll_nccl_check(ncclGetUniqueId(&own), "an id", err) : 0;
-    const struct coll_call call = {
-        .kind = COLL_all_gather, .dtype = DTYPE_U8, .count = sizeof own, .send = &own, .recv = all};
     if (rc != 0)
         return rc; /* the others wait in vain until this rank's abort */
-    TRY(nccl->control->ops->start(nccl->control, NULL, &call, err));
-    TRY(nccl->control->ops->wait(nccl->control, NULL, err));
+    TRY(coll_all_gather(nccl->control, NULL, &own, all, sizeof own, DTYPE_U8, err));
     *ret_id = all[0];
     return 0;
 }
