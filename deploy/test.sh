@@ -2,7 +2,8 @@
 # test.sh: installs what building and testing need, builds, runs the tests, exits with their result.
 #   sh deploy/test.sh          unit, backend, rank, fuzz corpus and end-to-end tests of a build with warnings as errors
 #   sh deploy/test.sh --all    that, and the unit, rank and corpus tests again under AddressSanitizer and UBSan (what CI runs)
-#   sh deploy/test.sh --long   that, and the long forms (clang-tidy, ThreadSanitizer, storm, fuzzing: hours); outcome in tests/bench/results
+#   sh deploy/test.sh --long   that, and the long forms (clang-tidy, ThreadSanitizer, the complete matrix, storm, a
+#                              file of 1 GiB, load, fuzzing: hours); outcome in tests/bench/results
 # Runs as often as wanted. Only loopback is used; what a test starts it also ends.
 set -eu
 cd "$(dirname "$0")/.."
@@ -55,6 +56,10 @@ if [ "$mode" = --long ]; then
     echo "== storm, 200 rounds"
     ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/storm.py --rounds 200 >tests/bench/results/storm.txt 2>&1 ||
         { cat tests/bench/results/storm.txt; exit 1; }
+    echo "== a training file of 1 GiB, and a minute of load"
+    export ITHACA_BUILD_DIR=$PWD/build/ci
+    /usr/bin/python3 tests/fault/large_input.py >tests/bench/results/large_input.txt
+    /usr/bin/python3 tests/bench/bench_api.py 15 >tests/bench/results/load.txt
     echo "== fuzzing, 10 CPU-minutes a target"
     fuzzed=0
     sh tests/fuzz/run.sh 600 || fuzzed=$?
