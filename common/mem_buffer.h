@@ -56,9 +56,11 @@
     X(MOMENT2, "v", STATES)                                \
     X(GRAD, "grad", STATES)                                \
     X(STATE_CHUNK, "state_chunk", STATES)                  \
+    X(FROZEN, "frozen", STATES)                            \
     X(GATHERED_EMBED, "gathered_embed", GATHERED)          \
     X(GATHERED_LAYER, "gathered_layer", GATHERED)          \
     X(GATHERED_TAIL, "gathered_tail", GATHERED)            \
+    X(GATHERED_LORA, "gathered_lora", GATHERED)            \
     X(GRAD_EMBED, "grad_embed", GATHERED)                  \
     X(GRAD_LAYER, "grad_layer", GATHERED)                  \
     X(GRAD_TAIL, "grad_tail", GATHERED)                    \

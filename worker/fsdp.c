@@ -18,6 +18,12 @@ static bool fsdp_act_is_f32(const struct fsdp *fsdp)
     return fsdp->device->dev->act_dtype == DTYPE_F32;
 }
 
+/* Shards are the weights: nothing is gathered. */
+static bool fsdp_in_place(const struct fsdp *fsdp)
+{
+    return fsdp->shards == 1 && (fsdp_act_is_f32(fsdp) || fsdp->kind == FSDP_FROZEN);
+}
+
 int fsdp_init(struct fsdp *fsdp, const struct model_shape *shape, struct device *device,
               struct coll *coll, bool sharded, struct err *err)
 {
@@ -64,27 +70,54 @@ static int fsdp_reserve_states(struct fsdp *fsdp, struct arena *arena, struct er
     return 0;
 }
 
-/* A layer is unit 1: all are alike. */
+static int fsdp_reserve_frozen(struct fsdp *fsdp, struct arena *arena, struct err *err)
+{
+    int64_t act = (int64_t)dtype_bytes(fsdp->device->dev->act_dtype);
+    for (int64_t u = 0; u < fsdp->unit_count; u++)
+        TRY(arena_reserve(arena, MEM_FROZEN, u, &fsdp->units[u].frozen, fsdp->units[u].shard * act,
+                          err));
+    return 0;
+}
+
+static int fsdp_reserve_gathered(struct fsdp *fsdp, struct arena *arena, struct err *err)
+{
+    int64_t act = (int64_t)dtype_bytes(fsdp->device->dev->act_dtype);
+    int64_t embed = fsdp_padded(fsdp, 0) * act,
+            tail = fsdp_padded(fsdp, fsdp->unit_count - 1) * act;
+    bool adapters = fsdp->kind == FSDP_ADAPTERS;
+    enum mem_name name = adapters ? MEM_GATHERED_LORA : MEM_GATHERED_LAYER;
+    int64_t layer = fsdp_padded(fsdp, adapters ? 0 : 1) * act; /* all are alike */
+    void **gathered = fsdp->gathered;
+    TRY(arena_reserve(arena, name, 0, &gathered[FSDP_LAYER_A], layer, err));
+    TRY(arena_reserve(arena, name, 1, &gathered[FSDP_LAYER_B], layer, err));
+    if (adapters)
+        return 0;
+    TRY(arena_reserve(arena, MEM_GATHERED_EMBED, 0, &gathered[FSDP_EMBED], embed, err));
+    return arena_reserve(arena, MEM_GATHERED_TAIL, 0, &gathered[FSDP_TAIL], tail, err);
+}
+
+static int fsdp_reserve_grads(struct fsdp *fsdp, struct arena *arena, struct err *err)
+{
+    int64_t embed = fsdp_padded(fsdp, 0), tail = fsdp_padded(fsdp, fsdp->unit_count - 1);
+    int64_t f32 = (int64_t)sizeof(float), largest = embed > tail ? embed : tail;
+    bool adapters = fsdp->kind == FSDP_ADAPTERS;
+    int64_t layer = fsdp_padded(fsdp, adapters ? 0 : 1);
+    largest = layer > largest ? layer : largest;
+    TRY(arena_reserve(arena, MEM_UNIT_F32, 0, &fsdp->unit_f32, largest * f32, err));
+    TRY(arena_reserve(arena, MEM_GRAD_LAYER, 0, &fsdp->grad_layer, layer * f32, err));
+    if (adapters)
+        return 0;
+    TRY(arena_reserve(arena, MEM_GRAD_EMBED, 0, &fsdp->grad_embed, embed * f32, err));
+    return arena_reserve(arena, MEM_GRAD_TAIL, 0, &fsdp->grad_tail, tail * f32, err);
+}
+
 int fsdp_reserve(struct fsdp *fsdp, struct arena *arena, struct err *err)
 {
-    int64_t embed = fsdp_padded(fsdp, 0), layer = fsdp_padded(fsdp, 1);
-    int64_t tail = fsdp_padded(fsdp, fsdp->unit_count - 1), largest = embed > layer ? embed : layer;
-    int64_t act = (int64_t)dtype_bytes(fsdp->device->dev->act_dtype), f32 = (int64_t)sizeof(float);
-    void **gathered = fsdp->gathered;
-    largest = tail > largest ? tail : largest;
-    TRY(fsdp_reserve_states(fsdp, arena, err));
-    if (fsdp->shards > 1 || !fsdp_act_is_f32(fsdp)) {
-        TRY(arena_reserve(arena, MEM_GATHERED_LAYER, 0, &gathered[FSDP_LAYER_A], layer * act, err));
-        TRY(arena_reserve(arena, MEM_GATHERED_LAYER, 1, &gathered[FSDP_LAYER_B], layer * act, err));
-        TRY(arena_reserve(arena, MEM_GATHERED_EMBED, 0, &gathered[FSDP_EMBED], embed * act, err));
-        TRY(arena_reserve(arena, MEM_GATHERED_TAIL, 0, &gathered[FSDP_TAIL], tail * act, err));
-    }
-    if (fsdp->shards == 1)
-        return 0;
-    TRY(arena_reserve(arena, MEM_GRAD_LAYER, 0, &fsdp->grad_layer, layer * f32, err));
-    TRY(arena_reserve(arena, MEM_GRAD_EMBED, 0, &fsdp->grad_embed, embed * f32, err));
-    TRY(arena_reserve(arena, MEM_GRAD_TAIL, 0, &fsdp->grad_tail, tail * f32, err));
-    return arena_reserve(arena, MEM_UNIT_F32, 0, &fsdp->unit_f32, largest * f32, err);
+    bool frozen = fsdp->kind == FSDP_FROZEN;
+    TRY(frozen ? fsdp_reserve_frozen(fsdp, arena, err) : fsdp_reserve_states(fsdp, arena, err));
+    if (!fsdp_in_place(fsdp))
+        TRY(fsdp_reserve_gathered(fsdp, arena, err));
+    return fsdp->shards == 1 || frozen ? 0 : fsdp_reserve_grads(fsdp, arena, err);
 }
 
 int fsdp_clear(struct fsdp *fsdp, struct stream *stream, struct err *err)
@@ -93,7 +126,12 @@ int fsdp_clear(struct fsdp *fsdp, struct stream *stream, struct err *err)
     for (int64_t u = 0; u < fsdp->unit_count; u++) {
         struct fsdp_unit *unit = &fsdp->units[u];
         size_t bytes = (size_t)unit->shard * sizeof(float);
-        TRY(dev->zero(fsdp->device, stream, unit->master, bytes, err)); /* its padding */
+        if (fsdp->kind == FSDP_FROZEN) {
+            bytes = (size_t)unit->shard * dtype_bytes(dev->act_dtype);
+            TRY(dev->zero(fsdp->device, stream, unit->frozen, bytes, err)); /* its padding */
+            continue;
+        }
+        TRY(dev->zero(fsdp->device, stream, unit->master, bytes, err)); /* alike */
         TRY(dev->zero(fsdp->device, stream, unit->m, bytes, err));
         TRY(dev->zero(fsdp->device, stream, unit->v, bytes, err));
         TRY(dev->zero(fsdp->device, stream, unit->grad, bytes, err));
@@ -122,9 +160,10 @@ static int fsdp_wait(struct fsdp *fsdp, struct stream *stream, struct err *err)
 /* Where a unit is gathered to: of the layers' buffers the one that was not used last. */
 static int fsdp_place(const struct fsdp *fsdp, int64_t unit)
 {
-    if (unit == 0)
-        return FSDP_EMBED;
-    return unit == fsdp->unit_count - 1 ? FSDP_TAIL : FSDP_LAYER_B - fsdp->gathered_last;
+    bool layer = fsdp->kind == FSDP_ADAPTERS || (unit > 0 && unit < fsdp->unit_count - 1);
+    if (layer)
+        return FSDP_LAYER_B - fsdp->gathered_last;
+    return unit == 0 ? FSDP_EMBED : FSDP_TAIL;
 }
 
 /* Starts the gather of a unit; its buffer's number in *ret_slot. */
@@ -141,9 +180,9 @@ static int fsdp_start(struct fsdp *fsdp, int64_t unit, struct stream *stream, in
     struct coll_call call = {.kind = COLL_all_gather,
                              .dtype = act,
                              .count = u->shard,
-                             .send = u->master,
+                             .send = fsdp->kind == FSDP_FROZEN ? u->frozen : u->master,
                              .recv = fsdp->gathered[slot]};
-    if (act != DTYPE_F32) {
+    if (act != DTYPE_F32 && fsdp->kind != FSDP_FROZEN) {
         struct ops_cast cast = {.count = u->shard, .in = u->master, .out = place, .to_act = true};
         TRY(fsdp->device->ops->cast(fsdp->device, stream, &cast, err));
         call.send = place;
@@ -171,8 +210,9 @@ int fsdp_gather(struct fsdp *fsdp, int64_t unit, struct stream *stream, const vo
                 struct err *err)
 {
     must(unit >= 0 && unit < fsdp->unit_count);
-    if (fsdp->shards == 1 && fsdp_act_is_f32(fsdp)) {
-        *ret_weights = fsdp->units[unit].master;
+    if (fsdp_in_place(fsdp)) {
+        const struct fsdp_unit *u = &fsdp->units[unit];
+        *ret_weights = fsdp->kind == FSDP_FROZEN ? u->frozen : u->master;
         return 0;
     }
     int slot = fsdp_slot(fsdp, unit);
@@ -198,6 +238,8 @@ int fsdp_prefetch(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct
 
 static float *fsdp_grad_buffer(struct fsdp *fsdp, int64_t unit)
 {
+    if (fsdp->kind == FSDP_ADAPTERS)
+        return fsdp->grad_layer;
     if (unit == 0)
         return fsdp->grad_embed;
     return unit == fsdp->unit_count - 1 ? fsdp->grad_tail : fsdp->grad_layer;
@@ -206,7 +248,7 @@ static float *fsdp_grad_buffer(struct fsdp *fsdp, int64_t unit)
 int fsdp_grad_begin(struct fsdp *fsdp, int64_t unit, struct stream *stream, float **ret_grad,
                     struct err *err)
 {
-    must(unit >= 0 && unit < fsdp->unit_count);
+    must(unit >= 0 && unit < fsdp->unit_count && fsdp->kind != FSDP_FROZEN);
     if (fsdp->shards == 1) {
         *ret_grad = fsdp->units[unit].grad;
         return 0;
@@ -275,14 +317,14 @@ static int fsdp_gather_f32(struct fsdp *fsdp, int64_t unit, struct stream *strea
 int fsdp_gather_master(struct fsdp *fsdp, int64_t unit, struct stream *stream,
                        const float **ret_master, struct err *err)
 {
-    must(unit >= 0 && unit < fsdp->unit_count);
+    must(unit >= 0 && unit < fsdp->unit_count && fsdp->kind != FSDP_FROZEN);
     return fsdp_gather_f32(fsdp, unit, stream, fsdp->units[unit].master, ret_master, err);
 }
 
 int fsdp_gather_grad(struct fsdp *fsdp, int64_t unit, struct stream *stream, const float **ret_grad,
                      struct err *err)
 {
-    must(unit >= 0 && unit < fsdp->unit_count);
+    must(unit >= 0 && unit < fsdp->unit_count && fsdp->kind != FSDP_FROZEN);
     return fsdp_gather_f32(fsdp, unit, stream, fsdp->units[unit].grad, ret_grad, err);
 }
 

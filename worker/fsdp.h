@@ -24,7 +24,10 @@
  *
  * With one shard (one rank, or `fsdp: false`: every rank holds everything) nothing is gathered: on
  * a device whose [act] is fp32 the weights are the master itself, gradients accumulate in place
- * and fsdp_grad_finish() sums them over ranks once a step. */
+ * and fsdp_grad_finish() sums them over ranks once a step.
+ *
+ * Under LoRA there are two of these: the base's, frozen (shards in [act] and nothing beside them;
+ * no gradient is begun), and the adapters', a unit for each layer (common/lora.h). */
 #pragma once
 #include "common/err.h"
 #include "common/model_shape.h"
@@ -35,6 +38,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum fsdp_kind {
+    FSDP_MODEL,   /* a model's units, trained */
+    FSDP_FROZEN,  /* the same, not trained */
+    FSDP_ADAPTERS /* a unit for each layer and none beside, trained */
+};
+
 struct fsdp_unit {
     int64_t shard;     /* elements of a shard, a multiple of MODEL_SHAPE_ALIGN */
     int64_t row_first; /* rows of the shape's table: [row_first, row_last) */
@@ -42,6 +51,7 @@ struct fsdp_unit {
     float *master; /* (shard) */
     float *m, *v;  /* (shard) Adam's moments */
     float *grad;   /* (shard) */
+    void *frozen;  /* [act] (shard) instead of these four */
 };
 
 enum fsdp_slot { FSDP_LAYER_A, FSDP_LAYER_B, FSDP_EMBED, FSDP_TAIL, FSDP_SLOTS };
@@ -50,6 +60,7 @@ struct fsdp {
     const struct model_shape *shape; /* borrowed, as are the next two */
     struct device *device;
     struct coll *coll;
+    enum fsdp_kind kind;     /* to be set between fsdp_init and fsdp_reserve */
     int64_t shards;          /* the world, or 1 */
     int64_t index;           /* of this rank's shard */
     struct fsdp_unit *units; /* (unit_count) */
