@@ -1,21 +1,24 @@
-/* arena: a rank's device memory: one block, taken once, never grown.
+/* arena: a rank's memory: one block on the device and one of pinned host memory, taken once, never
+ * grown.
  *
  * Every buffer of a training run is declared before the run starts: arena_reserve() notes its name,
- * its size and the pointer to fill; arena_commit() takes the block, fills all pointers and seals
+ * its size and the pointer to fill; arena_commit() takes the blocks, fills all pointers and seals
  * the arena. From then on reserving is a bug (must()), so that a step cannot allocate: what fits at
  * `ready` fits for ever.
  *
  *     arena_init(&arena, device, &plan);
  *     TRY(arena_reserve(&arena, MEM_DX, 0, &model->dx, tokens * hidden * act_bytes, err));
- *     TRY(arena_commit(&arena, err));       model->dx now points into the block
+ *     TRY(arena_commit(&arena, err));       model->dx now points into a block
  *
- * With a plan (common/mem_plan.h) a buffer lies where it was planned, possibly upon another that is
- * needed at other times: contents last through the phases of the plan only. Plan and worker compute
- * every size for themselves: a buffer that is not planned, or with another size, or planned and not
- * reserved, is ERR_INTERNAL and named. Without a plan (tests, benches) buffers lie one after the
- * other.
+ * With a plan (common/mem_plan.h) a buffer lies where it was planned, on the device or the host,
+ * possibly upon another that is needed at other times: contents last through the phases of the plan
+ * only. Plan and worker compute every size for themselves: a buffer that is not planned, or with
+ * another size, or planned and not reserved, is ERR_INTERNAL and named. Without a plan (tests,
+ * benches) buffers lie on the device one after the other. What is planned for a file is not the
+ * arena's.
  *
- * A slot (the pointer to fill) must stay where it is until the commit. Contents are undefined. */
+ * A slot (the pointer to fill) must stay where it is until the commit. Contents on the device are
+ * undefined, those on the host zero. */
 #pragma once
 #include "common/err.h"
 #include "common/mem_plan.h"
@@ -27,7 +30,13 @@
 struct arena_slot {
     void *slot;                      /* address of the pointer to fill */
     const struct mem_buffer *buffer; /* of the plan, or NULL */
+    enum mem_arena where;            /* DEVICE or HOST */
     int64_t offset;                  /* bytes from the block's start */
+};
+
+struct arena_block {
+    int64_t bytes;
+    void *memory; /* NULL before the commit, and when empty */
 };
 
 struct arena {
@@ -35,10 +44,9 @@ struct arena {
     const struct mem_plan *plan; /* borrowed; NULL: none */
     struct arena_slot *slots;    /* (slot_count) what commit will fill; freed by it */
     int64_t slot_count, slot_capacity;
-    int64_t bytes; /* of the block */
-    void *block;   /* device memory, or NULL before commit and when empty */
-    bool sealed;   /* committed: no further reserve */
-    bool strict;   /* see arena_strict(); slots are kept */
+    struct arena_block blocks[MEM_ARENA_HOST + 1]; /* of the device and of the host */
+    bool sealed;                                   /* committed: no further reserve */
+    bool strict;                                   /* see arena_strict(); slots are kept */
 };
 
 void arena_init(struct arena *arena, struct device *device, const struct mem_plan *plan);
@@ -48,7 +56,11 @@ void arena_done(struct arena *arena);
 int arena_reserve(struct arena *arena, enum mem_name name, int64_t index, void *slot, int64_t bytes,
                   struct err *err);
 int arena_commit(struct arena *arena, struct err *err);
-int64_t arena_bytes(const struct arena *arena); /* of the block */
+/* Of a block, DEVICE or HOST. */
+int64_t arena_bytes(const struct arena *arena, enum mem_arena where);
+/* Where the plan has a buffer: DEVICE, HOST or FILE. DEVICE without a plan; MEM_ARENA_COUNT where
+ * the plan has none such. */
+enum mem_arena arena_where(const struct arena *arena, enum mem_name name, int64_t index);
 
 /* The work enters a phase of the plan: contents that are not planned for it are given up. */
 void arena_enter(struct arena *arena, enum mem_phase phase);

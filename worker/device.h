@@ -31,7 +31,7 @@ struct device_ops {
      * asked and free). */
     void *(*alloc)(struct device *device, size_t bytes, struct err *err);
     void (*free)(struct device *device, void *memory);
-    /* Host memory that copies at full speed (pinned on CUDA). */
+    /* Host memory that copies at full speed (pinned on CUDA), zeroed. NULL likewise. */
     void *(*host_alloc)(struct device *device, size_t bytes, struct err *err);
     void (*host_free)(struct device *device, void *memory);
     /* Between any two of device and host memory of this device; ranges do not overlap; ordered on
@@ -49,8 +49,9 @@ struct device_ops {
     int (*event_wait)(struct device *device, struct event *event, struct stream *stream,
                       struct err *err);
     int (*sync)(struct device *device, struct stream *stream,
-                struct err *err);                   /* waits for the stream */
-    int64_t (*bytes_in_use)(struct device *device); /* by alloc */
+                struct err *err);                        /* waits for the stream */
+    int64_t (*bytes_in_use)(struct device *device);      /* by alloc */
+    int64_t (*host_bytes_in_use)(struct device *device); /* by host_alloc */
     void (*close)(struct device *device);
 };
 

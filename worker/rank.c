@@ -104,7 +104,7 @@ static int rank_plan_memory(struct rank *rank, struct err *err)
                    plan->memory_digest, rank->memory.digest);
 }
 
-/* Declares all device memory, takes it, fills what has a first value. */
+/* Declares all memory, takes it, fills what has a first value. */
 static int rank_open_memory(struct rank *rank, struct err *err)
 {
     TRY(rank_plan_memory(rank, err));
@@ -133,8 +133,10 @@ static int rank_open_memory(struct rank *rank, struct err *err)
 
 void rank_check_memory(struct rank *rank)
 {
+    const struct device_ops *dev = rank->device->dev;
+    must(dev->host_bytes_in_use(rank->device) == arena_bytes(&rank->arena, MEM_ARENA_HOST));
     if (rank->plan->device == LAUNCH_CPU) /* on GPUs libraries take scratch when first used */
-        must(rank->device->dev->bytes_in_use(rank->device) == arena_bytes(&rank->arena));
+        must(dev->bytes_in_use(rank->device) == arena_bytes(&rank->arena, MEM_ARENA_DEVICE));
 }
 
 /* Those of the plan's checkpoint, else the base model's. */

@@ -4,9 +4,9 @@
  *     TRY(rank_run(&rank, err));                   all steps, evaluations, checkpoints, the tuned
  * model rank_close(&rank);
  *
- * rank_open declares all device memory, takes it once and loads the weights or the plan's
- * checkpoint; nothing in the steps allocates. train.c is the training loop. On an error the caller
- * tells it with rank_fail(), so that peers do not wait for their deadline, and closes. */
+ * rank_open declares all memory, takes it once and loads the weights or the plan's checkpoint;
+ * nothing in the steps allocates. train.c is the training loop. On an error the caller tells it
+ * with rank_fail(), so that peers do not wait for their deadline, and closes. */
 #pragma once
 #include "common/checkpoint_manifest.h"
 #include "common/err.h"
@@ -63,7 +63,8 @@ void rank_close(struct rank *rank);
 
 /* What this rank is doing from now, for heartbeats, last words and the account of time. */
 void rank_phase(struct rank *rank, int64_t step, enum wire_phase phase);
-/* Nothing was allocated on the device since the arena was: what is held is what was planned. */
+/* Nothing was allocated since the arena was: what is held, on the device and pinned on the host, is
+ * what was planned. */
 void rank_check_memory(struct rank *rank);
 /* Sums values of 8 bytes over ranks, in place; count at most RANK_SUMS. dtype: I64 or F64. */
 int rank_sum(struct rank *rank, void *values, int64_t count, enum dtype dtype, struct err *err);

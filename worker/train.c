@@ -54,8 +54,11 @@ static void train_report(struct rank *rank, int64_t step, const struct step_resu
         }
     }
     train_point(&metrics, METRIC_HOST_BYTES, train_host_bytes());
-    train_point(&metrics, METRIC_ARENA_BYTES, (double)arena_bytes(&rank->arena));
-    train_point(&metrics, METRIC_ARENA_PEAK_BYTES, (double)arena_bytes(&rank->arena));
+    double device = (double)arena_bytes(&rank->arena, MEM_ARENA_DEVICE);
+    train_point(&metrics, METRIC_ARENA_BYTES, device);
+    train_point(&metrics, METRIC_ARENA_PEAK_BYTES, device);
+    train_point(&metrics, METRIC_HOST_ARENA_BYTES,
+                (double)arena_bytes(&rank->arena, MEM_ARENA_HOST));
     report_metrics(rank->report, &metrics);
 }
 

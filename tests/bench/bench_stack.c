@@ -141,7 +141,7 @@ static int play(const struct run *run, int rank, int world, int64_t tokens, int 
     struct scene s;
     TRY(open_scene(&s, run, rank, world, tokens, err));
     TRY(fill(&s, tokens, err));
-    struct result best = {.bytes = arena_bytes(&s.arena)};
+    struct result best = {.bytes = arena_bytes(&s.arena, MEM_ARENA_DEVICE)};
     for (int round = 0; round <= rounds; round++) { /* the first warms up */
         TRY(coll_barrier(s.coll, err));
         double start = cpu_seconds(), clock = (double)clock_monotonic_ns() * 1e-9;

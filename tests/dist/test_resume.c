@@ -266,7 +266,7 @@ static int play_watch_memory(struct rank *rank, void *context, struct err *err)
             host = mem_live();
         }
         if (device != rank->device->dev->bytes_in_use(rank->device) || host != mem_live() ||
-            device != arena_bytes(&rank->arena))
+            device != arena_bytes(&rank->arena, MEM_ARENA_DEVICE))
             return err_set(err, ERR_INTERNAL, "step %lld: memory grew", (long long)last);
     }
     return 0;

@@ -21,47 +21,54 @@ struct event {
     int unused; /* an event has no state */
 };
 
-static void *device_cpu_host_alloc(struct device *device, size_t bytes, struct err *err)
-{
-    (void)device;
-    void *memory = mem_aligned(HEADER_BYTES, bytes);
-    if (memory == NULL) {
-        long long free_bytes = (long long)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
-        (void)err_set(err, ERR_NOMEM, "out of host memory: %zu bytes asked for, %lld free", bytes,
-                      free_bytes);
-    }
-    return memory;
-}
-
-static void device_cpu_host_free(struct device *device, void *memory)
-{
-    (void)device;
-    mem_free(memory);
-}
-
-static void *device_cpu_alloc(struct device *device, size_t bytes, struct err *err)
+/* A block with its size in front, which counts in `in_use`. */
+static void *block_new(atomic_int_least64_t *in_use, size_t bytes, struct err *err)
 {
     size_t total = 0;
     if (__builtin_add_overflow(bytes, (size_t)HEADER_BYTES, &total))
         total = SIZE_MAX; /* refused below, with a message */
-    unsigned char *block = device_cpu_host_alloc(device, total, err);
-    if (block == NULL)
+    unsigned char *block = mem_aligned(HEADER_BYTES, total);
+    if (block == NULL) {
+        long long free_bytes = (long long)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+        (void)err_set(err, ERR_NOMEM, "out of host memory: %zu bytes asked for, %lld free", bytes,
+                      free_bytes);
         return NULL;
+    }
     memcpy(block, &bytes, sizeof bytes);
-    atomic_fetch_add(&((struct device_cpu *)device)->bytes_in_use, (int64_t)bytes);
+    atomic_fetch_add(in_use, (int64_t)bytes);
     return block + HEADER_BYTES;
 }
 
-static void device_cpu_free(struct device *device, void *memory)
+static void block_free(atomic_int_least64_t *in_use, void *memory)
 {
     if (memory == NULL)
         return;
     unsigned char *block = (unsigned char *)memory - HEADER_BYTES;
     size_t bytes;
     memcpy(&bytes, block, sizeof bytes);
-    int64_t before = atomic_fetch_sub(&((struct device_cpu *)device)->bytes_in_use, (int64_t)bytes);
+    int64_t before = atomic_fetch_sub(in_use, (int64_t)bytes);
     must(before >= (int64_t)bytes);
     mem_free(block);
+}
+
+static void *device_cpu_alloc(struct device *device, size_t bytes, struct err *err)
+{
+    return block_new(&((struct device_cpu *)device)->bytes_in_use, bytes, err);
+}
+
+static void device_cpu_free(struct device *device, void *memory)
+{
+    block_free(&((struct device_cpu *)device)->bytes_in_use, memory);
+}
+
+static void *device_cpu_host_alloc(struct device *device, size_t bytes, struct err *err)
+{
+    return block_new(&((struct device_cpu *)device)->host_bytes_in_use, bytes, err);
+}
+
+static void device_cpu_host_free(struct device *device, void *memory)
+{
+    block_free(&((struct device_cpu *)device)->host_bytes_in_use, memory);
 }
 
 static int device_cpu_copy(struct device *device, struct stream *stream, void *to, const void *from,
@@ -132,6 +139,11 @@ static int64_t device_cpu_bytes_in_use(struct device *device)
     return atomic_load(&((struct device_cpu *)device)->bytes_in_use);
 }
 
+static int64_t device_cpu_host_bytes_in_use(struct device *device)
+{
+    return atomic_load(&((struct device_cpu *)device)->host_bytes_in_use);
+}
+
 static void device_cpu_close(struct device *device)
 {
     if (device == NULL)
@@ -158,6 +170,7 @@ static const struct device_ops device_cpu_ops = {
     .event_wait = device_cpu_event_order,
     .sync = device_cpu_sync,
     .bytes_in_use = device_cpu_bytes_in_use,
+    .host_bytes_in_use = device_cpu_host_bytes_in_use,
     .close = device_cpu_close,
 };
 

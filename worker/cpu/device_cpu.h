@@ -17,7 +17,8 @@ struct device_cpu {
     struct device device; /* first: a struct device * of this backend points at one of these */
     int threads;          /* OpenMP threads of an operation */
     float *scratch;       /* (threads, DEVICE_CPU_SCRATCH) */
-    atomic_int_least64_t bytes_in_use; /* by alloc */
+    atomic_int_least64_t bytes_in_use;      /* by alloc */
+    atomic_int_least64_t host_bytes_in_use; /* by host_alloc */
 };
 
 static inline int device_cpu_threads(const struct device *device)

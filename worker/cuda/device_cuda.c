@@ -110,13 +110,19 @@ static void *device_cuda_host_alloc(struct device *device, size_t bytes, struct 
         host_unpin(memory, bytes);
         return NULL;
     }
+    if (memory != NULL)
+        cuda->host_bytes_in_use += (int64_t)bytes;
     return memory;
 }
 
 static void device_cuda_host_free(struct device *device, void *memory)
 {
-    if (memory != NULL)
-        host_unpin(memory, blocks_take(&device_cuda_of(device)->pinned, memory));
+    struct device_cuda *cuda = device_cuda_of(device);
+    if (memory == NULL)
+        return;
+    size_t bytes = blocks_take(&cuda->pinned, memory);
+    cuda->host_bytes_in_use -= (int64_t)bytes;
+    host_unpin(memory, bytes);
 }
 
 void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum scratch kind,
@@ -251,6 +257,11 @@ static int64_t device_cuda_bytes_in_use(struct device *device)
     return device_cuda_of(device)->bytes_in_use;
 }
 
+static int64_t device_cuda_host_bytes_in_use(struct device *device)
+{
+    return device_cuda_of(device)->host_bytes_in_use;
+}
+
 static void device_cuda_close(struct device *device)
 {
     if (device == NULL)
@@ -286,6 +297,7 @@ static const struct device_ops device_cuda_ops = {
     .event_wait = device_cuda_event_wait,
     .sync = device_cuda_sync,
     .bytes_in_use = device_cuda_bytes_in_use,
+    .host_bytes_in_use = device_cuda_host_bytes_in_use,
     .close = device_cuda_close,
 };
 

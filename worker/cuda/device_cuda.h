@@ -51,6 +51,7 @@ struct device_cuda {
     struct device_cuda_blocks blocks; /* device memory given out */
     struct device_cuda_blocks pinned; /* host memory given out */
     int64_t bytes_in_use;             /* blocks and scratch */
+    int64_t host_bytes_in_use;        /* of pinned, as asked for */
     int broken;                       /* set after `reason`, by another thread: syncs fail */
     struct err reason;                /* why */
     struct cublasLtContext *blas;

@@ -41,7 +41,9 @@ static void test_layout(void **state)
             arena_reserve(&arena, (enum mem_name)(i % MEM_NAME_COUNT), i, &slots[i], i, &err), 0);
         sum += (i + MEM_ALIGN_BYTES - 1) / MEM_ALIGN_BYTES * MEM_ALIGN_BYTES;
     }
-    assert_int_equal(arena_bytes(&arena), sum);
+    assert_int_equal(arena_bytes(&arena, MEM_ARENA_DEVICE), sum);
+    assert_int_equal(arena_bytes(&arena, MEM_ARENA_HOST), 0);
+    assert_int_equal(arena_where(&arena, MEM_DX, 0), MEM_ARENA_DEVICE);
     assert_int_equal(device->dev->bytes_in_use(device), 0); /* nothing before the commit */
     assert_int_equal(arena_commit(&arena, &err), 0);
     assert_true(device->dev->bytes_in_use(device) >= sum);
@@ -121,11 +123,17 @@ static const struct model_config tiny = {.vocab_size = 100,
                                          .kv_heads = 2,
                                          .head_dim = 8};
 
-static void make_plan(struct mem_plan *plan)
+static void make_plan(struct mem_plan *plan, enum job_states states, enum job_offload offload)
 {
     struct err err = {0};
     struct model_shape shape;
-    struct job_spec spec = {.gpus = 2, .seq_len = 64, .sequences = 2, .fsdp = true, .ulysses = 2};
+    struct job_spec spec = {.gpus = 2,
+                            .seq_len = 64,
+                            .sequences = 2,
+                            .fsdp = true,
+                            .ulysses = 2,
+                            .states = states,
+                            .offload = offload};
     struct mem_request request = {
         .shape = &shape, .spec = &spec, .world = 2, .backend = MEM_BACKEND_CPU};
     assert_int_equal(model_shape_build(&tiny, &shape, &err), 0);
@@ -133,42 +141,63 @@ static void make_plan(struct mem_plan *plan)
     model_shape_done(&shape);
 }
 
-/* Every buffer of a plan, the one numbered `wrong` with a byte more or left out. */
+/* Every buffer of a plan but those in files, the one numbered `wrong` with a byte more or left out.
+ */
 static int reserve_all(struct arena *arena, const struct mem_plan *plan, void **slots,
                        int64_t wrong, bool left_out, struct err *err)
 {
     for (int64_t i = 0; i < plan->count; i++) {
         const struct mem_buffer *b = &plan->buffers[i];
-        if (i == wrong && left_out)
+        if (b->arena == MEM_ARENA_FILE || (i == wrong && left_out))
             continue;
         TRY(arena_reserve(arena, b->name, b->index, &slots[i], b->bytes + (i == wrong), err));
     }
     return arena_commit(arena, err);
 }
 
-static void test_plan(void **state)
+/* Blocks as planned, taken to the byte, every buffer at its place. */
+static void check_plan(const struct arena *arena, const struct mem_plan *plan, void **slots)
 {
-    (void)state;
+    const struct device_ops *dev = arena->device->dev;
+    int64_t sum = 0;
+    assert_int_equal(dev->bytes_in_use(arena->device), plan->arena_bytes[MEM_ARENA_DEVICE]);
+    assert_int_equal(dev->host_bytes_in_use(arena->device), plan->arena_bytes[MEM_ARENA_HOST]);
+    for (int where = 0; where <= MEM_ARENA_HOST; where++)
+        assert_int_equal(arena_bytes(arena, (enum mem_arena)where), plan->arena_bytes[where]);
+    for (int64_t i = 0; i < plan->count; i++) {
+        const struct mem_buffer *b = &plan->buffers[i];
+        assert_int_equal(arena_where(arena, b->name, b->index), b->arena);
+        if (b->arena == MEM_ARENA_FILE)
+            continue;
+        assert_ptr_equal(slots[i], (char *)arena->blocks[b->arena].memory + b->offset);
+        sum += b->arena == MEM_ARENA_DEVICE ? b->bytes : 0;
+        for (int64_t at = 0; b->arena == MEM_ARENA_HOST && at < b->bytes; at++)
+            assert_int_equal(((char *)slots[i])[at], 0);
+    }
+    assert_true(sum > plan->peak_device_bytes); /* some lie upon others */
+}
+
+static void play_plan(enum job_states states, enum job_offload offload, bool host)
+{
     struct device *device = open_device();
     struct mem_plan plan;
     struct arena arena;
     struct err err = {0};
-    make_plan(&plan);
+    make_plan(&plan, states, offload);
     void **slots = mem_new((size_t)plan.count, sizeof *slots);
     assert_non_null(slots);
     arena_init(&arena, device, &plan);
     assert_int_equal(reserve_all(&arena, &plan, slots, -1, false, &err), 0);
-    assert_int_equal(arena_bytes(&arena), plan.peak_device_bytes);
-    assert_int_equal(device->dev->bytes_in_use(device), plan.peak_device_bytes);
-    int64_t sum = 0;
-    for (int64_t i = 0; i < plan.count; i++) {
-        assert_ptr_equal(slots[i], (char *)arena.block + plan.buffers[i].offset);
-        sum += plan.buffers[i].bytes;
-    }
-    assert_true(sum > plan.peak_device_bytes); /* some lie upon others */
+    check_plan(&arena, &plan, slots);
+    assert_int_equal(arena_where(&arena, MEM_RING_K, 0), MEM_ARENA_COUNT);
+    assert_true((arena_bytes(&arena, MEM_ARENA_HOST) > 0) == host);
     arena_done(&arena);
+    assert_int_equal(device->dev->bytes_in_use(device), 0);
+    assert_int_equal(device->dev->host_bytes_in_use(device), 0);
     for (int64_t wrong = 0; wrong < plan.count; wrong++)
         for (int left_out = 0; left_out < 2; left_out++) {
+            if (plan.buffers[wrong].arena == MEM_ARENA_FILE)
+                continue;
             arena_init(&arena, device, &plan);
             int rc = reserve_all(&arena, &plan, slots, wrong, left_out, &err);
             assert_int_equal(rc, -ERR_INTERNAL);
@@ -184,13 +213,91 @@ static void test_plan(void **state)
     device->dev->close(device);
 }
 
+static void test_plan(void **state)
+{
+    (void)state;
+    play_plan(JOB_states_DEVICE, JOB_offload_NONE, false);
+    play_plan(JOB_states_HOST_OPTIMIZER, JOB_offload_NONE, true);
+    play_plan(JOB_states_HOST, JOB_offload_HOST, true);
+    play_plan(JOB_states_DEVICE, JOB_offload_FILE, true);
+}
+
+/* The second block cannot be had: neither is held, and the sentence says which and how much. */
+static void test_no_host_memory(void **state)
+{
+    (void)state;
+    struct device *device = open_device();
+    struct mem_plan plan;
+    make_plan(&plan, JOB_states_HOST, JOB_offload_NONE);
+    void **slots = mem_new((size_t)plan.count, sizeof *slots);
+    assert_non_null(slots);
+    bool seen = false;
+    for (int64_t after = 1;; after++) {
+        struct arena arena;
+        struct err err = {0};
+        arena_init(&arena, device, &plan);
+        mem_fault_after(after);
+        int rc = reserve_all(&arena, &plan, slots, -1, false, &err);
+        mem_fault_after(0);
+        arena_done(&arena);
+        assert_int_equal(device->dev->bytes_in_use(device), 0);
+        assert_int_equal(device->dev->host_bytes_in_use(device), 0);
+        if (rc == 0)
+            break;
+        assert_int_equal(rc, -ERR_NOMEM);
+        char asked[64];
+        (void)snprintf(asked, sizeof asked, "%lld bytes asked for",
+                       (long long)plan.arena_bytes[MEM_ARENA_HOST]);
+        seen = seen || (strstr(err.text, "the rank's host memory: ") != NULL &&
+                        strstr(err.text, asked) != NULL);
+    }
+    assert_true(seen);
+    mem_free(slots);
+    mem_plan_done(&plan);
+    device->dev->close(device);
+}
+
+/* Strictly, buffers of both blocks are apart, and lose their contents outside their phases. */
+static void test_strict(void **state)
+{
+    (void)state;
+    struct device *device = open_device();
+    struct mem_plan plan;
+    struct arena arena;
+    struct err err = {0};
+    make_plan(&plan, JOB_states_HOST, JOB_offload_HOST);
+    void **slots = mem_new((size_t)plan.count, sizeof *slots);
+    assert_non_null(slots);
+    arena_strict(true);
+    arena_init(&arena, device, &plan);
+    assert_int_equal(reserve_all(&arena, &plan, slots, -1, false, &err), 0);
+    arena_strict(false);
+    for (int where = 0; where <= MEM_ARENA_HOST; where++)
+        assert_true(arena_bytes(&arena, (enum mem_arena)where) >= plan.arena_bytes[where]);
+    for (int64_t i = 0; i < plan.count; i++)
+        memset(slots[i], (int)(i % 100), (size_t)plan.buffers[i].bytes);
+    arena_enter(&arena, MEM_PHASE_UPDATE);
+    int64_t given_up[MEM_ARENA_HOST + 1] = {0};
+    for (int64_t i = 0; i < plan.count; i++) {
+        const struct mem_buffer *b = &plan.buffers[i];
+        bool kept = (b->phases & ((uint64_t)1 << MEM_PHASE_UPDATE)) != 0;
+        for (int64_t at = 0; at < b->bytes; at++)
+            assert_int_equal(((unsigned char *)slots[i])[at], kept ? i % 100 : 0xff);
+        given_up[b->arena] += !kept;
+    }
+    assert_true(given_up[MEM_ARENA_DEVICE] > 0 && given_up[MEM_ARENA_HOST] > 0);
+    arena_done(&arena);
+    mem_free(slots);
+    mem_plan_done(&plan);
+    device->dev->close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_sealed),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_plan),           cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_sealed),         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_host_memory), cmocka_unit_test(test_strict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
