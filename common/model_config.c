@@ -2,9 +2,7 @@
  * which constants, and is there anything in it that we would compute differently from transformers.
  *
  * Keys that are absent get the value transformers would give them, where all three families agree
- * or the family's own is known; sizes are never guessed. Newer files (transformers 5) keep
- * rope_theta and rope_type in `rope_parameters`; older ones have rope_theta beside
- * `rope_scaling`, whose kind is under "rope_type" or, older still, "type". */
+ * or the family's own is known; sizes are never guessed. */
 #include "common/model_config.h"
 
 #include "common/io.h"
@@ -13,7 +11,6 @@
 #include "common/must.h"
 
 #include <float.h>
-#include <math.h>
 #include <string.h>
 
 /* What differs between families. */
@@ -186,54 +183,8 @@ static int model_config_sizes(const json_t *json, struct model_config *config, s
     return 0;
 }
 
-/* rope: `rope_parameters` or `rope_scaling` (either may be named), by its kind. */
-static int model_config_rope_kind(const json_t *rope, const char *key, struct err *err)
-{
-    if (!json_is_object(rope))
-        return err_set_field(err, ERR_MODEL, key, "\"%s\" must be an object or null", key);
-    const char *member;
-    const json_t *value;
-    json_object_foreach((json_t *)rope, member, value) /* reads only; the macro wants non-const */
-        if (json_is_object(value)) return err_set_field(
-            err, ERR_MODEL, key, "%s.%s: rotary embeddings that differ by layer are not served",
-            key, member);
-    const json_t *kind = json_object_get(rope, "rope_type");
-    if (kind == NULL)
-        kind = json_object_get(rope, "type");
-    if (kind == NULL && json_object_get(rope, "factor") == NULL)
-        return 0;
-    if (!json_is_string(kind))
-        return err_set_field(err, ERR_MODEL, key, "%s.rope_type must be a string", key);
-    if (strcmp(json_string_value(kind), "default") != 0)
-        return err_set_field(err, ERR_MODEL, key,
-                             "%s: rope_type \"%s\" is not served yet; served: default", key,
-                             json_string_value(kind));
-    return 0;
-}
-
-static int model_config_rope(const json_t *json, struct model_config *config, struct err *err)
-{
-    TRY(model_config_real(json, "rope_theta", 10000, false, &config->rope_theta, err));
-    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const json_t *rope = json_object_get(json, keys[i]);
-        if (rope == NULL || json_is_null(rope))
-            continue;
-        TRY(model_config_rope_kind(rope, keys[i], err));
-        TRY(model_config_real(rope, "rope_theta", config->rope_theta, false, &config->rope_theta,
-                              err));
-        double share = 1;
-        TRY(model_config_real(rope, "partial_rotary_factor", 1, true, &share, err));
-        if (share != 1)
-            return err_set_field(err, ERR_MODEL, keys[i],
-                                 "%s.partial_rotary_factor %g is not served", keys[i], share);
-    }
-    return 0;
-}
-
 /* Settings that would change what is computed. */
-static int model_config_refusals(const json_t *json, const struct model_config *config,
-                                 struct err *err)
+static int model_config_refusals(const json_t *json, struct err *err)
 {
     static const struct {
         const char *key;
@@ -252,12 +203,10 @@ static int model_config_refusals(const json_t *json, const struct model_config *
         if (model_config_has(json, absent[i].key))
             return err_set_field(err, ERR_MODEL, absent[i].key, "\"%s\" is set: %s are not served",
                                  absent[i].key, absent[i].what);
-    static const char *const off[] = {"use_sliding_window", "mlp_bias", "attention_bias"};
+    static const char *const off[] = {"use_sliding_window", "mlp_bias"};
     for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
         bool on = false;
         TRY(model_config_flag(json, off[i], false, &on, err));
-        if (strcmp(off[i], "attention_bias") == 0 && !model_families[config->family].bias_key)
-            continue; /* qwen2: transformers does not read the key */
         if (on)
             return err_set_field(err, ERR_MODEL, off[i], "\"%s\": true is not served", off[i]);
     }
@@ -287,16 +236,26 @@ static int model_config_refusals(const json_t *json, const struct model_config *
     return 0;
 }
 
+static int model_config_biases(const json_t *json, struct model_config *config, struct err *err)
+{
+    bool on = false;
+    TRY(model_config_flag(json, "attention_bias", false, &on, err));
+    config->o_bias = on && model_families[config->family].bias_key; /* qwen2 does not read it */
+    config->qkv_bias = config->o_bias || model_families[config->family].qkv_bias;
+    return 0;
+}
+
 static int model_config_read(const json_t *json, struct model_config *config, struct err *err)
 {
     if (!json_is_object(json))
         return err_set(err, ERR_MODEL, "not a JSON object");
     TRY(model_config_family(json, &config->family, err));
-    config->qkv_bias = model_families[config->family].qkv_bias;
+    TRY(model_config_biases(json, config, err));
     config->qk_norm = model_families[config->family].qk_norm;
-    TRY(model_config_refusals(json, config, err));
+    TRY(model_config_refusals(json, err));
     TRY(model_config_sizes(json, config, err));
-    TRY(model_config_rope(json, config, err));
+    TRY(model_rope_parse(json, config->context_max, config->head_dim, &config->rope,
+                         &config->rope_theta, err));
     TRY(model_config_real(json, "rms_norm_eps", 1e-6, false, &config->rms_norm_eps, err));
     TRY(model_config_real(json, "initializer_range", 0.02, true, &config->initializer_range, err));
     TRY(model_config_flag(json, "tie_word_embeddings", false, &config->tie_embeddings, err));
@@ -342,26 +301,23 @@ json_t *model_config_json(const struct model_config *config)
     /* Newer transformers read rope_theta and torch_dtype in their old places too. */
     return json_pack(
         "{s:[s], s:s, s:b, s:f, s:o, s:o, s:o, s:I, s:s, s:I, s:f, s:I, s:I, s:b,"
-        " s:I, s:I, s:I, s:f, s:n, s:f, s:b, s:s, s:b, s:I}",
-        "architectures", family->architecture, "model_type", family->name, "attention_bias", 0,
-        "attention_dropout", 0.0, "bos_token_id", model_config_id_json(config->bos_token),
-        "eos_token_id", model_config_id_json(config->eos_token), "pad_token_id",
+        " s:I, s:I, s:I, s:f, s:o, s:f, s:b, s:s, s:b, s:I}",
+        "architectures", family->architecture, "model_type", family->name, "attention_bias",
+        (int)config->o_bias, "attention_dropout", 0.0, "bos_token_id",
+        model_config_id_json(config->bos_token), "eos_token_id",
+        model_config_id_json(config->eos_token), "pad_token_id",
         model_config_id_json(config->pad_token), "head_dim", (json_int_t)config->head_dim,
         "hidden_act", "silu", "hidden_size", (json_int_t)config->hidden_size, "initializer_range",
         config->initializer_range, "intermediate_size", (json_int_t)config->intermediate_size,
         "max_position_embeddings", (json_int_t)config->context_max, "mlp_bias", 0,
         "num_attention_heads", (json_int_t)config->heads, "num_hidden_layers",
         (json_int_t)config->layers, "num_key_value_heads", (json_int_t)config->kv_heads,
-        "rms_norm_eps", config->rms_norm_eps, "rope_scaling", "rope_theta", config->rope_theta,
-        "tie_word_embeddings", (int)config->tie_embeddings, "torch_dtype", "float32", "use_cache",
-        1, "vocab_size", (json_int_t)config->vocab_size);
+        "rms_norm_eps", config->rms_norm_eps, "rope_scaling", model_rope_json(&config->rope),
+        "rope_theta", config->rope_theta, "tie_word_embeddings", (int)config->tie_embeddings,
+        "torch_dtype", "float32", "use_cache", 1, "vocab_size", (json_int_t)config->vocab_size);
 }
 
-void model_config_inv_freq(const struct model_config *config, float *ret_inv_freq)
+void model_config_inv_freq(const struct model_config *config, int64_t seq_len, float *ret_inv_freq)
 {
-    must(config->head_dim % 2 == 0);
-    for (int64_t i = 0; i < config->head_dim / 2; i++) {
-        float exponent = (float)(2 * i) / (float)config->head_dim;
-        ret_inv_freq[i] = 1.0f / powf((float)config->rope_theta, exponent);
-    }
+    model_rope_inv_freq(&config->rope, config->rope_theta, config->head_dim, seq_len, ret_inv_freq);
 }

@@ -1,11 +1,12 @@
 /* model_config: a Hugging Face config.json (families llama, qwen2, qwen3) as a checked description.
  *
  * Unknown keys are ignored as transformers does, but settings that change the computation and that
- * we do not implement (rope types, sliding windows in use, experts, quantisation, biases,
- * activations) are refused by name. */
+ * we do not implement (other rope types, sliding windows in use, experts, quantisation, biases of
+ * the MLP, activations) are refused by name, and so are settings that contradict each other. */
 #pragma once
 #include "common/err.h"
 #include "common/json.h"
+#include "common/model_rope.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,9 +31,11 @@ struct model_config {
     int64_t context_max;       /* max_position_embeddings */
     double rms_norm_eps;
     double rope_theta;
+    struct model_rope rope;   /* how positions are stretched */
     double initializer_range; /* std of a random initialisation */
     bool tie_embeddings;      /* lm_head is the embedding */
-    bool qkv_bias;            /* qwen2 */
+    bool qkv_bias;            /* qwen2; attention_bias of the others */
+    bool o_bias;              /* attention_bias of llama and qwen3 */
     bool qk_norm;             /* qwen3 */
     int64_t bos_token;        /* bos_token_id, or -1 when absent */
     int64_t eos_token;        /* eos_token_id (of a list the first), or -1 */
@@ -48,8 +51,8 @@ int model_config_load(const char *model_dir, struct model_config *ret,
 json_t *model_config_json(
     const struct model_config *config); /* new reference; a config.json transformers loads */
 
-/* inv_freq[i], i < head_dim/2, in fp32 as transformers computes them. */
-void model_config_inv_freq(const struct model_config *config, float *ret_inv_freq);
+/* inv_freq[i], i < head_dim/2, for training at seq_len (model_rope.h). */
+void model_config_inv_freq(const struct model_config *config, int64_t seq_len, float *ret_inv_freq);
 
 /* Built-in shapes by name ("tiny-llama"); NULL when unknown. */
 const struct model_config *model_config_builtin(const char *name);

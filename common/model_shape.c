@@ -14,7 +14,7 @@
 
 enum model_place { PLACE_FRONT, PLACE_LAYER, PLACE_BACK };
 enum model_extent { EXTENT_NONE, EXTENT_V, EXTENT_H, EXTENT_Q, EXTENT_KV, EXTENT_D, EXTENT_F };
-enum model_need { NEED_ALWAYS, NEED_BIAS, NEED_QK_NORM, NEED_UNTIED };
+enum model_need { NEED_ALWAYS, NEED_BIAS, NEED_O_BIAS, NEED_QK_NORM, NEED_UNTIED };
 enum model_init { INIT_NORMAL, INIT_EMBED, INIT_RESIDUAL, INIT_ONE, INIT_ZERO };
 
 struct model_shape_kind {
@@ -78,6 +78,11 @@ static const struct model_shape_kind model_shape_kinds[MODEL_TENSOR_COUNT] = {
                         .rows = EXTENT_H,
                         .cols = EXTENT_Q,
                         .init = INIT_RESIDUAL},
+    [MODEL_TENSOR_O_BIAS] = {.name = "self_attn.o_proj.bias",
+                             .place = PLACE_LAYER,
+                             .rows = EXTENT_H,
+                             .need = NEED_O_BIAS,
+                             .init = INIT_ZERO},
     [MODEL_TENSOR_LN2] = {.name = "post_attention_layernorm.weight",
                           .place = PLACE_LAYER,
                           .rows = EXTENT_H,
@@ -131,7 +136,7 @@ static int64_t model_shape_extent(const struct model_config *config, enum model_
 static bool model_shape_needs(const struct model_config *config, enum model_need need)
 {
     return need == NEED_ALWAYS || (need == NEED_BIAS && config->qkv_bias) ||
-           (need == NEED_QK_NORM && config->qk_norm) ||
+           (need == NEED_O_BIAS && config->o_bias) || (need == NEED_QK_NORM && config->qk_norm) ||
            (need == NEED_UNTIED && !config->tie_embeddings);
 }
 

@@ -1,6 +1,6 @@
 /* model_shape: every parameter tensor of a model as a table, in one fixed order:
- * embedding; per layer: input norm, q, k, v (and biases, q_norm, k_norm), o, post-attention norm,
- * gate, up, down; final norm; lm_head when not tied.
+ * embedding; per layer: input norm, q, k, v (biases, q_norm, k_norm), o (bias), post-attention
+ * norm, gate, up, down; final norm; lm_head when not tied.
  *
  * Tensors are grouped into FSDP units: unit 0 the embedding (and the head when tied), units 1..L
  * the layers, unit L+1 the final norm and the untied head. A unit is one flat fp32 buffer, its
@@ -27,6 +27,7 @@ enum model_tensor {
     MODEL_TENSOR_Q_NORM, /* [d], when qk_norm */
     MODEL_TENSOR_K_NORM, /* [d] */
     MODEL_TENSOR_O,      /* [h, H*d] */
+    MODEL_TENSOR_O_BIAS, /* [h], when o_bias */
     MODEL_TENSOR_LN2,    /* [h] post_attention_layernorm */
     MODEL_TENSOR_GATE,   /* [f, h] */
     MODEL_TENSOR_UP,     /* [f, h] */

@@ -176,7 +176,7 @@ int context_heads_turn(const struct layer *layer, const struct context_heads *he
                             .x = x,
                             .positions = layer->batch->positions,
                             .inv_freq = model->inv_freq,
-                            .scale = 1.0f};
+                            .scale = model_rope_scale(&c->rope)};
     return model->device->ops->rope(model->device, layer->stream, &rope, err);
 }
 

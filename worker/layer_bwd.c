@@ -91,7 +91,7 @@ static int layer_bwd_head_input(const struct layer *layer, int64_t row, int64_t 
                             .x = dx,
                             .positions = layer->batch->positions + row,
                             .inv_freq = model->inv_freq,
-                            .scale = 1.0f,
+                            .scale = model_rope_scale(&c->rope),
                             .inverse = true};
     TRY(model->device->ops->rope(model->device, layer->stream, &rope, err));
     if (!c->qk_norm)
@@ -165,7 +165,7 @@ int layer_bwd(const struct layer *layer, bool attention_ready, struct err *err)
     struct linear out = layer_linear(layer, layer->batch->rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
     arena_enter(model->arena, MEM_PHASE_BWD_OUT);
     TRY(linear_dw(&out, model->dx, layer->acts->o, model_grad(model, layer->grad, MODEL_TENSOR_O),
-                  NULL, err));
+                  model_grad(model, layer->grad, MODEL_TENSOR_O_BIAS), err));
     TRY(context_backward(layer, attention_ready, err));
     arena_enter(model->arena, MEM_PHASE_BWD_QKV);
     for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {

@@ -54,7 +54,7 @@ int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, void *x_
 {
     const struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
-    struct linear out = layer_linear(layer, rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
+    struct linear out = layer_linear(layer, rows, MODEL_TENSOR_O, MODEL_TENSOR_O_BIAS);
     TRY(linear_forward(&out, model_at(model, layer->acts->o, row * c->heads * c->head_dim),
                        model->tile_h, false, err));
     struct ops_rmsnorm norm = {.rows = rows,

@@ -92,7 +92,7 @@ int model_load_constants(struct model *model, struct stream *stream, struct err 
     CLEANUP(mem_free_ptr) float *inv_freq = mem_new(1, bytes);
     if (inv_freq == NULL)
         return mem_fail(err, bytes, "rotary frequencies");
-    model_config_inv_freq(&model->shape->config, inv_freq);
+    model_config_inv_freq(&model->shape->config, model->options.seq_len, inv_freq);
     TRY(model->device->dev->copy(model->device, stream, model->inv_freq, inv_freq, bytes, err));
     TRY(model->device->dev->sync(model->device, stream, err));
     return model_totals_zero(model, stream, err);

@@ -36,6 +36,7 @@
 
 struct model_options {
     int64_t tokens_max;           /* T: capacity of this rank's share of a batch */
+    int64_t seq_len;              /* of the job: what a dynamic rotary embedding goes by */
     int64_t tile_mlp;             /* tokens a tile of norms, projections and MLP; 0: all */
     int64_t tile_loss;            /* tokens a tile of logits and loss; 0: MODEL_TILE_LOSS_TOKENS */
     enum job_recompute recompute; /* AUTO is none */

@@ -111,6 +111,7 @@ static int rank_open_memory(struct rank *rank, struct err *err)
     const struct mem_layout *layout = &rank->memory.layout;
     const struct job_spec *spec = &rank->plan->spec;
     struct model_options options = {.tokens_max = layout->tokens,
+                                    .seq_len = spec->seq_len,
                                     .tile_mlp = layout->tile_mlp,
                                     .tile_loss = layout->tile_loss,
                                     .recompute = layout->recompute,

@@ -65,7 +65,7 @@ static int sample_model_buffers(struct sample_model *model, struct err *err)
         return mem_fail(err, (size_t)tokens * sizeof *model->positions, "positions");
     for (int64_t t = 0; t < tokens; t++)
         model->positions[t] = (int32_t)t;
-    model_config_inv_freq(c, model->inv_freq);
+    model_config_inv_freq(c, tokens, model->inv_freq);
     return 0;
 }
 
@@ -187,7 +187,7 @@ static int sample_head_input(struct sample_model *model, enum model_tensor norm,
                             .x = x,
                             .positions = model->positions + model->seen,
                             .inv_freq = model->inv_freq,
-                            .scale = 1.0f};
+                            .scale = model_rope_scale(&model->shape.config.rope)};
     return model->device->ops->rope(model->device, NULL, &rope, err);
 }
 
@@ -237,7 +237,7 @@ static int sample_attention(struct sample_model *model, int64_t layer, int64_t r
             sample_attend(model->q + q_at, keys + kv_at, values + kv_at, model->seen + t + 1,
                           kv_row, d, model->scores, model->o + q_at);
         }
-    return sample_linear(model, MODEL_TENSOR_O, MODEL_TENSOR_COUNT, layer, rows, model->o,
+    return sample_linear(model, MODEL_TENSOR_O, MODEL_TENSOR_O_BIAS, layer, rows, model->o,
                          model->norm, err);
 }
 

@@ -62,6 +62,15 @@ static struct model_config config_of(const char *name)
     struct model_config config = llama;
     if (strcmp(name, "untied") == 0)
         config.tie_embeddings = false;
+    if (strcmp(name, "biases and yarn") == 0) {
+        config.qkv_bias = config.o_bias = true;
+        config.rope = (struct model_rope){.kind = MODEL_ROPE_YARN,
+                                          .factor = 4,
+                                          .original_context = 32,
+                                          .beta_fast = 4,
+                                          .beta_slow = 1,
+                                          .attention_factor = 1.3};
+    }
     if (strcmp(name, "qwen2") == 0) {
         config.family = MODEL_FAMILY_QWEN2;
         config.qkv_bias = true;
@@ -266,6 +275,12 @@ static void test_untied(void **state)
     check_model("untied");
 }
 
+static void test_biases_and_yarn(void **state)
+{
+    (void)state;
+    check_model("biases and yarn");
+}
+
 static void test_qwen2(void **state)
 {
     (void)state;
@@ -404,6 +419,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_llama, testing_free),
         cmocka_unit_test_teardown(test_untied, testing_free),
+        cmocka_unit_test_teardown(test_biases_and_yarn, testing_free),
         cmocka_unit_test_teardown(test_qwen2, testing_free),
         cmocka_unit_test_teardown(test_qwen3, testing_free),
         cmocka_unit_test_teardown(test_layouts, testing_free),

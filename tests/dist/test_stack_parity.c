@@ -39,7 +39,14 @@ static const struct {
     MODEL("wide heads", 4, 2, 12, .family = MODEL_FAMILY_LLAMA),
     MODEL("tied", 8, 4, 4, .family = MODEL_FAMILY_LLAMA, .tie_embeddings = true),
     MODEL("qk-norm", 8, 2, 6, .family = MODEL_FAMILY_QWEN3, .qk_norm = true),
-    MODEL("bias", 8, 4, 4, .family = MODEL_FAMILY_QWEN2, .qkv_bias = true),
+    MODEL("biases, scaled rope", 8, 4, 4, .family = MODEL_FAMILY_LLAMA, .qkv_bias = true,
+          .o_bias = true,
+          .rope = {.kind = MODEL_ROPE_YARN,
+                   .factor = 4,
+                   .original_context = 32,
+                   .beta_fast = 4,
+                   .beta_slow = 1,
+                   .attention_factor = 1.3}),
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 

@@ -10,7 +10,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { HEAD_DIM_TRIED = 4096, LAYERS_TRIED = 64 }; /* larger ones cost time and show no more */
+enum {
+    HEAD_DIM_TRIED = 4096,
+    LAYERS_TRIED = 64,
+    SEQ_LEN_TRIED = 10000000
+}; /* larger ones cost time and show no more */
 
 static void config_shape(const struct model_config *config)
 {
@@ -30,7 +34,7 @@ static void config_shape(const struct model_config *config)
 static void config_frequencies(const struct model_config *config)
 {
     float frequencies[HEAD_DIM_TRIED / 2];
-    model_config_inv_freq(config, frequencies);
+    model_config_inv_freq(config, SEQ_LEN_TRIED, frequencies);
     for (int64_t i = 0; i < config->head_dim / 2; i++)
         must(isfinite(frequencies[i]) && frequencies[i] > 0);
 }
