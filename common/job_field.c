@@ -69,6 +69,20 @@
      .names = &job_##of##_enum,                   \
      .unit = "",                                  \
      .doc = help},
+#define JOB_FIELD_SET(name, text, of, help)           \
+    {.path = text,                                    \
+     .kind = JOB_FIELD_KIND_SET,                      \
+     .offset = offsetof(struct job_spec, name),       \
+     .initial = (INT64_C(1) << JOB_##of##_COUNT) - 1, \
+     .names = &job_##of##_enum,                       \
+     .unit = "",                                      \
+     .doc = help},
+#define JOB_FIELD_GROUP(name, text, help)       \
+    {.path = text,                              \
+     .kind = JOB_FIELD_KIND_GROUP,              \
+     .offset = offsetof(struct job_spec, name), \
+     .unit = "",                                \
+     .doc = help},
 #define JOB_FIELD_NOT_YET(text, def, help) \
     {.path = text, .kind = JOB_FIELD_KIND_NOT_YET, .only = def, .unit = "", .doc = help},
 
@@ -90,18 +104,32 @@ bool job_field_has_auto(const struct job_field *field)
     return field->kind == JOB_FIELD_KIND_INT && field->initial == JOB_AUTO;
 }
 
+bool job_field_counts(const struct job_field *field, const struct job_spec *spec)
+{
+    for (size_t i = 0; i < job_field_count; i++) {
+        const struct job_field *group = &job_fields[i];
+        size_t length = strlen(group->path);
+        if (group->kind == JOB_FIELD_KIND_GROUP && strncmp(field->path, group->path, length) == 0 &&
+            field->path[length] == '.')
+            return *(const bool *)((const char *)spec + group->offset);
+    }
+    return true;
+}
+
 void job_field_set_default(const struct job_field *field, struct job_spec *spec)
 {
     void *member = (char *)spec + field->offset;
     switch (field->kind) {
     case JOB_FIELD_KIND_INT:
     case JOB_FIELD_KIND_NULLABLE:
+    case JOB_FIELD_KIND_SET:
         *(int64_t *)member = field->initial;
         break;
     case JOB_FIELD_KIND_NUM:
         *(double *)member = field->num_initial;
         break;
     case JOB_FIELD_KIND_BOOL:
+    case JOB_FIELD_KIND_GROUP:
         *(bool *)member = field->initial != 0;
         break;
     case JOB_FIELD_KIND_ENUM:
@@ -135,6 +163,21 @@ json_t *job_enum_list_json(const struct job_enum *names)
     return list;
 }
 
+static json_t *job_set_json(const struct job_field *field, int64_t set)
+{
+    if (set == field->initial)
+        return json_string("all");
+    json_t *list = json_array();
+    for (int i = 0; i < field->names->count; i++) {
+        if ((set >> i & 1) != 0 &&
+            json_array_append_new(list, json_string(field->names->values[i].name)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 json_t *job_field_json(const struct job_field *field, const struct job_spec *spec)
 {
     const void *member = (const char *)spec + field->offset;
@@ -157,6 +200,10 @@ json_t *job_field_json(const struct job_field *field, const struct job_spec *spe
         memcpy(&choice, member, sizeof choice);
         must(choice >= 0 && choice < field->names->count);
         return job_enum_json(&field->names->values[choice]);
+    case JOB_FIELD_KIND_SET:
+        return job_set_json(field, *(const int64_t *)member);
+    case JOB_FIELD_KIND_GROUP:
+        return *(const bool *)member ? json_object() : json_null();
     case JOB_FIELD_KIND_NOT_YET:
         return json_literal(field->only);
     }

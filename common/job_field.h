@@ -15,7 +15,9 @@ enum job_field_kind {
     JOB_FIELD_KIND_BOOL,     /* true or false */
     JOB_FIELD_KIND_ENUM,     /* a name from api/job_enums.def, or a boolean there called "true" */
     JOB_FIELD_KIND_NULLABLE, /* an integer or null */
-    JOB_FIELD_KIND_NOT_YET   /* legal and not served: only its default is taken; no member */
+    JOB_FIELD_KIND_SET,    /* "all", or a list of names from api/job_enums.def: an integer's bits */
+    JOB_FIELD_KIND_GROUP,  /* an object or null: whether the fields below its path count */
+    JOB_FIELD_KIND_NOT_YET /* legal and not served: only its default is taken; no member */
 };
 
 struct job_enum_value {
@@ -36,7 +38,7 @@ struct job_field {
     int64_t min, max;             /* INT, NULLABLE */
     double num_initial;           /* NUM */
     double num_min, num_max;      /* NUM */
-    const struct job_enum *names; /* ENUM */
+    const struct job_enum *names; /* ENUM, SET */
     const char *only;             /* NOT_YET: the default, JSON */
     const char *unit;             /* "" for a plain number */
     const char *doc;              /* one phrase */
@@ -47,6 +49,8 @@ extern const size_t job_field_count;
 
 const struct job_field *job_field_find(const char *path); /* NULL when unknown */
 bool job_field_has_auto(const struct job_field *field);   /* an integer that takes "auto" */
+/* Whether the group that the field is in, if any, is there. */
+bool job_field_counts(const struct job_field *field, const struct job_spec *spec);
 
 void job_field_set_default(const struct job_field *field, struct job_spec *spec);
 /* `name` is what messages call the field. Legal values that are not served are taken. */

@@ -51,6 +51,13 @@ static void job_field_legal(const struct job_field *field, struct buf *out)
     case JOB_FIELD_KIND_ENUM:
         job_enum_list(field->names, false, out);
         break;
+    case JOB_FIELD_KIND_SET:
+        buf_text(out, "\"all\" or a list of ");
+        job_enum_list(field->names, false, out);
+        break;
+    case JOB_FIELD_KIND_GROUP:
+        buf_text(out, "an object or null");
+        break;
     case JOB_FIELD_KIND_NOT_YET:
         buf_text(out, field->only);
         break;
@@ -129,16 +136,41 @@ static int job_enum_check_served(const struct job_enum *names, const char *name,
                          names->values[choice].name, buf_str(&served));
 }
 
-static int job_field_parse_enum(const struct job_field *field, const char *name,
-                                const json_t *value, int *ret, struct err *err)
+/* The value's place among the names; their count when it is none of them. */
+static int job_enum_find(const struct job_enum *names, const json_t *value)
 {
-    const struct job_enum *names = field->names;
     int choice = 0;
     while (choice < names->count && !job_enum_matches(&names->values[choice], value))
         choice++;
-    if (choice == names->count)
+    return choice;
+}
+
+static int job_field_parse_enum(const struct job_field *field, const char *name,
+                                const json_t *value, int *ret, struct err *err)
+{
+    int choice = job_enum_find(field->names, value);
+    if (choice == field->names->count)
         return job_field_wrong(field, name, value, err);
     *ret = choice;
+    return 0;
+}
+
+/* A name that is there twice counts once. */
+static int job_field_parse_set(const struct job_field *field, const char *name, const json_t *value,
+                               int64_t *ret, struct err *err)
+{
+    int64_t set = 0;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        int choice = job_enum_find(field->names, json_array_get(value, i));
+        if (choice == field->names->count)
+            return job_field_wrong(field, name, json_array_get(value, i), err);
+        set |= INT64_C(1) << choice;
+    }
+    if (json_is_string(value) && strcmp(json_string_value(value), "all") == 0)
+        set = field->initial;
+    if (set == 0)
+        return job_field_wrong(field, name, value, err);
+    *ret = set;
     return 0;
 }
 
@@ -193,6 +225,13 @@ int job_field_parse(const struct job_field *field, const char *name, const json_
         memcpy(member, &choice, sizeof choice);
         return 0;
     }
+    case JOB_FIELD_KIND_SET:
+        return job_field_parse_set(field, name, value, member, err);
+    case JOB_FIELD_KIND_GROUP:
+        if (!json_is_null(value) && !json_is_object(value))
+            return job_field_wrong(field, name, value, err);
+        *(bool *)member = json_is_object(value);
+        return 0;
     case JOB_FIELD_KIND_NOT_YET:
         return job_field_parse_not_yet(field, name, value, err);
     }

@@ -114,12 +114,13 @@ static int job_parse_group(const json_t *object, const char *path, struct job_sp
                                  "%s: \"%s\" is one key with a dot in it; nest objects instead",
                                  full, shown);
         const struct job_field *field = job_field_find(full + strlen(root));
+        bool group = job_is_group(full + strlen(root));
+        if (field == NULL && !group)
+            return job_unknown(full, err);
         if (field != NULL)
             TRY(job_field_parse(field, full, value, spec, err));
-        else if (job_is_group(full + strlen(root)))
+        if (group && (field == NULL || json_is_object(value)))
             TRY(job_parse_group(value, full, spec, err));
-        else
-            return job_unknown(full, err);
     }
     return 0;
 }
@@ -216,7 +217,8 @@ json_t *job_spec_ithaca_json(const struct job_spec *spec)
     json_t *ithaca = json_object();
     for (size_t i = 0; i < job_field_count; i++) {
         const struct job_field *field = &job_fields[i];
-        if (job_put(ithaca, field->path, job_field_json(field, spec)) != 0) {
+        if (job_field_counts(field, spec) &&
+            job_put(ithaca, field->path, job_field_json(field, spec)) != 0) {
             json_decref(ithaca);
             return NULL;
         }

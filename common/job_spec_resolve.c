@@ -170,6 +170,12 @@ static void job_resolve_memory(struct job_spec *spec)
         spec->stream_residual = JOB_toggle_OFF;
 }
 
+static void job_resolve_lora(struct job_spec *spec)
+{
+    if (spec->lora && spec->lora_alpha == 0)
+        spec->lora_alpha = 2 * spec->lora_r;
+}
+
 /* A schedule that cannot be what its sender thinks. With steps by epochs the same is known only
  * when the data is; the worker then cuts as worker/optim.h says. */
 static int job_resolve_schedule(const struct job_spec *spec, struct err *err)
@@ -217,6 +223,7 @@ int job_spec_settle(struct job_spec *spec, const struct job_facts *facts, struct
     TRY(job_resolve_recompute(&resolved, facts, err));
     job_resolve_tiles(&resolved);
     job_resolve_memory(&resolved);
+    job_resolve_lora(&resolved);
     TRY(job_resolve_schedule(&resolved, err));
     TRY(job_resolve_evaluation(&resolved, err));
     int64_t data_ranks = resolved.gpus / (resolved.ulysses * resolved.ring);

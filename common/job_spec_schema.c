@@ -38,6 +38,12 @@ static json_t *schema_legal(const struct job_field *field)
         return json_pack("{s:s}", "type", "boolean");
     case JOB_FIELD_KIND_ENUM:
         return json_pack("{s:o}", "enum", job_enum_list_json(field->names));
+    case JOB_FIELD_KIND_SET:
+        return json_pack("{s:[{s:s}, {s:s, s:i, s:{s:o}}]}", "anyOf", "const", "all", "type",
+                         "array", "minItems", 1, "items", "enum", job_enum_list_json(field->names));
+    case JOB_FIELD_KIND_GROUP: /* the fields below come with their rows */
+        return json_literal(
+            "{'type':['object','null'],'additionalProperties':false,'properties':{}}");
     case JOB_FIELD_KIND_NOT_YET:
         return json_pack("{s:o}", "const", json_literal(field->only));
     }
