@@ -98,6 +98,11 @@
     X(RING_DV, "ring_dv", COMMUNICATION)                   \
     X(GATE, "gate", TILES)                                 \
     X(UP, "up", TILES)                                     \
+    X(LORA_QKV, "lora_qkv", ATTENTION)                     \
+    X(LORA_O, "lora_o", ATTENTION)                         \
+    X(LORA_U, "lora_u", TILES)                             \
+    X(LORA_DU, "lora_du", TILES)                           \
+    X(LORA_X, "lora_x", TILES)                             \
     X(TILE_NORM, "tile_norm", TILES)                       \
     X(TILE_MID, "tile_mid", TILES)                         \
     X(TILE_RAW, "tile_raw", TILES)                         \
@@ -111,6 +116,7 @@
     X(IDS, "ids", WORKSPACE)                               \
     X(TARGETS, "targets", WORKSPACE)                       \
     X(POSITIONS, "positions", WORKSPACE)                   \
+    X(NUMBERS, "numbers", WORKSPACE)                       \
     X(INV_FREQ, "inv_freq", WORKSPACE)                     \
     X(ROW_LOSS, "row_loss", WORKSPACE)                     \
     X(LOSS_SUM, "loss_sum", WORKSPACE)                     \

@@ -1,6 +1,7 @@
 /* mem_layout: see mem_layout.h. */
 #include "common/mem_layout.h"
 
+#include "common/lora_shape.h"
 #include "common/must.h"
 
 #define LAYOUT_CUDNN_SPAN ((int64_t)1 << 31) /* from here its gradients are silently wrong */
@@ -13,11 +14,17 @@ int64_t mem_layout_slots(int64_t sequences, int64_t grad_accum, int data_ranks)
     return (per_rank + grad_accum - 1) / grad_accum;
 }
 
+int64_t mem_layout_share(int64_t elements, int64_t shards)
+{
+    must(shards > 0);
+    int64_t share = (elements + shards - 1) / shards;
+    return (share + MODEL_SHAPE_ALIGN - 1) / MODEL_SHAPE_ALIGN * MODEL_SHAPE_ALIGN;
+}
+
 int64_t mem_layout_shard(const struct model_shape *shape, int64_t unit, int64_t shards)
 {
-    must(unit >= 0 && unit < shape->unit_count && shards > 0);
-    int64_t share = (shape->unit_elements[unit] + shards - 1) / shards;
-    return (share + MODEL_SHAPE_ALIGN - 1) / MODEL_SHAPE_ALIGN * MODEL_SHAPE_ALIGN;
+    must(unit >= 0 && unit < shape->unit_count);
+    return mem_layout_share(shape->unit_elements[unit], shards);
 }
 
 static int64_t layout_tile(int64_t wanted, int64_t otherwise, int64_t tokens)
@@ -46,6 +53,17 @@ static void layout_offload(struct mem_layout *layout, const struct job_spec *spe
     layout->replay_anew = spec->seq_len >= MEM_REPLAY_ANEW_TOKENS;
 }
 
+static void layout_lora(struct mem_layout *layout, const struct mem_request *request)
+{
+    const struct job_spec *spec = request->spec;
+    if (!spec->lora)
+        return;
+    layout->lora_r = spec->lora_r;
+    layout->lora_modules = spec->lora_modules;
+    layout->lora_elements = lora_shape_unit_elements(request->shape, spec);
+    layout->lora_dropout = spec->lora_dropout > 0;
+}
+
 struct mem_layout mem_layout_make(const struct mem_request *request)
 {
     const struct job_spec *spec = request->spec;
@@ -71,6 +89,7 @@ struct mem_layout mem_layout_make(const struct mem_request *request)
     layout.tile_loss = layout_tile(spec->tile_loss, MEM_TILE_LOSS_TOKENS, layout.tokens);
     layout_recompute(&layout, spec);
     layout_offload(&layout, spec);
+    layout_lora(&layout, request);
     return layout;
 }
 

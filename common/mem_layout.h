@@ -44,6 +44,10 @@ struct mem_layout {
     int64_t tile_loss; /* tokens */
     enum job_recompute recompute;
     int64_t keep_input_every; /* k under recompute attention, else 1 */
+    int64_t lora_r;           /* rank of adapters; 0: none, the model is trained */
+    int64_t lora_modules;     /* that have one: bits of enum job_lora_module */
+    int64_t lora_elements;    /* of a layer's adapters, padding included */
+    bool lora_dropout;        /* of their inputs */
     bool keep_all;            /* layers keep q, k, v and x_mid too */
     bool keep_mlp;            /* and gate and up */
     bool overlap;             /* the next stage is exchanged under this one's attention */
@@ -62,6 +66,7 @@ int mem_layout_check(const struct mem_layout *layout, struct err *err);
 
 /* Elements of a rank's shard of a unit, a multiple of MODEL_SHAPE_ALIGN. */
 int64_t mem_layout_shard(const struct model_shape *shape, int64_t unit, int64_t shards);
+int64_t mem_layout_share(int64_t elements, int64_t shards); /* the same of so many elements */
 
 /* Sequences a rank takes in one micro-step, so that grad_accum micro-steps (0 or less: as many as
  * it takes) hold the batch. */

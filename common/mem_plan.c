@@ -127,6 +127,7 @@ int mem_plan_build(const struct mem_request *request, struct mem_plan *ret_plan,
     mem_plan_states(&builder);
     mem_plan_layers(&builder);
     mem_plan_attention(&builder);
+    mem_plan_lora(&builder);
     mem_plan_tiles(&builder);
     struct mem_plan plan = {.layout = builder.layout,
                             .buffers = builder.buffers,

@@ -17,7 +17,7 @@
  * all the same: the job's specification says what is served (job_spec_check_served).
  *
  * Files: mem_plan.c (build, peak, digest), mem_plan_states.c, mem_plan_layers.c,
- * mem_plan_attention.c, mem_plan_tiles.c: what is declared. */
+ * mem_plan_attention.c, mem_plan_lora.c, mem_plan_tiles.c: what is declared. */
 #pragma once
 #include "common/err.h"
 #include "common/io.h"

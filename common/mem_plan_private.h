@@ -27,6 +27,7 @@ void mem_declare_device(struct mem_builder *builder, enum mem_name name, int64_t
 void mem_plan_states(struct mem_builder *builder);    /* parameters, gradients, moments */
 void mem_plan_layers(struct mem_builder *builder);    /* what layers keep and hand on */
 void mem_plan_attention(struct mem_builder *builder); /* the buffers of a stage */
+void mem_plan_lora(struct mem_builder *builder);      /* what adapters take beside their states */
 void mem_plan_tiles(struct mem_builder *builder);     /* tiles, tokens, scalars, libraries */
 /* Bytes that attention's backward takes besides, from cuDNN and for it. */
 int64_t mem_plan_cudnn_bytes(const struct mem_layout *layout);

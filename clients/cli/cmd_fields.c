@@ -11,7 +11,9 @@ static int fields_range(const json_t *field, struct buf *out, struct err *err)
 {
     const json_t *low = json_object_get(field, "minimum");
     const json_t *high = json_object_get(field, "maximum");
-    const json_t *names = json_object_get(field, "enum");
+    const json_t *list = json_array_get(json_object_get(field, "anyOf"), 1);
+    const json_t *values = json_object_get(list, "items"); /* of a list */
+    const json_t *names = json_object_get(values != NULL ? values : field, "enum");
     if (names != NULL) {
         TRY(json_print(names, out, err));
     } else if (low != NULL && high != NULL) {
@@ -22,6 +24,22 @@ static int fields_range(const json_t *field, struct buf *out, struct err *err)
     return buf_error(out, err);
 }
 
+static int fields_line(const json_t *field, const char *name, struct err *err)
+{
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, LIMIT_JSON_BODY_BYTES);
+    const json_t *fallback = json_object_get(field, "default");
+    if (fallback != NULL)
+        TRY(json_print(fallback, &text, err));
+    const char *doc = json_string_value(json_object_get(field, "description"));
+    (void)printf("%-34s %-12s %s  ", name, buf_str(&text), doc != NULL ? doc : "");
+    buf_clear(&text);
+    TRY(fields_range(field, &text, err));
+    (void)printf("%s\n", buf_str(&text));
+    return 0;
+}
+
+/* An object with a default is a field itself, which may be null. */
 static int fields_print(const json_t *schema, const char *path, struct err *err)
 {
     const char *key;
@@ -33,20 +51,10 @@ static int fields_print(const json_t *schema, const char *path, struct err *err)
         if (name == NULL)
             return mem_fail(err, LIMIT_NAME_BYTES, "a field's name");
         const json_t *nested = json_object_get(field, "properties");
-        if (nested != NULL) {
+        if (nested == NULL || json_object_get(field, "default") != NULL)
+            TRY(fields_line(field, name, err));
+        if (nested != NULL)
             TRY(fields_print(nested, name, err));
-            continue;
-        }
-        CLEANUP(buf_done) struct buf text;
-        buf_init(&text, LIMIT_JSON_BODY_BYTES);
-        const json_t *fallback = json_object_get(field, "default");
-        if (fallback != NULL)
-            TRY(json_print(fallback, &text, err));
-        const char *doc = json_string_value(json_object_get(field, "description"));
-        (void)printf("%-34s %-12s %s  ", name, buf_str(&text), doc != NULL ? doc : "");
-        buf_clear(&text);
-        TRY(fields_range(field, &text, err));
-        (void)printf("%s\n", buf_str(&text));
     }
     return 0;
 }
