@@ -27,6 +27,13 @@ int64_t mem_layout_shard(const struct model_shape *shape, int64_t unit, int64_t 
     return mem_layout_share(shape->unit_elements[unit], shards);
 }
 
+int64_t mem_layout_state_chunk(int64_t largest_shard)
+{
+    int64_t eighth = (largest_shard / 8 + MEM_CHUNK_ALIGN - 1) / MEM_CHUNK_ALIGN * MEM_CHUNK_ALIGN;
+    int64_t chunk = eighth < MEM_CHUNK_ELEMENTS_MAX ? eighth : MEM_CHUNK_ELEMENTS_MAX;
+    return chunk < largest_shard ? chunk : largest_shard;
+}
+
 static int64_t layout_tile(int64_t wanted, int64_t otherwise, int64_t tokens)
 {
     int64_t tile = wanted > 0 ? wanted : otherwise;

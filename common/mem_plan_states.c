@@ -13,8 +13,7 @@
 enum {
     F32 = sizeof(float),
     UNIT_EMBED = 0,
-    UNIT_LAYER = 1,                /* all layers are alike */
-    STATE_CHUNK_ELEMENTS = 4 << 20 /* 16 MiB: 0.3 ms at 55 GB/s, far above a copy's start */
+    UNIT_LAYER = 1 /* all layers are alike */
 };
 
 static int64_t states_padded(const struct mem_builder *b, int64_t unit)
@@ -64,8 +63,7 @@ static void states_shards(struct mem_builder *b)
 static void states_chunks(struct mem_builder *b)
 {
     const struct mem_layout *l = &b->layout;
-    int64_t largest = states_largest(b);
-    int64_t bytes = (largest < STATE_CHUNK_ELEMENTS ? largest : STATE_CHUNK_ELEMENTS) * F32;
+    int64_t bytes = mem_layout_state_chunk(states_largest(b)) * F32;
     for (int i = 0; i < 2 && l->master_on_host; i++) {
         mem_declare_device(b, MEM_STATE_CHUNK, i, MEM_ALWAYS, bytes);
         mem_declare_device(b, MEM_STATE_CHUNK, 2 + i, MEM_AT(UPDATE), bytes);
@@ -108,8 +106,9 @@ void mem_plan_states(struct mem_builder *b)
         return;
     mem_declare_device(b, MEM_GRAD_LAYER, 0, MEM_SPAN(REPLAY, BWD_QKV),
                        states_shard(b, UNIT_LAYER) * l->shards * F32);
-    mem_declare_device(b, MEM_UNIT_F32, 0, MEM_SPAN(UPDATE, BETWEEN),
-                       states_largest(b) * l->shards * F32);
+    if (l->shards > 1)
+        mem_declare_device(b, MEM_UNIT_F32, 0, MEM_SPAN(UPDATE, BETWEEN),
+                           states_largest(b) * l->shards * F32);
     if (l->lora_r > 0)
         return;
     mem_declare_device(b, MEM_GRAD_EMBED, 0, MEM_AT(EMBED_BWD) | tied,

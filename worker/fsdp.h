@@ -26,12 +26,21 @@
  * a device whose [act] is fp32 the weights are the master itself, gradients accumulate in place
  * and fsdp_grad_finish() sums them over ranks once a step.
  *
+ * Where the plan has states on the host (`states`: host_optimizer, host) they never lie on the
+ * device: master, m and v (and the gradient) are host memory, pass in chunks (chunks.h), and a
+ * gather, a reduction or an update works on what is passing. A gather then runs on a stream of its
+ * own, and with one shard, too. A unit's gradient has a buffer of its own and is drained to the
+ * host as soon as it is reduced. Numbers are those of states on the device, bit for bit on the CPU.
+ *
  * Under LoRA there are two of these: the base's, frozen (shards in [act] and nothing beside them;
- * no gradient is begun), and the adapters', a unit for each layer (common/lora.h). */
+ * no gradient is begun), and the adapters', a unit for each layer (common/lora.h).
+ *
+ * Files: fsdp.c (gathers, gradients, walks), fsdp_memory.c (table and buffers). */
 #pragma once
 #include "common/err.h"
 #include "common/model_shape.h"
 #include "worker/arena.h"
+#include "worker/chunks.h"
 #include "worker/coll.h"
 #include "worker/device.h"
 
@@ -48,10 +57,11 @@ struct fsdp_unit {
     int64_t shard;     /* elements of a shard, a multiple of MODEL_SHAPE_ALIGN */
     int64_t row_first; /* rows of the shape's table: [row_first, row_last) */
     int64_t row_last;
-    float *master; /* (shard) */
-    float *m, *v;  /* (shard) Adam's moments */
-    float *grad;   /* (shard) */
-    void *frozen;  /* [act] (shard) instead of these four */
+    float *master;   /* (shard) */
+    float *m, *v;    /* (shard) Adam's moments */
+    float *grad;     /* (shard) of the step at work */
+    void *frozen;    /* [act] (shard) instead of these four */
+    bool grad_begun; /* grad holds something of this step; without a buffer of its own, always */
 };
 
 enum fsdp_slot { FSDP_LAYER_A, FSDP_LAYER_B, FSDP_EMBED, FSDP_TAIL, FSDP_SLOTS };
@@ -69,9 +79,12 @@ struct fsdp {
     int64_t gathered_unit[FSDP_SLOTS]; /* which unit each holds, -1 none */
     int gathered_last; /* the layers' slot used last: the other is overwritten next */
     bool under_way;    /* a gather is started and not waited for */
-    float *grad_layer, *grad_embed, *grad_tail; /* (the unit) open gradients; not with one shard */
-    float *unit_f32; /* (largest unit) what fsdp_gather_master and fsdp_gather_grad return */
-    int64_t coll_ns; /* time spent in collectives, for the step's phases */
+    float *grad_layer, *grad_embed, *grad_tail; /* (the unit) open gradients; unused in place */
+    float *unit_f32;       /* (largest unit) what fsdp_gather_master and fsdp_gather_grad return */
+    unsigned on_host;      /* bit k: states of chunk_kind k lie on the host */
+    struct chunks chunks;  /* through which they pass */
+    struct event *fetched; /* on chunks.in: a gather's part of this rank is there */
+    int64_t coll_ns;       /* time spent in collectives, for the step's phases */
 };
 
 /* A run of a shard's elements that belong to one tensor: padding lies in no piece. */
@@ -100,12 +113,14 @@ int fsdp_grad_begin(struct fsdp *fsdp, int64_t unit, struct stream *stream, floa
                     struct err *err);
 int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err);
 int fsdp_grad_finish(struct fsdp *fsdp, struct stream *stream, struct err *err);
-int fsdp_grad_zero(struct fsdp *fsdp, struct stream *stream, struct err *err); /* of a new step */
+/* Of a new step. Gradients that are then not begun are undefined. */
+int fsdp_grad_zero(struct fsdp *fsdp, struct stream *stream, struct err *err);
 /* The masters changed: what is gathered is stale. Not between prefetch and gather. */
 void fsdp_weights_changed(struct fsdp *fsdp);
 
 /* The whole unit's fp32 master, or its gradient, on every rank; for export, checkpoints and tests.
- * Between steps, or after a step's backward: the buffer is another's while layers are at work. */
+ * Between steps, or after a step's backward: the buffer is another's while layers are at work. With
+ * one shard it is the shard, where that lies. */
 int fsdp_gather_master(struct fsdp *fsdp, int64_t unit, struct stream *stream,
                        const float **ret_master, struct err *err);
 int fsdp_gather_grad(struct fsdp *fsdp, int64_t unit, struct stream *stream, const float **ret_grad,
@@ -115,3 +130,12 @@ int fsdp_gather_grad(struct fsdp *fsdp, int64_t unit, struct stream *stream, con
  * false when there are no more. */
 bool fsdp_next_piece(const struct fsdp *fsdp, int64_t unit, int64_t *row,
                      struct fsdp_piece *ret_piece);
+
+/* Work on some of a piece's elements: chunk->count of them, of each kind at chunk->device[kind]. */
+typedef int fsdp_work(void *context, const struct fsdp_piece *piece, const struct chunk *chunk,
+                      struct stream *stream, struct err *err);
+/* Calls `work` for all elements of this rank's shards, piece by piece in order, in chunks that are
+ * multiples of MEM_CHUNK_ALIGN but a piece's last; kinds on the host pass through the device.
+ * kinds, back: bit k for each kind that is wanted, that is changed. */
+int fsdp_each(struct fsdp *fsdp, unsigned kinds, unsigned back, fsdp_work *work, void *context,
+              struct stream *stream, struct err *err);

@@ -54,21 +54,22 @@ int optim_init(struct optim *optim, const struct job_spec *spec, struct fsdp *fs
     return arena_reserve(arena, MEM_GRAD_SCALE, 0, &optim->grad_scale, (int64_t)sizeof(float), err);
 }
 
+static int optim_square(void *context, const struct fsdp_piece *piece, const struct chunk *chunk,
+                        struct stream *stream, struct err *err)
+{
+    const struct optim *optim = context;
+    (void)piece;
+    struct ops_sumsq sumsq = {
+        .count = chunk->count, .x = chunk->device[CHUNK_GRAD], .out = optim->sum_squares};
+    return optim->fsdp->device->ops->sumsq(optim->fsdp->device, stream, &sumsq, err);
+}
+
 int optim_norm(struct optim *optim, struct stream *stream, double *ret_norm, struct err *err)
 {
     struct fsdp *fsdp = optim->fsdp;
     struct device *device = fsdp->device;
     TRY(device->dev->zero(device, stream, optim->sum_squares, sizeof(double), err));
-    for (int64_t unit = 0; unit < fsdp->unit_count; unit++) {
-        int64_t row = fsdp->units[unit].row_first;
-        struct fsdp_piece piece;
-        while (fsdp_next_piece(fsdp, unit, &row, &piece)) {
-            struct ops_sumsq sumsq = {.count = piece.count,
-                                      .x = fsdp->units[unit].grad + piece.shard_element,
-                                      .out = optim->sum_squares};
-            TRY(device->ops->sumsq(device, stream, &sumsq, err));
-        }
-    }
+    TRY(fsdp_each(fsdp, 1u << CHUNK_GRAD, 0, optim_square, optim, stream, err));
     if (fsdp->shards > 1)
         TRY(coll_all_reduce(fsdp->coll, stream, optim->sum_squares, 1, DTYPE_F64, err));
     double sum = 0;
@@ -78,39 +79,46 @@ int optim_norm(struct optim *optim, struct stream *stream, double *ret_norm, str
     return 0;
 }
 
+struct optim_update {
+    const struct optim *optim;
+    double rate;
+};
+
+static int optim_update(void *context, const struct fsdp_piece *piece, const struct chunk *chunk,
+                        struct stream *stream, struct err *err)
+{
+    const struct optim_update *update = context;
+    const struct optim *optim = update->optim;
+    bool decays = piece->row->dims == 2;
+    struct ops_adamw adamw = {.count = chunk->count,
+                              .master = chunk->device[CHUNK_MASTER],
+                              .m = chunk->device[CHUNK_M],
+                              .v = chunk->device[CHUNK_V],
+                              .grad = chunk->device[CHUNK_GRAD],
+                              .grad_scale = optim->grad_scale,
+                              .lr = (float)update->rate,
+                              .beta1 = (float)optim->beta1,
+                              .beta2 = (float)optim->beta2,
+                              .eps = (float)optim->eps,
+                              .weight_decay = decays ? (float)optim->weight_decay : 0.0f,
+                              .step = optim->updates};
+    return optim->fsdp->device->ops->adamw(optim->fsdp->device, stream, &adamw, err);
+}
+
 int optim_apply(struct optim *optim, double rate, double norm, struct stream *stream,
                 struct err *err)
 {
     must(isfinite(norm));
-    struct fsdp *fsdp = optim->fsdp;
-    struct device *device = fsdp->device;
+    const unsigned changed = 1u << CHUNK_MASTER | 1u << CHUNK_M | 1u << CHUNK_V;
+    struct device *device = optim->fsdp->device;
     bool clipped = optim->clip > 0 && norm > optim->clip;
     float scale = clipped ? (float)(optim->clip / norm) : 1.0f;
+    struct optim_update update = {.optim = optim, .rate = rate};
     TRY(device->dev->copy(device, stream, optim->grad_scale, &scale, sizeof scale, err));
     optim->updates++;
-    for (int64_t unit = 0; unit < fsdp->unit_count; unit++) {
-        const struct fsdp_unit *u = &fsdp->units[unit];
-        int64_t row = u->row_first;
-        struct fsdp_piece piece;
-        while (fsdp_next_piece(fsdp, unit, &row, &piece)) {
-            int64_t at = piece.shard_element;
-            bool decays = piece.row->dims == 2;
-            struct ops_adamw adamw = {.count = piece.count,
-                                      .master = u->master + at,
-                                      .m = u->m + at,
-                                      .v = u->v + at,
-                                      .grad = u->grad + at,
-                                      .grad_scale = optim->grad_scale,
-                                      .lr = (float)rate,
-                                      .beta1 = (float)optim->beta1,
-                                      .beta2 = (float)optim->beta2,
-                                      .eps = (float)optim->eps,
-                                      .weight_decay = decays ? (float)optim->weight_decay : 0.0f,
-                                      .step = optim->updates};
-            TRY(device->ops->adamw(device, stream, &adamw, err));
-        }
-    }
+    TRY(fsdp_each(optim->fsdp, changed | 1u << CHUNK_GRAD, changed, optim_update, &update, stream,
+                  err));
     TRY(device->dev->sync(device, stream, err)); /* scale is on this stack */
-    fsdp_weights_changed(fsdp);
+    fsdp_weights_changed(optim->fsdp);
     return 0;
 }
