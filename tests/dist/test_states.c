@@ -8,7 +8,7 @@
 static struct model_config model(int64_t hidden, bool tied)
 {
     return (struct model_config){.family = MODEL_FAMILY_QWEN2,
-                                 .vocab_size = hidden > 40 ? 700 : PARITY_VOCAB,
+                                 .vocab_size = hidden > 16 ? 700 : PARITY_VOCAB,
                                  .hidden_size = hidden,
                                  .intermediate_size = 3 * hidden,
                                  .layers = 2,
@@ -48,7 +48,7 @@ static const struct layout layouts[] = {
 
 static void open_layout(struct parity_scene *scene, const struct layout *layout)
 {
-    struct model_config config = model(layout->wide ? 64 : 40, layout->tied);
+    struct model_config config = model(layout->wide ? 64 : 16, layout->tied);
     parity_open(scene, &config, PARITY_DATA_MIXED, 6);
     struct job_spec *spec = &scene->plan.spec;
     spec->fsdp = !layout->replicated;

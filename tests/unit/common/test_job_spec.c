@@ -172,8 +172,7 @@ static void test_wrong_types_and_ranges(void **state)
     refuse("'ithaca':{'optimizer':{'learning_rate':'auto'}}", invalid,
            "ithaca.optimizer.learning_rate", "it must be a number");
     refuse("'ithaca':{'states':'some'}", invalid, "ithaca.states",
-           "is \"some\"; it must be \"auto\", \"device\", \"host_optimizer\" (not served yet) or "
-           "\"host\" (not served yet)");
+           "is \"some\"; it must be \"auto\", \"device\", \"host_optimizer\" or \"host\"");
     refuse("'ithaca':{'recompute':7}", invalid, "ithaca.recompute", "is 7");
     refuse("'ithaca':{'stream_residual':'false'}", invalid, "ithaca.stream_residual",
            "it must be \"auto\", true (not served yet) or false");
