@@ -45,6 +45,7 @@ enum {
 
 /* Beyond int. */
 #define LIMIT_FILE_BYTES (100LL << 30) /* a training file: Together's documented limit */
+#define LIMIT_SHARD_BYTES 5000000000LL /* of a weights file we cut: transformers' old default */
 #define LIMIT_SEQ_LEN                                                           \
     (16LL << 20) /* 10M tokens is the product's aim; headroom to a power of two \
                   */

@@ -260,24 +260,22 @@ int safetensors_open(const char *path, struct safetensors **ret, struct err *err
 }
 
 /* Index of an open file of this name in the folder, or -1. */
-static int32_t safetensors_file_index(const struct safetensors *st, size_t folder_length,
-                                      const char *name)
+static int32_t safetensors_file_index(const struct safetensors *st, const char *name)
 {
     for (int32_t i = 0; i < st->file_count; i++)
-        if (strcmp(st->files[i].path + folder_length + 1, name) == 0)
+        if (strcmp(safetensors_file_name(st, i), name) == 0)
             return i;
     return -1;
 }
 
 /* Drops entries that the index does not place in the file they were found in: leftovers. */
-static void safetensors_keep_indexed(struct safetensors *st, size_t folder_length,
-                                     const json_t *map)
+static void safetensors_keep_indexed(struct safetensors *st, const json_t *map)
 {
     int64_t kept = 0;
     for (int64_t i = 0; i < st->count; i++) {
         struct safetensors_entry *entry = &st->entries[i];
         const char *file = json_string_value(json_object_get(map, entry->name));
-        if (file != NULL && strcmp(file, st->files[entry->file].path + folder_length + 1) == 0)
+        if (file != NULL && strcmp(file, safetensors_file_name(st, entry->file)) == 0)
             st->entries[kept++] = *entry;
         else
             mem_free(entry->name);
@@ -291,7 +289,6 @@ static int safetensors_open_index(struct safetensors *st, const char *model_dir,
     const json_t *map = json_object_get(index, "weight_map");
     if (!json_is_object(map))
         return err_set(err, ERR_MODEL, "\"weight_map\" must be an object");
-    size_t folder_length = strlen(model_dir);
     const char *name;
     const json_t *value;
     json_object_foreach((json_t *)map, name, value) /* reads only; the macro wants non-const */
@@ -299,7 +296,7 @@ static int safetensors_open_index(struct safetensors *st, const char *model_dir,
         const char *file = json_string_value(value);
         if (file == NULL || file[0] == '\0' || strchr(file, '/') != NULL)
             return err_set(err, ERR_MODEL, "tensor %.200s: not in a file of this folder", name);
-        if (safetensors_file_index(st, folder_length, file) >= 0)
+        if (safetensors_file_index(st, file) >= 0)
             continue;
         if (st->file_count == LIMIT_SAFETENSORS_FILES)
             return err_set(err, ERR_MODEL, "more than %d files", LIMIT_SAFETENSORS_FILES);
@@ -308,7 +305,7 @@ static int safetensors_open_index(struct safetensors *st, const char *model_dir,
             return err_set(err, ERR_MODEL, "it names %.200s, which is not in the folder", file);
         TRY(rc);
     }
-    safetensors_keep_indexed(st, folder_length, map);
+    safetensors_keep_indexed(st, map);
     safetensors_sort(st);
     json_object_foreach((json_t *)map, name, value)
     {
@@ -375,6 +372,18 @@ const struct safetensors_entry *safetensors_find(const struct safetensors *st, c
             low = middle + 1;
     }
     return NULL;
+}
+
+int32_t safetensors_files(const struct safetensors *st)
+{
+    return st->file_count;
+}
+
+const char *safetensors_file_name(const struct safetensors *st, int32_t file)
+{
+    must(file >= 0 && file < st->file_count);
+    const char *slash = strrchr(st->files[file].path, '/');
+    return slash != NULL ? slash + 1 : st->files[file].path;
 }
 
 int safetensors_read_f32(const struct safetensors *st, const struct safetensors_entry *entry,

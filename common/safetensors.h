@@ -39,6 +39,8 @@ void safetensors_free(struct safetensors *st);
 int64_t safetensors_count(const struct safetensors *st);
 const struct safetensors_entry *safetensors_at(const struct safetensors *st, int64_t index);
 const struct safetensors_entry *safetensors_find(const struct safetensors *st, const char *name);
+int32_t safetensors_files(const struct safetensors *st);                       /* their number */
+const char *safetensors_file_name(const struct safetensors *st, int32_t file); /* without folder */
 
 /* Elements [first, first + count) of a tensor as fp32. */
 int safetensors_read_f32(const struct safetensors *st, const struct safetensors_entry *entry,

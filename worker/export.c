@@ -5,8 +5,8 @@
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
-#include "common/safetensors.h"
 #include "worker/checkpoint_read.h"
+#include "worker/model_writer.h"
 #include "worker/rank.h"
 
 #include <string.h>
@@ -22,12 +22,11 @@ static const char *const export_files[] = {"config.json",
                                            "added_tokens.json",
                                            "vocab.json",
                                            "merges.txt",
-                                           "chat_template.jinja"};
-
-static void export_close(struct safetensors **st)
-{
-    safetensors_free(*st);
-}
+                                           "chat_template.jinja",
+                                           "LICENSE",
+                                           "LICENSE.txt",
+                                           "NOTICE",
+                                           "USE_POLICY.md"};
 
 static int export_copy_file(const char *from_dir, const char *to_dir, const char *name,
                             struct err *err)
@@ -52,52 +51,33 @@ struct export
     const char *path; /* where it appears */
     char *temp;       /* where it is built; owned */
     float *chunk;     /* (EXPORT_CHUNK_ELEMENTS); owned */
-    struct safetensors_writer *writer;
+    struct model_writer *writer;
 };
 
 static void export_done(struct export *export)
 {
-    safetensors_writer_free(export->writer);
+    model_writer_free(export->writer);
     mem_free(export->chunk);
     mem_free(export->temp);
-}
-
-/* Declares every tensor with the element type it has in the base. */
-static int export_declare(const struct export *export, struct err *err)
-{
-    CLEANUP(export_close) struct safetensors *base = NULL;
-    TRY(safetensors_open_dir(export->model_dir, &base, err));
-    for (int64_t i = 0; i < export->shape->row_count; i++) {
-        const struct model_shape_row *row = &export->shape->rows[i];
-        const struct safetensors_entry *entry = safetensors_find(base, row->name);
-        if (entry == NULL)
-            return err_set(err, ERR_MODEL, "%s: tensor %s went away", export->model_dir, row->name);
-        int64_t shape[2] = {row->rows, row->cols};
-        TRY(safetensors_writer_declare(export->writer, row->name, entry->dtype, row->dims, shape,
-                                       err));
-    }
-    return 0;
 }
 
 static int export_begin(struct export *export, struct err *err)
 {
     export->temp = mem_printf("%s.tmp", export->path);
     export->chunk = mem_new(EXPORT_CHUNK_ELEMENTS, sizeof *export->chunk);
-    CLEANUP(mem_free_ptr)
-    char *weights = export->temp == NULL ? NULL : io_join(export->temp, "model.safetensors");
-    if (weights == NULL || export->chunk == NULL)
+    if (export->temp == NULL || export->chunk == NULL)
         return mem_fail(err, EXPORT_CHUNK_ELEMENTS * sizeof *export->chunk, "an export");
     TRY(io_remove_tree(export->temp, err)); /* of an earlier attempt */
     TRY(io_make_dirs(export->temp, 0755, err));
     for (size_t i = 0; i < sizeof export_files / sizeof export_files[0]; i++)
         TRY(export_copy_file(export->model_dir, export->temp, export_files[i], err));
-    TRY(safetensors_writer_new(weights, &export->writer, err));
-    return export_declare(export, err);
+    return model_writer_new(export->model_dir, export->shape, LIMIT_SHARD_BYTES, export->temp,
+                            &export->writer, err);
 }
 
 static int export_commit(struct export *export, struct err *err)
 {
-    TRY(safetensors_writer_commit(export->writer, err));
+    TRY(model_writer_commit(export->writer, err));
     TRY(io_fsync_dir(export->temp, err));
     return io_replace_dir(export->temp, export->path, err);
 }
@@ -122,7 +102,7 @@ static int export_put_row(const struct export *export, struct rank *rank, const 
                                     master + row->offset + at,
                                     (size_t)count * sizeof *export->chunk, err));
         TRY(rank->device->dev->sync(rank->device, rank->stream, err));
-        TRY(safetensors_writer_put_f32(export->writer, export->chunk, count, err));
+        TRY(model_writer_put(export->writer, row, export->chunk, count, err));
     }
     return 0;
 }
@@ -168,7 +148,7 @@ static int export_rows(const struct export *export, const struct checkpoint_read
             int64_t count = left < EXPORT_CHUNK_ELEMENTS ? left : EXPORT_CHUNK_ELEMENTS;
             TRY(checkpoint_reader_read(reader, row->unit, CHECKPOINT_MASTER, row->offset + at,
                                        count, export->chunk, err));
-            TRY(safetensors_writer_put_f32(export->writer, export->chunk, count, err));
+            TRY(model_writer_put(export->writer, row, export->chunk, count, err));
         }
     }
     return 0;

@@ -1,6 +1,6 @@
-/* export: the tuned model as a Hugging Face folder: model.safetensors in the base's element type,
- * config.json and the tokenizer's files copied from the base. Built beside its place and renamed,
- * so it is whole or absent. */
+/* export: the tuned model as a Hugging Face folder in the base's layout (model_writer.h),
+ * config.json, the tokenizer's files and the licence copied from it byte for byte. Built beside its
+ * place and renamed, so it is whole or absent, and no file of an earlier export is left. */
 #pragma once
 #include "common/err.h"
 

@@ -1,9 +1,11 @@
-/* prepare: see prepare.h. */
+/* prepare: see prepare.h. The model's files are checked first: a shard that is missing or damaged
+ * is told before any rank holds a device (field cases R20, R21). */
 #include "worker/prepare.h"
 
 #include "common/dataset.h"
 #include "common/mem.h"
 #include "common/prepare_request.h"
+#include "worker/weights.h"
 
 #include <stdio.h>
 
@@ -29,7 +31,9 @@ int prepare_main(const char *request_path, struct err *err)
 {
     CLEANUP(prepare_request_done) struct prepare_request request = {0};
     TRY(prepare_request_read(request_path, &request, err));
-    int rc = prepare_files(&request, err);
+    int rc = weights_check_folder(request.model_dir, err);
+    if (rc == 0)
+        rc = prepare_files(&request, err);
     struct err ignored = {0};
     if (rc != 0) /* the exit status still tells, should this fail too */
         (void)prepare_error_write(request.error_path, err, &ignored);

@@ -74,6 +74,7 @@ static int sample_model_load(struct sample_model *model, const char *model_dir, 
     CLEANUP(sample_close) struct safetensors *st = NULL;
     TRY(safetensors_open_dir(model_dir, &st, err));
     TRY(weights_check(&model->shape, st, model_dir, err));
+    TRY(weights_check_tied(&model->shape, st, model_dir, err));
     model->weights = mem_new((size_t)model->shape.row_count, sizeof *model->weights);
     if (model->weights == NULL)
         return mem_fail(err, (size_t)model->shape.row_count * sizeof(float *), "tensors");

@@ -13,9 +13,8 @@ static void weights_close(struct safetensors **st)
     safetensors_free(*st);
 }
 
-/* A tied head in the file must be the embedding. */
-static int weights_check_tied(const struct model_shape *shape, const struct safetensors *st,
-                              const char *model_dir, struct err *err)
+int weights_check_tied(const struct model_shape *shape, const struct safetensors *st,
+                       const char *model_dir, struct err *err)
 {
     const struct safetensors_entry *head = safetensors_find(st, "lm_head.weight");
     const struct model_shape_row *row = model_shape_find(shape, MODEL_TENSOR_EMBED, -1);
@@ -41,27 +40,68 @@ static int weights_check_tied(const struct model_shape *shape, const struct safe
     return 0;
 }
 
+static int weights_check_row(const struct model_shape_row *row, const struct safetensors *st,
+                             const char *model_dir, struct err *err)
+{
+    const struct safetensors_entry *entry = safetensors_find(st, row->name);
+    if (entry == NULL)
+        return err_set(err, ERR_MODEL, "%s: tensor %s is missing%s", model_dir, row->name,
+                       row->kind == MODEL_TENSOR_HEAD
+                           ? "; set tie_word_embeddings if it is the embedding"
+                           : "");
+    const char *file = safetensors_file_name(st, entry->file);
+    if (entry->dtype != DTYPE_F32 && entry->dtype != DTYPE_BF16 && entry->dtype != DTYPE_F16)
+        return err_set(err, ERR_MODEL,
+                       "%s/%s: tensor %s: dtype %s is not served for weights; served: F32, BF16, "
+                       "F16",
+                       model_dir, file, row->name, dtype_name(entry->dtype));
+    if (entry->dims == row->dims && entry->shape[0] == row->rows &&
+        (row->dims == 1 || entry->shape[1] == row->cols))
+        return 0;
+    return err_set(err, ERR_MODEL,
+                   "%s/%s: tensor %s has %lld elements in %d dimensions; config.json makes it "
+                   "[%lld, %lld]",
+                   model_dir, file, row->name, (long long)entry->elements, (int)entry->dims,
+                   (long long)row->rows, (long long)row->cols);
+}
+
+/* May a file hold this beside the model's tensors? */
+static bool weights_may_hold(const struct model_shape *shape, const char *name)
+{
+    static const char buffer[] = ".rotary_emb.inv_freq";
+    size_t length = strlen(name), tail = sizeof buffer - 1;
+    return (length > tail && strcmp(name + length - tail, buffer) == 0) ||
+           (shape->config.tie_embeddings && strcmp(name, "lm_head.weight") == 0);
+}
+
 int weights_check(const struct model_shape *shape, const struct safetensors *st,
                   const char *model_dir, struct err *err)
 {
-    for (int64_t i = 0; i < shape->row_count; i++) {
-        const struct model_shape_row *row = &shape->rows[i];
-        const struct safetensors_entry *entry = safetensors_find(st, row->name);
-        if (entry == NULL)
-            return err_set(err, ERR_MODEL, "%s: tensor %s is missing%s", model_dir, row->name,
-                           row->kind == MODEL_TENSOR_HEAD
-                               ? "; set tie_word_embeddings if it is the embedding"
-                               : "");
-        bool same = entry->dims == row->dims && entry->shape[0] == row->rows &&
-                    (row->dims == 1 || entry->shape[1] == row->cols);
-        if (!same)
+    for (int64_t i = 0; i < shape->row_count; i++)
+        TRY(weights_check_row(&shape->rows[i], st, model_dir, err));
+    if (safetensors_count(st) == shape->row_count)
+        return 0; /* names differ: these are all */
+    for (int64_t i = 0; i < safetensors_count(st); i++) {
+        const struct safetensors_entry *entry = safetensors_at(st, i);
+        if (!weights_may_hold(shape, entry->name) &&
+            model_shape_by_name(shape, entry->name) == NULL)
             return err_set(err, ERR_MODEL,
-                           "%s: tensor %s has %lld elements in %d dimensions; config.json makes "
-                           "it [%lld, %lld]",
-                           model_dir, row->name, (long long)entry->elements, (int)entry->dims,
-                           (long long)row->rows, (long long)row->cols);
+                           "%s/%s: tensor %s is no part of the model that config.json describes",
+                           model_dir, safetensors_file_name(st, entry->file), entry->name);
     }
-    return weights_check_tied(shape, st, model_dir, err);
+    return 0;
+}
+
+int weights_check_folder(const char *model_dir, struct err *err)
+{
+    struct model_config config;
+    CLEANUP(model_shape_done) struct model_shape shape = {0};
+    CLEANUP(weights_close) struct safetensors *st = NULL;
+    TRY(model_config_load(model_dir, &config, err));
+    TRY(model_shape_build(&config, &shape, err));
+    TRY(safetensors_open_dir(model_dir, &st, err));
+    TRY(weights_check(&shape, st, model_dir, err));
+    return weights_check_tied(&shape, st, model_dir, err);
 }
 
 static int weights_load_piece(struct fsdp *fsdp, int64_t unit, const struct safetensors *st,
@@ -86,6 +126,8 @@ int weights_load(struct fsdp *fsdp, const char *model_dir, struct stream *stream
     CLEANUP(weights_close) struct safetensors *st = NULL;
     TRY(safetensors_open_dir(model_dir, &st, err));
     TRY(weights_check(fsdp->shape, st, model_dir, err));
+    if (fsdp->coll->rank == 0) /* the others need not read it too */
+        TRY(weights_check_tied(fsdp->shape, st, model_dir, err));
     CLEANUP(mem_free_ptr) float *chunk = mem_new(WEIGHTS_CHUNK_ELEMENTS, sizeof *chunk);
     if (chunk == NULL)
         return mem_fail(err, WEIGHTS_CHUNK_ELEMENTS * sizeof *chunk, "a tensor chunk");
