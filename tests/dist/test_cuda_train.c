@@ -1,7 +1,7 @@
 /* Training on GPUs against the same training on the CPU: bf16 with fp32 sums against fp32, so
  * within bf16's error. Loss, gradients of step 1 tensor by tensor, weights after 5 steps,
- * evaluation; one rank under every recomputation, and with a second GPU every layout of two.
- * Skipped without a GPU. */
+ * evaluation; one rank under every recomputation, and with a second GPU every layout of two; some
+ * of them with states on the host. Skipped without a GPU. */
 #include "tests/dist/parity_scene.h"
 #include "worker/device_cuda.h"
 
@@ -98,7 +98,7 @@ static bool compare(const struct parity_scene *scene, const char *what, const st
     double loss = fabs(gpu->eval.loss / cpu->eval.loss - 1);
     bool counts = gpu->eval.trained == cpu->eval.trained;
     if (!scene->good) {
-        printf("%-32s %s\n", what, gpu->err.text);
+        printf("%-48s %s\n", what, gpu->err.text);
         return false;
     }
     for (int step = 0; step < PARITY_STEPS; step++) {
@@ -110,7 +110,7 @@ static bool compare(const struct parity_scene *scene, const char *what, const st
     double grads = worst_tensor(scene, gpu->grads, cpu->grads, grad_of);
     double weights = worst_tensor(scene, gpu->weights, cpu->weights, weight_of);
     bool close = loss <= LOSS_ERROR_MAX && grads <= GRAD_ERROR_MAX && weights <= GRAD_ERROR_MAX;
-    printf("%-32s loss %.2g, gradients %.2g (%s), weights %.2g (%s)%s%s\n", what, loss, grads,
+    printf("%-48s loss %.2g, gradients %.2g (%s), weights %.2g (%s)%s%s\n", what, loss, grads,
            grad_of, weights, weight_of, close ? "" : " TOO FAR", counts ? "" : " OTHER COUNTS");
     return close && counts;
 }
@@ -155,8 +155,30 @@ static void set_layout(struct job_spec *spec, const struct layout *layout)
     spec->fsdp = !layout->whole;
 }
 
+/* A layout on GPUs beside the CPU's plain run; true where there are too few. */
+static bool run_layout(struct parity_scene *scene, const struct layout *layout,
+                       enum job_states states, const struct outcome *cpu)
+{
+    static const char *const names[JOB_states_COUNT] = {[JOB_states_AUTO] = "",
+                                                        [JOB_states_DEVICE] = "",
+                                                        [JOB_states_HOST_OPTIMIZER] =
+                                                            ", states host_optimizer",
+                                                        [JOB_states_HOST] = ", states host"};
+    char what[96];
+    if (layout->world > (uint32_t)gpus)
+        return true;
+    set_layout(&scene->plan.spec, layout);
+    scene->plan.spec.states = states;
+    (void)snprintf(what, sizeof what, "%s%s", layout->name, names[states]);
+    struct outcome *gpu = parity_try(scene, layout->world);
+    bool good = compare(scene, what, gpu, cpu);
+    parity_release(gpu);
+    return good;
+}
+
 static void play(const struct model_config *config, enum parity_data data)
 {
+    enum { STATES_EVERY = 3 }; /* layouts whose states are moved to the host */
     struct parity_scene scene;
     parity_open(&scene, config, data, 4);
     set_layout(&scene.plan.spec, &layouts[0]);
@@ -165,12 +187,11 @@ static void play(const struct model_config *config, enum parity_data data)
     scene.plan.device = LAUNCH_CUDA;
     scene.plan.gpus[1] = 1;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
-        if (layouts[i].world > (uint32_t)gpus)
+        good = run_layout(&scene, &layouts[i], JOB_states_DEVICE, cpu) && good;
+        if (i % STATES_EVERY != 0) /* plain, attention, not sharded, attention kept */
             continue;
-        set_layout(&scene.plan.spec, &layouts[i]);
-        struct outcome *gpu = parity_try(&scene, layouts[i].world);
-        good = compare(&scene, layouts[i].name, gpu, cpu) && good;
-        parity_release(gpu);
+        good = run_layout(&scene, &layouts[i], JOB_states_HOST_OPTIMIZER, cpu) && good;
+        good = run_layout(&scene, &layouts[i], JOB_states_HOST, cpu) && good;
     }
     parity_release(cpu);
     parity_close(&scene);
