@@ -5,18 +5,18 @@
  * Every other point runs with buffers apart and NaN in what the memory plan says is not needed, the
  * others with buffers upon each other as planned; all hold the planned bytes and no more.
  *
- * A point of the matrix has a value for each of twelve parameters. ctest runs a sample in which
+ * A point of the matrix has a value for each of thirteen parameters. ctest runs a sample in which
  * every two values that can occur together do (pairwise), another one each time. By hand:
  *     test_stack_parity --complete [--shard I/N]
  * walks every model, layout and recompute (3714 points), tile, data, grad_accum, fsdp,
- * overlap and replay taking turns; a shard, 0 <= I < N, is those points whose number is I mod N, so
- * that N processes share the walk. A broken operation must be found: the last test breaks each one
- * that only this test guards.
+ * overlap, replay and states taking turns; a shard, 0 <= I < N, is those points whose number is I
+ * mod N, so that N processes share the walk. A broken operation must be found: the last test breaks
+ * each one that only this test guards.
  */
 #include "common/mesh.h"
 #include "tests/dist/parity_scene.h"
 
-enum { SEQUENCES = 3, SEQUENCES_COMPLETE = 5, PARAMETERS = 12, VALUES_MAX = 10 };
+enum { SEQUENCES = 3, SEQUENCES_COMPLETE = 5, PARAMETERS = 13, VALUES_MAX = 10 };
 
 #define MODEL(name_, h_, k_, d_, ...)                                                              \
     {                                                                                              \
@@ -62,7 +62,8 @@ enum {
     MICRO,
     FSDP,
     OVERLAP,
-    REPLAY
+    REPLAY,
+    STATES
 };
 static const struct {
     const char *name;
@@ -81,6 +82,7 @@ static const struct {
     [FSDP] = {"fsdp", 2, {1, 0}},
     [OVERLAP] = {"overlap", 2, {0, 1}},
     [REPLAY] = {"replay anew", 2, {0, 1}},
+    [STATES] = {"states", 3, {JOB_states_DEVICE, JOB_states_HOST_OPTIMIZER, JOB_states_HOST}},
 };
 struct point {
     int64_t at[PARAMETERS]; /* values */
@@ -154,6 +156,7 @@ static void apply(struct job_spec *spec, const struct point *p)
     spec->grad_accum = p->at[MICRO];
     spec->fsdp = p->at[FSDP] != 0;
     spec->overlap = p->at[OVERLAP] != 0 ? JOB_overlap_ON : JOB_overlap_OFF;
+    spec->states = (enum job_states)p->at[STATES];
 }
 
 static void describe(const struct point *p, char *text, size_t size)
@@ -285,7 +288,7 @@ static void test_breaking_is_found(void **state)
     assert_int_equal(device_cpu_open(1, &device, &err), 0);
     whole = device->ops;
     /* MQA: ranks share a K/V head; ring and Ulysses, in stages. */
-    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0, 0}};
+    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0, 0, JOB_states_HOST}};
     assert_true(legal(&p));
     double largest = 0;
     assert_true(check_point(&p, &largest));
