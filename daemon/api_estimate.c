@@ -1,5 +1,6 @@
 /* api_estimate: what a job would take of this machine's memory: asked for by itself, and at submit,
  * where what does not fit is refused before it is queued. */
+#include "common/host_memory.h"
 #include "common/mem.h"
 #include "common/mem_estimate.h"
 #include "common/mem_report.h"
@@ -13,7 +14,7 @@
 #include "daemon/settings.h"
 
 /* The machine as it is: ranks on GPUs have the smallest one's memory each, ranks on the CPU share
- * the host's. */
+ * the host's, as far as this process may use it. */
 static struct mem_ask estimate_ask(struct api *api, const struct job_spec *spec,
                                    const struct model_shape *shape)
 {
@@ -22,7 +23,7 @@ static struct mem_ask estimate_ask(struct api *api, const struct job_spec *spec,
                           .spec = spec,
                           .backend = MEM_BACKEND_CPU,
                           .ranks_max = inventory->slots,
-                          .host_bytes = inventory_host_bytes()};
+                          .host_bytes = host_memory_read("").total};
     for (int64_t i = 0; i < inventory->gpu_count; i++) {
         int64_t bytes = inventory->gpus[i].bytes;
         ask.backend = MEM_BACKEND_CUDA;

@@ -5,7 +5,6 @@
 
 #include <sched.h>
 #include <stddef.h>
-#include <unistd.h>
 
 enum { INVENTORY_SLOTS_MIN = 2 };
 
@@ -75,9 +74,4 @@ int64_t inventory_threads(const struct inventory *inventory, int64_t ranks)
 {
     must(ranks > 0);
     return inventory->cores > ranks ? inventory->cores / ranks : 1;
-}
-
-int64_t inventory_host_bytes(void)
-{
-    return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }

@@ -33,7 +33,5 @@ void inventory_take(struct inventory *inventory, int64_t ranks, uint32_t *ret_gp
 /* Those of a job that runs already; false when they are not there or not free. CPU: gpus unused. */
 bool inventory_take_again(struct inventory *inventory, int64_t ranks, const uint32_t *gpus);
 void inventory_give(struct inventory *inventory, int64_t ranks, const uint32_t *gpus);
-/* Memory of this machine. */
-int64_t inventory_host_bytes(void);
 /* OpenMP threads of each rank of a job: cores / ranks, at least 1. */
 int64_t inventory_threads(const struct inventory *inventory, int64_t ranks);

@@ -4,13 +4,13 @@
  * seen to return garbage, and a worker must not train on it. */
 #include "worker/cpu/device_cpu.h"
 
+#include "common/host_memory.h"
 #include "common/mem.h"
 #include "common/must.h"
 #include "worker/cpu/gemm.h"
 #include "worker/cpu/ops_cpu.h"
 
 #include <string.h>
-#include <unistd.h>
 
 enum { HEADER_BYTES = 64 }; /* keeps the block behind it on a cache line */
 
@@ -27,11 +27,12 @@ static void *block_new(atomic_int_least64_t *in_use, size_t bytes, struct err *e
     size_t total = 0;
     if (__builtin_add_overflow(bytes, (size_t)HEADER_BYTES, &total))
         total = SIZE_MAX; /* refused below, with a message */
+    if (host_memory_check(bytes, err) != 0)
+        return NULL;
     unsigned char *block = mem_aligned(HEADER_BYTES, total);
     if (block == NULL) {
-        long long free_bytes = (long long)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
-        (void)err_set(err, ERR_NOMEM, "out of host memory: %zu bytes asked for, %lld free", bytes,
-                      free_bytes);
+        (void)err_set(err, ERR_NOMEM, "out of host memory: %zu bytes asked for, %lld available",
+                      bytes, (long long)host_memory_read("").available);
         return NULL;
     }
     memcpy(block, &bytes, sizeof bytes);
