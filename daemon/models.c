@@ -1,4 +1,4 @@
-/* models: folders are read at each request, so that a model copied into a root is there at once. */
+/* models: see models.h. */
 #include "daemon/models.h"
 
 #include "common/clock.h"
@@ -9,16 +9,15 @@
 #include "daemon/http.h"
 #include "daemon/launch_local.h"
 #include "daemon/loop.h"
+#include "daemon/model_card.h"
+#include "daemon/model_roots.h"
 #include "daemon/route.h"
 #include "daemon/settings.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const char models_builtin[] = "tiny-llama";
 enum { MODELS_BUILTIN_LIMIT_MS = 60000, MODELS_MAX = 10000 };
@@ -29,43 +28,6 @@ void models_entry_done(struct models_entry *entry)
     *entry = (struct models_entry){0};
 }
 
-/* Is root/name a folder with a config.json? */
-static bool models_is_model(const char *root, const char *name, int64_t *ret_created_ms)
-{
-    char path[LIMIT_PATH_BYTES];
-    struct stat info;
-    int length = snprintf(path, sizeof path, "%s/%s/config.json", root, name);
-    if (length < 0 || (size_t)length >= sizeof path || stat(path, &info) != 0 ||
-        !S_ISREG(info.st_mode))
-        return false;
-    *ret_created_ms = (int64_t)info.st_mtim.tv_sec * 1000;
-    return true;
-}
-
-typedef int models_fn(void *context, const char *root, const char *name, int64_t created_ms,
-                      struct err *err);
-
-/* Calls `found` for each base model; its non-zero return ends the walk and is returned. */
-static int models_walk(const struct settings *settings, models_fn *found, void *context,
-                       struct err *err)
-{
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < settings->model_roots.count; i++) {
-        const char *root = settings->model_roots.items[i].value;
-        DIR *stream = opendir(root);
-        if (stream == NULL)
-            continue; /* /readyz tells of it; the other roots are served */
-        const struct dirent *entry;
-        int64_t created_ms;
-        while (rc == 0 && (entry = readdir(stream)) != NULL)
-            if (route_is_name(entry->d_name, strlen(entry->d_name)) &&
-                models_is_model(root, entry->d_name, &created_ms))
-                rc = found(context, root, entry->d_name, created_ms, err);
-        (void)closedir(stream); /* read only */
-    }
-    return rc;
-}
-
 struct models_search {
     const char *name;
     struct models_entry *entry;
@@ -73,7 +35,7 @@ struct models_search {
 
 enum { MODELS_STOP = 1 }; /* ends a walk without an error */
 
-static int models_match(void *context, const char *root, const char *name, int64_t created_ms,
+static int models_match(void *context, const char *name, const char *dir, int64_t created_ms,
                         struct err *err)
 {
     struct models_search *search = context;
@@ -81,7 +43,7 @@ static int models_match(void *context, const char *root, const char *name, int64
         return 0;
     (void)snprintf(search->entry->name, sizeof search->entry->name, "%s", name);
     search->entry->created_ms = created_ms;
-    search->entry->dir = io_join(root, name);
+    search->entry->dir = mem_strdup(dir);
     return search->entry->dir != NULL ? MODELS_STOP : mem_fail(err, LIMIT_PATH_BYTES, "a path");
 }
 
@@ -114,7 +76,7 @@ int models_find(struct api *api, const char *name, struct models_entry *ret_entr
     } else {
         const char *folder = settings_map_get(&api->settings->model_aliases, name);
         struct models_search search = {.name = folder != NULL ? folder : name, .entry = &entry};
-        rc = models_walk(api->settings, models_match, &search, err);
+        rc = model_roots_walk(api->settings, models_match, &search, err);
         if (rc == 0)
             rc = -ERR_NOT_FOUND;
         else if (rc == MODELS_STOP)
@@ -130,11 +92,11 @@ int models_find(struct api *api, const char *name, struct models_entry *ret_entr
 
 /* ---- routes ---- */
 
-/* New reference. */
-static json_t *models_json(const char *name, int64_t created_ms, const char *owned_by)
+/* New reference; takes card, which may be NULL. */
+static json_t *models_json(const char *name, int64_t created_ms, const char *owned_by, json_t *card)
 {
-    return json_pack("{s:s, s:s, s:o, s:s}", "id", name, "object", "model", "created",
-                     api_time(created_ms), "owned_by", owned_by);
+    return json_pack("{s:s, s:s, s:o, s:s, s:o*}", "id", name, "object", "model", "created",
+                     api_time(created_ms), "owned_by", owned_by, "ithaca", card);
 }
 
 /* data is an object by name, so that the first of equal names stays. */
@@ -151,27 +113,38 @@ static int models_add(json_t *data, json_t *model, struct err *err)
     return name != NULL ? 0 : mem_fail(err, 0, "a list of models");
 }
 
-static int models_add_base(void *context, const char *root, const char *name, int64_t created_ms,
+struct models_list {
+    const struct settings *settings;
+    json_t *data; /* object by name */
+};
+
+static int models_add_base(void *context, const char *name, const char *dir, int64_t created_ms,
                            struct err *err)
 {
-    (void)root;
-    return models_add(context, models_json(name, created_ms, "local"), err);
+    struct models_list *list = context;
+    if (json_object_get(list->data, name) != NULL)
+        return 0; /* an earlier root's */
+    json_t *card = model_card(list->settings, dir);
+    return card != NULL ? models_add(list->data, models_json(name, created_ms, "local", card), err)
+                        : mem_fail(err, 0, "a list of models");
 }
 
 static int models_add_tuned(void *context, const struct store_job *job, struct err *err)
 {
+    struct models_list *list = context;
     if (job->fine_tuned_model[0] == '\0')
         return 0;
-    return models_add(context, models_json(job->fine_tuned_model, job->finished_ms, job->owner),
-                      err);
+    return models_add(list->data,
+                      models_json(job->fine_tuned_model, job->finished_ms, job->owner, NULL), err);
 }
 
 int models_list(struct api *api, struct http_request *request, struct err *err)
 {
     CLEANUP(json_unref) json_t *models = json_object();
     CLEANUP(json_unref) json_t *data = json_array();
-    TRY(models_walk(api->settings, models_add_base, models, err));
-    TRY(store_jobs_in_state(api->store, JOB_STATE_SUCCEEDED, models_add_tuned, models, err));
+    struct models_list list = {.settings = api->settings, .data = models};
+    TRY(model_roots_walk(api->settings, models_add_base, &list, err));
+    TRY(store_jobs_in_state(api->store, JOB_STATE_SUCCEEDED, models_add_tuned, &list, err));
     const char *name;
     json_t *model;
     json_object_foreach(models, name, model)
@@ -187,9 +160,12 @@ int models_get(struct api *api, struct http_request *request, struct err *err)
 {
     CLEANUP(models_entry_done) struct models_entry entry = {.dir = NULL};
     TRY(models_find(api, http_request_route(request)->name, &entry, err));
+    json_t *card = model_card(api->settings, entry.dir);
+    if (card == NULL)
+        return mem_fail(err, 0, "a model");
     http_answer_json(request, 200,
                      models_json(entry.name, entry.created_ms,
-                                 strncmp(entry.name, "ft:", 3) == 0 ? "admin" : "local"));
+                                 strncmp(entry.name, "ft:", 3) == 0 ? "admin" : "local", card));
     return 0;
 }
 
@@ -240,14 +216,14 @@ static int models_run_worker(struct api *api, const char *dir, const char *log_p
 int models_make_builtin(struct api *api, struct err *err)
 {
     const char *root = api->settings->model_roots.items[0].value;
-    int64_t created_ms;
-    if (models_is_model(root, models_builtin, &created_ms))
-        return 0;
     CLEANUP(mem_free_ptr) char *path = io_join(root, models_builtin);
+    CLEANUP(mem_free_ptr) char *config = mem_printf("%s/%s/config.json", root, models_builtin);
     CLEANUP(mem_free_ptr) char *temporary = mem_printf("%s/.%s.new", root, models_builtin);
     CLEANUP(mem_free_ptr) char *log_path = io_join(api->settings->data_dir, "init-model.log");
-    if (path == NULL || temporary == NULL || log_path == NULL)
+    if (path == NULL || config == NULL || temporary == NULL || log_path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (io_exists(config))
+        return 0;
     TRY(io_make_dirs(root, 0755, err));
     TRY(io_remove_tree(temporary, err)); /* of a start that was cut short */
     TRY(models_run_worker(api, temporary, log_path, err));

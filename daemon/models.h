@@ -1,7 +1,8 @@
 /* models: what can be fine-tuned and asked.
  *
- * A base model is a folder with a config.json directly under one of the model roots; its name is
- * the folder's name (the first root that has it wins), or an alias from the setting model_aliases.
+ * A base model is a folder below one of the model roots (model_roots.h; the first root that has the
+ * name wins), or goes by an alias from the setting model_aliases. One that cannot be used is listed
+ * with the reason (model_card.h).
  * A tuned model is the result of a job that succeeded, named "ft:..."; the job's id names it too.
  * Users give names, never paths: a name is looked for in what the roots hold, not joined to them.
  */

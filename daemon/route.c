@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct route_row {
     const char *method; /* "GET" */
@@ -46,6 +47,31 @@ bool route_is_name(const char *text, size_t length)
     return text[0] != '.'; /* neither "." nor ".." nor a hidden file is a name */
 }
 
+bool route_is_model(const char *text, size_t length)
+{
+    const char *slash = memchr(text, '/', length);
+    if (slash == NULL || length > ROUTE_NAME_BYTES)
+        return route_is_name(text, length);
+    size_t before = (size_t)(slash - text);
+    return route_is_name(text, before) && route_is_name(slash + 1, length - before - 1);
+}
+
+/* A model's name as the path has it, its slash decoded; false when it is none. */
+static bool route_take_model(const char *text, size_t length, char ret_name[ROUTE_NAME_BYTES + 1])
+{
+    size_t used = 0;
+    for (size_t i = 0; i < length && used < ROUTE_NAME_BYTES; i++) {
+        bool slash = length - i >= 3 && strncasecmp(text + i, "%2f", 3) == 0;
+        ret_name[used++] = slash ? '/' : text[i];
+        i += slash ? 2 : 0;
+        if (i + 1 == length) {
+            ret_name[used] = '\0';
+            return route_is_model(ret_name, used);
+        }
+    }
+    return false;
+}
+
 /* Does path (length bytes) match the pattern? The segment at its brace becomes ret_name. */
 static bool route_matches(const char *pattern, const char *path, size_t length,
                           char ret_name[ROUTE_NAME_BYTES + 1])
@@ -62,6 +88,8 @@ static bool route_matches(const char *pattern, const char *path, size_t length,
         memcmp(rest, path + length - after, after) != 0)
         return false;
     size_t name_length = length - before - after;
+    if (strncmp(brace, "{model}", strlen("{model}")) == 0)
+        return route_take_model(path + before, name_length, ret_name);
     if (!route_is_name(path + before, name_length))
         return false;
     memcpy(ret_name, path + before, name_length);

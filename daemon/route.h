@@ -2,7 +2,8 @@
  *
  * libmicrohttpd would decode %2f to / and cut at %00 before anyone looks; so paths are matched
  * undecoded, and an id or model name may hold only [A-Za-z0-9_.:-]: a percent sign anywhere in the
- * path matches nothing. Query values are decoded here, by whoever asks for them.
+ * path matches nothing, but for the one slash of a model's name, which clients may send as %2F.
+ * Query values are decoded here, by whoever asks for them.
  *
  * Pure functions over text; the rows are api/routes.def. */
 #pragma once
@@ -36,9 +37,11 @@ int route_find(const char *method, const char *target, struct route_match *ret_m
 enum route_access route_access(enum route_id route);
 const char *route_path(enum route_id route);
 
-/* May this be an id or a model's name in a path? 1..ROUTE_NAME_BYTES of [A-Za-z0-9_.:-], no dot in
+/* May this be an id in a path? 1..ROUTE_NAME_BYTES of [A-Za-z0-9_.:-], no dot in
  * front. */
 bool route_is_name(const char *text, size_t length);
+/* The same for a model, which may be "org/name". */
+bool route_is_model(const char *text, size_t length);
 
 /* The next key and value of a query, decoded. *ret_more false at its end. ERR_INVALID_VALUE for bad
  * encoding, NUL, or more than ROUTE_VALUE_BYTES. */

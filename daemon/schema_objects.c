@@ -47,9 +47,14 @@ static const struct schema_object schema_rows[] = {
      .schema = "{'type':'object','required':['id','object','deleted'],'properties':{"
                "'id':" TEXT ",'object':{'const':'file'},'deleted':{'type':'boolean'}}}"},
     {.name = "Model",
-     .schema = "{'type':'object','required':['id','object','created','owned_by'],'properties':{"
-               "'id':" TEXT ",'object':{'const':'model'},'created':" TIME_OR_NULL ","
-               "'owned_by':" TEXT "}}"},
+     .schema =
+         "{'type':'object','required':['id','object','created','owned_by'],'properties':{"
+         "'id':" TEXT ",'object':{'const':'model'},'created':" TIME_OR_NULL ","
+         "'owned_by':" TEXT ",'ithaca':{'type':'object','required':['ready','reason','family',"
+         "'parameters','context_length','ulysses'],'properties':{'ready':{'type':'boolean'},"
+         "'reason':" TEXT_OR_NULL ",'family':" TEXT_OR_NULL ",'parameters':{'type':["
+         "'integer','null']},'context_length':{'type':['integer','null']},'ulysses':{'type':"
+         "['array','null'],'items':{'type':'integer'}}}}}}"},
     {.name = "ModelList", .schema = LIST("Model")},
     {.name = "Job",
      .schema =

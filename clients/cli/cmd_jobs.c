@@ -160,7 +160,19 @@ int cmd_models(struct cli *cli, struct err *err)
         return cli_print_json(list, err);
     size_t i;
     const json_t *model;
-    json_array_foreach(json_object_get(list, "data"), i, model)(void)
-        printf("%s\n", jobs_text(model, "id"));
+    json_array_foreach(json_object_get(list, "data"), i, model)
+    {
+        const json_t *card = json_object_get(model, "ithaca");
+        const char *reason = json_string_value(json_object_get(card, "reason"));
+        double billions = json_number_value(json_object_get(card, "parameters")) * 1e-9;
+        if (reason != NULL)
+            printf("%s: cannot be used: %s\n", jobs_text(model, "id"), reason);
+        else if (billions > 0)
+            printf("%-40s %-6s %8.3fB parameters, context %lld\n", jobs_text(model, "id"),
+                   jobs_text(card, "family"), billions,
+                   (long long)json_integer_value(json_object_get(card, "context_length")));
+        else
+            printf("%s\n", jobs_text(model, "id"));
+    }
     return 0;
 }

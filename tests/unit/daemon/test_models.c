@@ -41,6 +41,16 @@ static void test_what_a_model_is(void **state)
                      -ERR_NOT_FOUND);          /* names, never paths */
     http_world_model(h, h->models, "new-one"); /* is there at once */
     assert_int_equal(models_listed(h), 2);
+    http_world_model(h, h->models, "org/name");
+    assert_int_equal(models_listed(h), 3);
+    ask(h, "GET", "/v1/models/org%2Fname", NULL);
+    expect(h, 200, "id", "org/name");
+    OK(h->w, models_find(&h->api, "org/name", &entry, &h->w->err));
+    models_entry_done(&entry);
+    http_world_put(h, h->models, "new-one/config.json", "{}"); /* listed with the reason */
+    assert_int_equal(models_listed(h), 3);
+    ask(h, "GET", "/v1/models/new-one", NULL);
+    expect(h, 200, "ithaca.reason", "new-one/config.json: \"model_type\" must be given");
 }
 
 static void test_roots_and_aliases(void **state)

@@ -23,6 +23,8 @@ static void test_shape(void **state)
     assert_string_equal(name, "ft:tiny-llama:local::ijklmnop");
     result_name("tiny-llama", "sail", "ftjob-abcdefghijklmnop", 0, name);
     assert_string_equal(name, "ft:tiny-llama:local:sail:ijklmnop:ckpt-step-0");
+    result_name("Qwen/Qwen3-4B", "sail", "ftjob-abcdefghijklmnop", -1, name);
+    assert_string_equal(name, "ft:Qwen3-4B:local:sail:ijklmnop");
     result_name("m", "s", "short", 120, name); /* a job's id shorter than its tail */
     assert_string_equal(name, "ft:m:local:s:short:ckpt-step-120");
 }

@@ -42,6 +42,33 @@ static void test_every_row_is_found(void **state)
     }
 }
 
+/* A model's name may have one slash, as it is or as clients encode it; an id may not. */
+static void test_models(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"/v1/models/Qwen/Qwen3-4B", "/v1/models/Qwen%2FQwen3-4B",
+                                       "/v1/models/Qwen%2fQwen3-4B?x=%2F"};
+    static const char *const bad[] = {
+        "/v1/models/Qwen/",       "/v1/models//Qwen3",   "/v1/models/a/b/c", "/v1/models/a%2Fb%2Fc",
+        "/v1/models/a%2F..",      "/v1/models/..%2Fa",   "/v1/models/.a/b",  "/v1/models/a%2F.b",
+        "/v1/models/a%252Fb",     "/v1/models/a%2",      "/v1/models/a%00b", "/v1/models/%2F",
+        "/v1/files/Qwen%2FQwen3", "/v1/files/Qwen/Qwen3"};
+    struct route_match match;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_int_equal(find("GET", good[i], &match), 0);
+        assert_int_equal(match.route, ROUTE_MODELS_GET);
+        assert_string_equal(match.name, "Qwen/Qwen3-4B");
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (find("GET", bad[i], &match) != -ERR_NOT_FOUND)
+            fail_msg("%s is found", bad[i]);
+    for (int length = 126; length <= 130; length++) { /* 128 is the longest */
+        char target[256];
+        (void)snprintf(target, sizeof target, "/v1/models/o%%2F%0*d", length - 2, 1);
+        assert_int_equal(find("GET", target, &match), length <= 128 ? 0 : -ERR_NOT_FOUND);
+    }
+}
+
 static void test_head_and_methods(void **state)
 {
     (void)state;
@@ -158,10 +185,10 @@ static void test_query_integers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_row_is_found), cmocka_unit_test(test_head_and_methods),
-        cmocka_unit_test(test_no_other_path),      cmocka_unit_test(test_name_length),
-        cmocka_unit_test(test_query_values),       cmocka_unit_test(test_query_limits),
-        cmocka_unit_test(test_query_integers),
+        cmocka_unit_test(test_every_row_is_found), cmocka_unit_test(test_models),
+        cmocka_unit_test(test_head_and_methods),   cmocka_unit_test(test_no_other_path),
+        cmocka_unit_test(test_name_length),        cmocka_unit_test(test_query_values),
+        cmocka_unit_test(test_query_limits),       cmocka_unit_test(test_query_integers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
