@@ -1,31 +1,14 @@
-/* rng: Philox-4x32 with 10 rounds; key = seed, counter = (counter, stream). */
+/* rng: numbers of several kinds from the blocks of common/rng_philox.h. */
 #include "common/rng.h"
 
 #include "common/must.h"
+#include "common/rng_philox.h"
 
 #include <math.h>
 
-enum { PHILOX_ROUNDS = 10 };
-static const uint32_t philox_multiplier[2] = {0xD2511F53u, 0xCD9E8D57u};
-static const uint32_t philox_weyl[2] = {0x9E3779B9u, 0xBB67AE85u};
-
 void rng_block(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t ret_words[4])
 {
-    uint32_t c[4] = {(uint32_t)counter, (uint32_t)(counter >> 32), (uint32_t)stream,
-                     (uint32_t)(stream >> 32)};
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    for (int round = 0; round < PHILOX_ROUNDS; round++) {
-        uint64_t product0 = (uint64_t)philox_multiplier[0] * c[0];
-        uint64_t product1 = (uint64_t)philox_multiplier[1] * c[2];
-        uint32_t next[4] = {(uint32_t)(product1 >> 32) ^ c[1] ^ key[0], (uint32_t)product1,
-                            (uint32_t)(product0 >> 32) ^ c[3] ^ key[1], (uint32_t)product0};
-        for (int i = 0; i < 4; i++)
-            c[i] = next[i];
-        key[0] += philox_weyl[0];
-        key[1] += philox_weyl[1];
-    }
-    for (int i = 0; i < 4; i++)
-        ret_words[i] = c[i];
+    rng_philox(seed, stream, counter, ret_words);
 }
 
 uint64_t rng_u64(uint64_t seed, uint64_t stream, uint64_t counter)

@@ -29,8 +29,20 @@ int batch_init(struct batch *batch, const struct mesh *mesh, struct mesh_place p
     return arena_reserve(arena, MEM_POSITIONS, 0, &batch->positions, bytes, err);
 }
 
+int batch_want_numbers(struct batch *batch, struct arena *arena, struct err *err)
+{
+    size_t count = (size_t)batch->tokens_max;
+    int64_t shard = batch->tokens_max / (batch->mesh.ring * batch->mesh.ulysses);
+    batch->host_numbers = mem_new(count, sizeof *batch->host_numbers);
+    if (batch->host_numbers == NULL)
+        return mem_fail(err, count * sizeof *batch->host_numbers, "a batch of tokens");
+    return arena_reserve(arena, MEM_NUMBERS, 0, &batch->numbers,
+                         shard * (int64_t)sizeof *batch->numbers, err);
+}
+
 void batch_done(struct batch *batch)
 {
+    mem_free(batch->host_numbers);
     mem_free(batch->doc_rows);
     mem_free(batch->ring_doc_rows);
     mem_free(batch->host_ids);
@@ -53,6 +65,8 @@ void batch_append(struct batch *batch, const int32_t *ids, const uint8_t *traine
         batch->host_targets[at + t] = target ? ids[t + 1] : -1;
         batch->host_positions[at + t] = (int32_t)t;
         batch->trained += target;
+        if (batch->host_numbers != NULL)
+            batch->host_numbers[at + t] = batch->number++;
     }
     batch->tokens += count;
     batch->doc_rows[++batch->documents] = batch->tokens;
@@ -64,6 +78,8 @@ static void batch_pad(struct batch *batch)
         batch->host_ids[t] = 0;
         batch->host_targets[t] = -1;
         batch->host_positions[t] = (int32_t)(t - batch->tokens);
+        if (batch->host_numbers != NULL)
+            batch->host_numbers[t] = 0;
     }
     batch->ring_documents = batch->documents + (batch->seq.padded > batch->tokens);
     batch->doc_rows[batch->ring_documents] = batch->seq.padded;
@@ -88,6 +104,10 @@ int batch_upload(struct batch *batch, struct device *device, struct stream *stre
                               batch->host_targets + span->position, bytes, err));
         TRY(device->dev->copy(device, stream, batch->positions + span->row,
                               batch->host_positions + span->position, bytes, err));
+        if (batch->host_numbers != NULL)
+            TRY(device->dev->copy(device, stream, batch->numbers + span->row,
+                                  batch->host_numbers + span->position,
+                                  (size_t)span->count * sizeof *batch->numbers, err));
     }
     return 0;
 }

@@ -27,6 +27,9 @@ struct batch {
     int32_t *host_ids; /* host (3 * tokens_max): ids, then targets, then positions; owned */
     int32_t *host_targets;
     int32_t *host_positions;
+    int64_t *host_numbers; /* host (tokens_max), or NULL; owned */
+    int64_t number;        /* of the next token appended */
+    int64_t step;          /* optimizer step whose dropout is drawn; 0: none is (evaluation) */
 
     /* since batch_upload */
     struct mesh_seq seq;
@@ -36,11 +39,14 @@ struct batch {
     int32_t *ids;           /* device (T) */
     int32_t *targets;       /* device (T) */
     int32_t *positions;     /* device (T) in their documents */
+    int64_t *numbers;       /* device (T) in their step, whatever the layout; NULL: not wanted */
 };
 
 /* tokens_max: of documents. */
 int batch_init(struct batch *batch, const struct mesh *mesh, struct mesh_place place,
                int64_t tokens_max, struct arena *arena, struct err *err);
+/* Tokens are to have numbers: the caller sets `number` at the start of each sequence. */
+int batch_want_numbers(struct batch *batch, struct arena *arena, struct err *err);
 void batch_done(struct batch *batch);
 void batch_clear(struct batch *batch);
 /* Appends a document of count tokens; trained[t] says whether token t is a target. */

@@ -45,7 +45,7 @@ static int checkpoint_init(struct checkpoint *checkpoint, struct rank *rank, str
                                          .created_ms = clock_wall_ms(),
                                          .position = rank->progress.step * rank->train.batch,
                                          .progress = rank->progress,
-                                         .file_count = (uint32_t)rank->fsdp.shards}};
+                                         .file_count = (uint32_t)rank->trained->shards}};
     if (checkpoint->path != NULL)
         checkpoint->temp = mem_printf("%s.tmp", checkpoint->path);
     if (checkpoint->folder == NULL || checkpoint->temp == NULL)
@@ -61,7 +61,7 @@ static int checkpoint_init(struct checkpoint *checkpoint, struct rank *rank, str
 static int checkpoint_check_room(const struct checkpoint *checkpoint, struct err *err)
 {
     struct statvfs disk;
-    double needed = (double)checkpoint_file_bytes(&checkpoint->rank->fsdp) *
+    double needed = (double)checkpoint_file_bytes(checkpoint->rank->trained) *
                     (double)checkpoint->manifest.file_count;
     if (statvfs(checkpoint->folder, &disk) != 0)
         return err_set_errno(err, errno, "%s", checkpoint->folder);
@@ -95,7 +95,7 @@ static int checkpoint_write_own(struct checkpoint *checkpoint, struct err *err)
     CLEANUP(mem_free_ptr) char *path = checkpoint_file_path(checkpoint->temp, file);
     if (path == NULL)
         return mem_fail(err, strlen(checkpoint->temp), "a path");
-    return checkpoint_file_write(path, &rank->fsdp, rank->stream, rank->progress.step,
+    return checkpoint_file_write(path, rank->trained, rank->stream, rank->progress.step,
                                  &checkpoint->manifest.files[file], err);
 }
 

@@ -1,6 +1,7 @@
 /* context_fwd: see context.h. K and V of a stage are projected, sent and kept in place for all
  * stages that read them. */
 #include "worker/context_private.h"
+#include "worker/lora.h"
 #include "worker/ring.h"
 
 #include <math.h>
@@ -38,9 +39,9 @@ _Static_assert(MEM_PHASE_FWD_RETURN == MEM_PHASE_FWD_KV + CONTEXT_RETURN &&
                "phases of a stage stand in order");
 void context_enter(const struct context_stage *stage, enum context_step step)
 {
-    enum mem_phase first = stage->backward              ? MEM_PHASE_BWD_KV
-                           : stage->layer->grad != NULL ? MEM_PHASE_AGAIN_KV
-                                                        : MEM_PHASE_FWD_KV;
+    enum mem_phase first = stage->backward          ? MEM_PHASE_BWD_KV
+                           : stage->layer->backward ? MEM_PHASE_AGAIN_KV
+                                                    : MEM_PHASE_FWD_KV;
     arena_enter(stage->layer->model->arena, (enum mem_phase)((int)first + (int)step));
 }
 
@@ -56,13 +57,13 @@ static int stage_project(const struct context_stage *stage, void *q, void *k, vo
         TRY(layer_norm(layer, MODEL_TENSOR_LN1, model_at(model, layer->acts->x, row * width),
                        model->tile_norm, rows, width, NULL, err));
         if (q != NULL)
-            TRY(context_heads_project(layer, &stage->q_heads, MODEL_TENSOR_Q, MODEL_TENSOR_Q_BIAS,
-                                      model->tile_norm, row, rows, q, err));
+            TRY(context_heads_project(layer, &stage->q_heads, JOB_lora_module_Q,
+                                      MODEL_TENSOR_Q_BIAS, model->tile_norm, row, rows, q, err));
         if (k == NULL)
             continue;
-        TRY(context_heads_project(layer, &stage->kv_heads, MODEL_TENSOR_K, MODEL_TENSOR_K_BIAS,
+        TRY(context_heads_project(layer, &stage->kv_heads, JOB_lora_module_K, MODEL_TENSOR_K_BIAS,
                                   model->tile_norm, row, rows, k, err));
-        TRY(context_heads_project(layer, &stage->kv_heads, MODEL_TENSOR_V, MODEL_TENSOR_V_BIAS,
+        TRY(context_heads_project(layer, &stage->kv_heads, JOB_lora_module_V, MODEL_TENSOR_V_BIAS,
                                   model->tile_norm, row, rows, v, err));
     }
     if (q != NULL)
@@ -96,6 +97,8 @@ int context_stage_inputs(const struct context_stage *stage, struct err *err)
     int64_t d = context->config->head_dim;
     bool kv = stage->at.kv_first;
     context_enter(stage, kv ? CONTEXT_KV : CONTEXT_Q);
+    if (stage->at.head == 0) /* the first of a pass */
+        TRY(lora_inputs(layer, err));
     if (context->options.mesh.ulysses == 1)
         return stage_project(stage, stage->q, kv ? stage->k : NULL, stage->v, err);
     struct context_out out = context_outgoing(stage);

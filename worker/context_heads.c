@@ -4,7 +4,9 @@
  * straight into the order of sending, straight from that of arrival. */
 #include "worker/context_heads.h"
 
+#include "common/lora_shape.h"
 #include "common/must.h"
+#include "worker/lora.h"
 
 static const struct context *heads_context(const struct layer *layer)
 {
@@ -75,13 +77,14 @@ static struct heads_run heads_run(const struct context_heads *heads)
         .calls = heads->count, .count = heads->groups, .side = heads->count, .model = group_heads};
 }
 
-/* A product into token side: B starts at `b` for head 0 of group 0, b_head elements a head. */
+/* A product into token side, from row `row` of out's `out_rows` on: B starts at `b` for head 0 of
+ * group 0, b_head elements a head. */
 static int heads_product(const struct layer *layer, const struct context_heads *heads,
-                         struct ops_gemm *gemm, int64_t b_head, int64_t row, void *out,
-                         struct err *err)
+                         struct ops_gemm *gemm, int64_t b_head, int64_t row, int64_t out_rows,
+                         void *out, struct err *err)
 {
     const struct model *model = layer->model;
-    int64_t d = model->shape->config.head_dim, head = layer->batch->rows * d;
+    int64_t d = model->shape->config.head_dim, head = out_rows * d;
     struct heads_run run = heads_run(heads);
     if (heads_ulysses(layer) == 1) { /* all heads of a row lie together: one wide head */
         run = (struct heads_run){.calls = 1, .count = 1};
@@ -89,7 +92,6 @@ static int heads_product(const struct layer *layer, const struct context_heads *
     }
     const void *b = gemm->b, *bias = gemm->bias;
     gemm->n = gemm->ldc = d;
-    gemm->alpha = 1.0f;
     gemm->batch = run.count;
     gemm->stride_b = run.model * b_head;
     gemm->stride_c = run.side * head;
@@ -104,20 +106,87 @@ static int heads_product(const struct layer *layer, const struct context_heads *
 }
 
 int context_heads_project(const struct layer *layer, const struct context_heads *heads,
-                          enum model_tensor weight, enum model_tensor bias, const void *x,
+                          enum job_lora_module module, enum model_tensor bias, const void *x,
                           int64_t row, int64_t rows, void *out, struct err *err)
 {
     const struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
+    int64_t out_rows = layer->batch->rows;
     struct ops_gemm gemm = {.m = rows,
                             .k = c->hidden_size,
                             .a = x,
                             .lda = c->hidden_size,
-                            .b = model_weight(model, layer->weights, weight),
+                            .b = model_weight(model, layer->weights, lora_shape_tensor(module)),
                             .ldb = c->hidden_size,
                             .trans_b = true,
+                            .alpha = 1.0f,
                             .bias = model_weight(model, layer->weights, bias)};
-    return heads_product(layer, heads, &gemm, c->head_dim * c->hidden_size, row, out, err);
+    TRY(heads_product(layer, heads, &gemm, c->head_dim * c->hidden_size, row, out_rows, out, err));
+    if (!lora_adapts(layer, module))
+        return 0;
+    int64_t r = model->lora->spec->lora_r;
+    struct ops_gemm adapter = {.m = rows,
+                               .k = r,
+                               .a = model_at(model, model->lora->qkv[module], row * r),
+                               .lda = r,
+                               .b = lora_b(layer, module),
+                               .ldb = r,
+                               .trans_b = true,
+                               .accumulate = true,
+                               .alpha = model->lora->scale};
+    return heads_product(layer, heads, &adapter, c->head_dim * r, row, out_rows, out, err);
+}
+
+/* out += what is kept of `in`, a tile's gradient of o's input, token side. */
+static int heads_dropout(const struct layer *layer, const struct context_heads *heads,
+                         const void *in, int64_t row, int64_t rows, void *out, struct err *err)
+{
+    const struct model *model = layer->model;
+    int64_t d = model->shape->config.head_dim, all = layer->batch->rows;
+    struct heads_run run = heads_run(heads);
+    struct ops_dropout dropout = lora_dropout(layer, JOB_lora_module_O, row, rows);
+    dropout.accumulate = true;
+    dropout.head_dim = d;
+    if (heads_ulysses(layer) == 1) {
+        run = (struct heads_run){.calls = 1, .count = 1};
+        dropout.head_dim *= heads->count;
+    }
+    dropout.heads = run.count;
+    dropout.feature_stride = run.model * d;
+    for (int64_t i = 0; i < run.calls; i++) {
+        dropout.in = (struct ops_heads){model_at(model, in, i * rows * d), run.side * rows * d,
+                                        dropout.head_dim};
+        dropout.out = (struct ops_heads){model_at(model, out, i * all * d + row * dropout.head_dim),
+                                         run.side * all * d, dropout.head_dim};
+        dropout.feature = (heads->first + i) * d;
+        TRY(model->device->ops->dropout(model->device, layer->stream, &dropout, err));
+    }
+    return 0;
+}
+
+/* The part of o's adapter in dO: du * A of the heads. */
+static int heads_adapter_back(const struct layer *layer, const struct context_heads *heads,
+                              void *out, struct err *err)
+{
+    const struct model *model = layer->model;
+    const struct model_config *c = &model->shape->config;
+    const struct lora *lora = model->lora;
+    bool drops = lora_drops(layer);
+    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
+        rows = drops ? layer_tile(layer, row) : layer->batch->rows;
+        struct ops_gemm gemm = {.m = rows,
+                                .k = lora->spec->lora_r,
+                                .a = model_at(model, lora->o, row * lora->spec->lora_r),
+                                .lda = lora->spec->lora_r,
+                                .b = lora_a(layer, JOB_lora_module_O),
+                                .ldb = c->heads * c->head_dim,
+                                .accumulate = !drops,
+                                .alpha = 1.0f};
+        TRY(heads_product(layer, heads, &gemm, c->head_dim, 0, rows, drops ? lora->x : out, err));
+        if (drops)
+            TRY(heads_dropout(layer, heads, lora->x, row, rows, out, err));
+    }
+    return 0;
 }
 
 int context_heads_project_back(const struct layer *layer, const struct context_heads *heads,
@@ -130,8 +199,10 @@ int context_heads_project_back(const struct layer *layer, const struct context_h
                             .a = d_mid,
                             .lda = c->hidden_size,
                             .b = model_weight(model, layer->weights, MODEL_TENSOR_O),
-                            .ldb = c->heads * c->head_dim};
-    return heads_product(layer, heads, &gemm, c->head_dim, 0, out, err);
+                            .ldb = c->heads * c->head_dim,
+                            .alpha = 1.0f};
+    TRY(heads_product(layer, heads, &gemm, c->head_dim, 0, layer->batch->rows, out, err));
+    return lora_adapts(layer, JOB_lora_module_O) ? heads_adapter_back(layer, heads, out, err) : 0;
 }
 
 int context_heads_delta(const struct layer *layer, const struct context_heads *heads,

@@ -21,12 +21,13 @@ struct ops_heads context_head_side(const struct layer *layer, const void *data, 
 struct ops_heads context_head_side_f32(const struct layer *layer, const float *data, int64_t heads,
                                        int64_t row);
 
-/* Rows [row, row + rows) of the projection by `weight` (and bias): x is (rows, h); out is token
- * side. */
+/* Rows [row, row + rows) of the projection by a module's weight (and bias), and its adapter, after
+ * lora_inputs: x is (rows, h); out is token side. */
 int context_heads_project(const struct layer *layer, const struct context_heads *heads,
-                          enum model_tensor weight, enum model_tensor bias, const void *x,
+                          enum job_lora_module module, enum model_tensor bias, const void *x,
                           int64_t row, int64_t rows, void *out, struct err *err);
-/* dO of the heads from d_mid (T, h), through Wo; out is token side. */
+/* dO of the heads from d_mid (T, h), through Wo, and its adapter, after lora_bwd_out; out is token
+ * side. */
 int context_heads_project_back(const struct layer *layer, const struct context_heads *heads,
                                const void *d_mid, void *out, struct err *err);
 /* delta = rowsum(O * dO): O is (T, H, d), dO and delta are token side. */

@@ -53,6 +53,7 @@ int eval_run(struct rank *rank, struct eval_result *ret_result, struct err *err)
     TRY(model_totals_zero(&rank->model, rank->stream, err));
     for (int64_t micro = 0; micro < rank->valid.micro_steps; micro++) {
         loader_fill(&rank->valid, 1, micro, &rank->batch);
+        rank->batch.step = 0;
         TRY(batch_upload(&rank->batch, rank->device, rank->stream, err));
         TRY(model_forward(&rank->model, &rank->batch, rank->stream, err));
         TRY(model_head_evaluate(&rank->model, &rank->batch, rank->stream, err));

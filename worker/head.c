@@ -9,7 +9,7 @@ static int head_tile(const struct head *head, int64_t row, int64_t rows, struct 
     struct model *model = head->model;
     struct device *device = model->device;
     const struct model_config *c = &model->shape->config;
-    bool train = head->weight_grad != NULL;
+    bool train = head->train;
     const void *x = model_at(model, model->x_out, row * c->hidden_size);
     struct ops_rmsnorm norm = {.rows = rows,
                                .width = c->hidden_size,

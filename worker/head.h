@@ -9,8 +9,9 @@ struct head {
     struct stream *stream;
     const void *norm_weight; /* [act] (h) */
     const void *weight;      /* [act] (V, h) */
-    float *norm_grad;        /* (h) +=; NULL with weight_grad when evaluating */
-    float *weight_grad;      /* (V, h) += */
+    bool train;              /* model->dx, and gradients where there are any, else an evaluation */
+    float *norm_grad;        /* (h) +=, or NULL: frozen */
+    float *weight_grad;      /* (V, h) +=, or NULL */
     float scale;             /* 1/N */
 };
 

@@ -1,8 +1,10 @@
 /* layer_bwd: see layer.h. model->dx carries the gradient of the residual stream: the MLP half turns
  * dy into d_mid, the attention half d_mid into dx, each adding its branch's part to it. dWo is one
  * product over all heads; dq then takes O's place. x is only read. */
+#include "common/lora_shape.h"
 #include "worker/layer.h"
 #include "worker/linear.h"
+#include "worker/lora.h"
 #include "worker/ops.h"
 
 static int layer_bwd_norm(const struct layer *layer, enum model_tensor weight, const void *x,
@@ -23,15 +25,18 @@ static int layer_bwd_norm(const struct layer *layer, enum model_tensor weight, c
     return model->device->ops->rmsnorm_bwd(model->device, layer->stream, &norm, err);
 }
 
-/* One projection: weight gradient from its input, and the part of the input's gradient. */
-static int layer_bwd_linear(const struct layer *layer, int64_t rows, enum model_tensor weight,
-                            const void *x, const void *dy, void *dx, bool accumulate,
+/* One projection of a tile: weight gradients from its input, and the part of the input's gradient.
+ */
+static int layer_bwd_linear(const struct layer *layer, enum job_lora_module module, int64_t row,
+                            int64_t rows, const void *x, const void *dy, void *dx, bool accumulate,
                             struct err *err)
 {
     const struct model *model = layer->model;
+    enum model_tensor weight = lora_shape_tensor(module);
     struct linear linear = layer_linear(layer, rows, weight, MODEL_TENSOR_COUNT);
     TRY(linear_dw(&linear, dy, x, model_grad(model, layer->grad, weight), NULL, err));
-    return linear_dx(&linear, dy, dx, accumulate, err);
+    TRY(linear_dx(&linear, dy, dx, accumulate, err));
+    return lora_bwd(layer, module, row, rows, x, dy, dx, err);
 }
 
 /* x_mid of a tile, kept or from x and o again, in *ret; its norm in tile_norm and tile_rstd. */
@@ -59,18 +64,18 @@ static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t ro
     layer_gate_up(layer, row, &gate, &up);
     TRY(layer_bwd_mid(layer, row, rows, &x_mid, err));
     if (!model->keep_mlp)
-        TRY(layer_fwd_gate_up(layer, rows, gate, up, err));
+        TRY(layer_fwd_gate_up(layer, row, rows, gate, up, err));
     struct ops_swiglu swiglu = {.count = count, .gate = gate, .up = up, .out = model->tile_act};
     TRY(device->ops->swiglu(device, layer->stream, &swiglu, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_DOWN, model->tile_act, dy, model->tile_dact,
-                         false, err));
+    TRY(layer_bwd_linear(layer, JOB_lora_module_DOWN, row, rows, model->tile_act, dy,
+                         model->tile_dact, false, err));
     struct ops_swiglu_bwd swiglu_bwd = {
         .count = count, .gate = gate, .up = up, .dout = model->tile_dact, .dgate = gate, .dup = up};
     TRY(device->ops->swiglu_bwd(device, layer->stream, &swiglu_bwd, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_GATE, model->tile_norm, gate, model->tile_h,
-                         false, err));
-    TRY(layer_bwd_linear(layer, rows, MODEL_TENSOR_UP, model->tile_norm, up, model->tile_h, true,
-                         err));
+    TRY(layer_bwd_linear(layer, JOB_lora_module_GATE, row, rows, model->tile_norm, gate,
+                         model->tile_h, false, err));
+    TRY(layer_bwd_linear(layer, JOB_lora_module_UP, row, rows, model->tile_norm, up, model->tile_h,
+                         true, err));
     return layer_bwd_norm(layer, MODEL_TENSOR_LN2, x_mid, model->tile_rstd, model->tile_h, dy, true,
                           rows, c->hidden_size, err);
 }
@@ -96,9 +101,9 @@ static int layer_bwd_head_input(const struct layer *layer, int64_t row, int64_t 
     TRY(model->device->ops->rope(model->device, layer->stream, &rope, err));
     if (!c->qk_norm)
         return 0;
-    struct linear project = layer_linear(layer, rows, is_query ? MODEL_TENSOR_Q : MODEL_TENSOR_K,
-                                         is_query ? MODEL_TENSOR_Q_BIAS : MODEL_TENSOR_K_BIAS);
-    TRY(linear_forward(&project, model->tile_norm, model->tile_raw, false, err));
+    TRY(layer_project(layer, is_query ? JOB_lora_module_Q : JOB_lora_module_K,
+                      is_query ? MODEL_TENSOR_Q_BIAS : MODEL_TENSOR_K_BIAS, row, rows,
+                      model->tile_norm, model->tile_raw, false, err));
     return layer_bwd_norm(layer, is_query ? MODEL_TENSOR_Q_NORM : MODEL_TENSOR_K_NORM,
                           model->tile_raw, NULL, dx, dx, false, rows * heads, c->head_dim, err);
 }
@@ -118,7 +123,7 @@ static int layer_bwd_gather(const struct layer *layer, int64_t rows, int64_t hea
                                 .in = {grad, d, heads * d},
                                 .out = {model_at(model, model->tile_qkv, column), d, width}};
     TRY(ops->unpack(model->device, layer->stream, &unpack, err));
-    if (!c->qkv_bias)
+    if (!c->qkv_bias || layer->grad == NULL)
         return 0;
     struct ops_colsum colsum = {
         .rows = rows, .width = heads * d, .x = grad, .out = model_grad(model, layer->grad, bias)};
@@ -149,6 +154,10 @@ static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t ro
     TRY(linear_dw(&qkv, model->tile_qkv, model->tile_norm,
                   model_grad(model, layer->grad, MODEL_TENSOR_Q), NULL, err));
     TRY(linear_dx(&qkv, model->tile_qkv, model->tile_h, false, err));
+    void *const grads[] = {dq, dk, dv};
+    for (int m = JOB_lora_module_Q; m <= JOB_lora_module_V; m++)
+        TRY(lora_bwd(layer, (enum job_lora_module)m, row, rows, model->tile_norm, grads[m],
+                     model->tile_h, err));
     return layer_bwd_norm(layer, MODEL_TENSOR_LN1, x, model->tile_rstd, model->tile_h,
                           model_at(model, model->dx, row * c->hidden_size), true, rows,
                           c->hidden_size, err);
@@ -166,6 +175,7 @@ int layer_bwd(const struct layer *layer, bool attention_ready, struct err *err)
     arena_enter(model->arena, MEM_PHASE_BWD_OUT);
     TRY(linear_dw(&out, model->dx, layer->acts->o, model_grad(model, layer->grad, MODEL_TENSOR_O),
                   model_grad(model, layer->grad, MODEL_TENSOR_O_BIAS), err));
+    TRY(lora_bwd_out(layer, err));
     TRY(context_backward(layer, attention_ready, err));
     arena_enter(model->arena, MEM_PHASE_BWD_QKV);
     for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {

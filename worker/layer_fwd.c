@@ -1,8 +1,10 @@
 /* layer_fwd: see layer.h. Everything runs over tiles of tokens. x_mid that is not kept lies where y
  * will be, and the MLP's last product is added to it there. */
+#include "common/lora_shape.h"
 #include "common/must.h"
 #include "worker/layer.h"
 #include "worker/linear.h"
+#include "worker/lora.h"
 #include "worker/ops.h"
 
 struct linear layer_linear(const struct layer *layer, int64_t rows, enum model_tensor weight,
@@ -19,6 +21,16 @@ struct linear layer_linear(const struct layer *layer, int64_t rows, enum model_t
                            .bias = bias == MODEL_TENSOR_COUNT
                                        ? NULL
                                        : model_weight(layer->model, layer->weights, bias)};
+}
+
+int layer_project(const struct layer *layer, enum job_lora_module module, enum model_tensor bias,
+                  int64_t row, int64_t rows, const void *x, void *y, bool accumulate,
+                  struct err *err)
+{
+    struct linear linear = layer_linear(layer, rows, lora_shape_tensor(module), bias);
+    linear.accumulate = accumulate;
+    TRY(linear_forward(&linear, x, y, false, err));
+    return lora_fwd(layer, module, row, rows, x, y, err);
 }
 
 int64_t layer_tile(const struct layer *layer, int64_t row)
@@ -54,9 +66,9 @@ int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, void *x_
 {
     const struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
-    struct linear out = layer_linear(layer, rows, MODEL_TENSOR_O, MODEL_TENSOR_O_BIAS);
-    TRY(linear_forward(&out, model_at(model, layer->acts->o, row * c->heads * c->head_dim),
-                       model->tile_h, false, err));
+    TRY(layer_project(layer, JOB_lora_module_O, MODEL_TENSOR_O_BIAS, row, rows,
+                      model_at(model, layer->acts->o, row * c->heads * c->head_dim), model->tile_h,
+                      false, err));
     struct ops_rmsnorm norm = {.rows = rows,
                                .width = c->hidden_size,
                                .eps = (float)c->rms_norm_eps,
@@ -69,13 +81,14 @@ int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, void *x_
     return model->device->ops->rmsnorm(model->device, layer->stream, &norm, err);
 }
 
-int layer_fwd_gate_up(const struct layer *layer, int64_t rows, void *gate, void *up,
+int layer_fwd_gate_up(const struct layer *layer, int64_t row, int64_t rows, void *gate, void *up,
                       struct err *err)
 {
-    struct linear project = layer_linear(layer, rows, MODEL_TENSOR_GATE, MODEL_TENSOR_COUNT);
-    TRY(linear_forward(&project, layer->model->tile_norm, gate, false, err));
-    project = layer_linear(layer, rows, MODEL_TENSOR_UP, MODEL_TENSOR_COUNT);
-    return linear_forward(&project, layer->model->tile_norm, up, false, err);
+    const void *x = layer->model->tile_norm;
+    TRY(layer_project(layer, JOB_lora_module_GATE, MODEL_TENSOR_COUNT, row, rows, x, gate, false,
+                      err));
+    return layer_project(layer, JOB_lora_module_UP, MODEL_TENSOR_COUNT, row, rows, x, up, false,
+                         err);
 }
 
 /* y += MLP(x_mid) of a tile, whose norm is in tile_norm. */
@@ -86,15 +99,14 @@ static int layer_fwd_mlp_tile(const struct layer *layer, int64_t row, int64_t ro
     struct device *device = model->device;
     void *gate, *up;
     layer_gate_up(layer, row, &gate, &up);
-    TRY(layer_fwd_gate_up(layer, rows, gate, up, err));
+    TRY(layer_fwd_gate_up(layer, row, rows, gate, up, err));
     struct ops_swiglu swiglu = {.count = rows * model->shape->config.intermediate_size,
                                 .gate = gate,
                                 .up = up,
                                 .out = model->tile_act};
     TRY(device->ops->swiglu(device, layer->stream, &swiglu, err));
-    struct linear down = layer_linear(layer, rows, MODEL_TENSOR_DOWN, MODEL_TENSOR_COUNT);
-    down.accumulate = true;
-    return linear_forward(&down, model->tile_act, y, false, err);
+    return layer_project(layer, JOB_lora_module_DOWN, MODEL_TENSOR_COUNT, row, rows,
+                         model->tile_act, y, true, err);
 }
 
 int layer_fwd_mlp(const struct layer *layer, void *y, struct err *err)

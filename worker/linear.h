@@ -23,6 +23,7 @@ int linear_forward(const struct linear *linear, const void *x, void *y, bool y_f
 /* dx = (or += when accumulate) dy * weight */
 int linear_dx(const struct linear *linear, const void *dy, void *dx, bool accumulate,
               struct err *err);
-/* dweight += dy^T * x; dbias += column sums of dy (NULL: no bias) */
+/* dweight += dy^T * x; dbias += column sums of dy (NULL: no bias); nothing where dweight is NULL
+ * (the weight is frozen) */
 int linear_dw(const struct linear *linear, const void *dy, const void *x, float *dweight,
               float *dbias, struct err *err);

@@ -37,6 +37,7 @@ int loader_init(struct loader *loader, const struct loader_options *options, str
 {
     *loader = (struct loader){.shuffle = options->shuffle,
                               .uncounted = options->uncounted,
+                              .seq_len = options->seq_len,
                               .rank = options->rank,
                               .world = options->world,
                               .sequences_end = INT64_MAX};
@@ -82,10 +83,16 @@ void loader_digest(const struct loader *loader, const struct job_spec *spec,
     io_hash(words, sizeof words, ret_hex);
 }
 
+/* Which of the step's sequences has a place of this rank. */
+static int64_t loader_place(const struct loader *loader, int64_t micro, int64_t slot)
+{
+    return (micro * loader->slots + slot) * loader->world + loader->rank;
+}
+
 /* The sequence in a place of this rank, or -1 when the place is empty. */
 static int64_t loader_sequence(struct loader *loader, int64_t step, int64_t micro, int64_t slot)
 {
-    int64_t i = (micro * loader->slots + slot) * loader->world + loader->rank;
+    int64_t i = loader_place(loader, micro, slot);
     int64_t position = (step - 1) * loader->batch + i;
     if (i >= loader->batch || position >= loader->sequences_end)
         return -1;
@@ -117,6 +124,7 @@ void loader_fill(struct loader *loader, int64_t step, int64_t micro, struct batc
         int64_t s = loader_sequence(loader, step, micro, slot);
         if (s < 0)
             continue;
+        batch->number = loader_place(loader, micro, slot) * loader->seq_len;
         for (int64_t i = loader->pack.first[s]; i < loader->pack.first[s + 1]; i++) {
             int64_t e = loader->pack.members[i];
             int64_t from = loader->data.offsets[e];

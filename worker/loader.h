@@ -7,6 +7,9 @@
  * sequences at once. Places beyond the batch, or beyond the run's last sequence, stay empty. So
  * what is trained in a step does not depend on the number of ranks.
  *
+ * Tokens of a step have numbers, seq_len to a sequence of the batch, that do not depend on that
+ * either (batch.h).
+ *
  *     loader_count(&loader, step, &tokens, &trained);    of this rank, all micro-steps
  *     for (int64_t micro = 0; micro < loader.micro_steps; micro++)
  *         loader_fill(&loader, step, micro, &batch); */
@@ -39,6 +42,7 @@ struct loader {
     struct pack_order order; /* when shuffling */
     bool shuffle, uncounted;
     int rank, world;
+    int64_t seq_len;
     int64_t batch;         /* sequences of one step */
     int64_t slots;         /* sequences a rank takes in one micro-step */
     int64_t micro_steps;   /* of one step */

@@ -22,7 +22,7 @@ const void *model_weight(const struct model *model, const void *unit, enum model
 
 float *model_grad(const struct model *model, float *unit_grad, enum model_tensor kind)
 {
-    return model->offset[kind] < 0 ? NULL : unit_grad + model->offset[kind];
+    return model->offset[kind] < 0 || unit_grad == NULL ? NULL : unit_grad + model->offset[kind];
 }
 
 /* Tensors lie at the same place in every layer's unit; q, k and v are one matrix. */
@@ -55,6 +55,7 @@ int model_init(struct model *model, const struct model_options *options, struct 
     *model = (struct model){.device = fsdp->device,
                             .fsdp = fsdp,
                             .arena = arena,
+                            .lora = options->lora,
                             .shape = fsdp->shape,
                             .options = *options};
     int64_t tokens = options->tokens_max;
@@ -98,6 +99,21 @@ int model_load_constants(struct model *model, struct stream *stream, struct err 
     return model_totals_zero(model, stream, err);
 }
 
+/* Weights of layer l for the work at hand, those of layer `next` under way. */
+static int model_gather_layer(struct model *model, struct layer *layer, int64_t next,
+                              struct err *err)
+{
+    int64_t l = layer->index, layers = model->shape->config.layers;
+    TRY(fsdp_gather(model->fsdp, l + 1, layer->stream, &layer->weights, err));
+    if (model->lora != NULL)
+        TRY(fsdp_gather(&model->lora->fsdp, l, layer->stream, &layer->adapters, err));
+    if (next >= 0)
+        TRY(fsdp_prefetch(model->fsdp, next + 1, layer->stream, err)); /* layers: the head */
+    if (next >= 0 && next < layers && model->lora != NULL)
+        TRY(fsdp_prefetch(&model->lora->fsdp, next, layer->stream, err));
+    return 0;
+}
+
 int model_forward(struct model *model, const struct batch *batch, struct stream *stream,
                   struct err *err)
 {
@@ -115,11 +131,10 @@ int model_forward(struct model *model, const struct batch *batch, struct stream 
                               .out = model_layer_acts(model, 0).x};
     TRY(model->device->ops->embed(model->device, stream, &embed, err));
     for (int64_t l = 0; l < c->layers; l++) {
-        TRY(fsdp_gather(model->fsdp, l + 1, stream, &weights, err));
-        TRY(fsdp_prefetch(model->fsdp, l + 2, stream, err)); /* after the last layer: the head */
         struct model_acts acts = model_layer_acts(model, l);
         struct layer layer = {
-            .model = model, .batch = batch, .stream = stream, .acts = &acts, .weights = weights};
+            .model = model, .batch = batch, .stream = stream, .acts = &acts, .index = l};
+        TRY(model_gather_layer(model, &layer, l + 1, err));
         TRY(context_forward(&layer, err));
         arena_enter(model->arena, MEM_PHASE_FWD_MLP);
         void *y = l + 1 < c->layers ? model_layer_acts(model, l + 1).x : model->x_out;
@@ -149,8 +164,11 @@ int model_head_train(struct model *model, const struct batch *batch, float scale
 {
     bool tied = model->shape->config.tie_embeddings;
     int64_t last_unit = model->fsdp->unit_count - 1;
-    struct head head = {.model = model, .batch = batch, .stream = stream, .scale = scale};
+    struct head head = {
+        .model = model, .batch = batch, .stream = stream, .train = true, .scale = scale};
     TRY(model_head_gather(model, stream, &head, err));
+    if (model->lora != NULL)
+        return head_run(&head, err);
     float *last = NULL, *unit = NULL;
     TRY(fsdp_grad_begin(model->fsdp, last_unit, stream, &last, err));
     unit = last;
@@ -187,40 +205,20 @@ static int model_replay(struct model *model, const struct batch *batch, int64_t 
 {
     for (int64_t from = model_replay_from(model, l); from < l; from++) {
         struct model_acts acts = model_layer_acts(model, from);
-        struct layer layer = {.model = model, .batch = batch, .stream = stream, .acts = &acts};
+        struct layer layer = {
+            .model = model, .batch = batch, .stream = stream, .acts = &acts, .index = from};
         arena_enter(model->arena, MEM_PHASE_REPLAY);
-        TRY(fsdp_gather(model->fsdp, from + 1, stream, &layer.weights, err));
-        TRY(fsdp_prefetch(model->fsdp, from + 2, stream, err));
+        TRY(model_gather_layer(model, &layer, from + 1, err));
         TRY(layer_fwd_mlp(&layer, model_layer_acts(model, from + 1).x, err));
     }
     return 0;
 }
 
-int model_backward(struct model *model, const struct batch *batch, struct stream *stream,
-                   struct err *err)
+static int model_backward_embed(struct model *model, const struct batch *batch,
+                                struct stream *stream, struct err *err)
 {
     const struct model_config *c = &model->shape->config;
-    const void *weights = NULL;
     float *grad = NULL;
-    for (int64_t l = c->layers - 1; l >= 0; l--) {
-        TRY(model_replay(model, batch, l, stream, err));
-        TRY(fsdp_gather(model->fsdp, l + 1, stream, &weights, err));
-        if (l > 0)
-            TRY(fsdp_prefetch(model->fsdp, model_replay_from(model, l - 1) + 1, stream, err));
-        TRY(fsdp_grad_begin(model->fsdp, l + 1, stream, &grad, err));
-        struct model_acts acts = model_layer_acts(model, l);
-        struct layer layer = {.model = model,
-                              .batch = batch,
-                              .stream = stream,
-                              .acts = &acts,
-                              .weights = weights,
-                              .grad = grad};
-        bool again = model->options.recompute == JOB_recompute_INPUT;
-        if (again)
-            TRY(context_forward(&layer, err));
-        TRY(layer_bwd(&layer, again, err));
-        TRY(fsdp_grad_end(model->fsdp, l + 1, stream, err));
-    }
     arena_enter(model->arena, MEM_PHASE_EMBED_BWD);
     TRY(fsdp_grad_begin(model->fsdp, 0, stream, &grad, err));
     struct ops_embed_bwd embed = {.tokens = batch->rows,
@@ -231,6 +229,33 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
                                   .dtable = model_grad(model, grad, MODEL_TENSOR_EMBED)};
     TRY(model->device->ops->embed_bwd(model->device, stream, &embed, err));
     return fsdp_grad_end(model->fsdp, 0, stream, err);
+}
+
+int model_backward(struct model *model, const struct batch *batch, struct stream *stream,
+                   struct err *err)
+{
+    const struct model_config *c = &model->shape->config;
+    for (int64_t l = c->layers - 1; l >= 0; l--) {
+        TRY(model_replay(model, batch, l, stream, err));
+        struct model_acts acts = model_layer_acts(model, l);
+        struct layer layer = {.model = model,
+                              .batch = batch,
+                              .stream = stream,
+                              .acts = &acts,
+                              .index = l,
+                              .backward = true};
+        TRY(model_gather_layer(model, &layer, l > 0 ? model_replay_from(model, l - 1) : -1, err));
+        TRY(model->lora != NULL
+                ? fsdp_grad_begin(&model->lora->fsdp, l, stream, &layer.adapter_grad, err)
+                : fsdp_grad_begin(model->fsdp, l + 1, stream, &layer.grad, err));
+        bool again = model->options.recompute == JOB_recompute_INPUT;
+        if (again)
+            TRY(context_forward(&layer, err));
+        TRY(layer_bwd(&layer, again, err));
+        TRY(model->lora != NULL ? fsdp_grad_end(&model->lora->fsdp, l, stream, err)
+                                : fsdp_grad_end(model->fsdp, l + 1, stream, err));
+    }
+    return model->lora != NULL ? 0 : model_backward_embed(model, batch, stream, err);
 }
 
 int model_totals_zero(struct model *model, struct stream *stream, struct err *err)

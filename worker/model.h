@@ -21,6 +21,8 @@
  * Norms, projections, MLP and loss run over tiles of tokens, so neither (T, f) beyond a tile nor
  * (T, V) exists. A unit's weights are gathered while the one before it is worked on.
  *
+ * With adapters (lora.h) the model has no gradients: what is computed for them alone is left out.
+ *
  * Files: model.c (embedding, order of layers), model_memory.c (buffers), layer_fwd.c, layer_bwd.c,
  * head.c; attention: context.h. */
 #pragma once
@@ -30,6 +32,7 @@
 #include "worker/batch.h"
 #include "worker/context.h"
 #include "worker/fsdp.h"
+#include "worker/lora.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,6 +44,7 @@ struct model_options {
     int64_t tile_loss;            /* tokens a tile of logits and loss; 0: MODEL_TILE_LOSS_TOKENS */
     enum job_recompute recompute; /* AUTO is none */
     int64_t keep_input_every;     /* k, under recompute attention; 0: 1 */
+    struct lora *lora;            /* adapters to train beside a frozen model; NULL: none */
     bool replay_anew;             /* of effect where k is above 1 */
     struct context_options context;
 };
@@ -61,6 +65,7 @@ struct model {
     struct device *device; /* borrowed, as are the next three */
     struct fsdp *fsdp;
     struct arena *arena; /* told of each phase */
+    struct lora *lora;   /* options.lora */
     const struct model_shape *shape;
     struct model_options options; /* tile sizes settled */
     bool keep_mlp;                /* gate and up are kept per layer */
@@ -118,5 +123,5 @@ struct model_acts model_layer_acts(const struct model *model, int64_t l);
 void *model_at(const struct model *model, const void *base, int64_t elements);
 /* A weight of a gathered unit; NULL when the model has no such tensor. */
 const void *model_weight(const struct model *model, const void *unit, enum model_tensor kind);
-/* Its gradient; NULL alike. */
+/* Its gradient; NULL alike, and where unit_grad is (frozen). */
 float *model_grad(const struct model *model, float *unit_grad, enum model_tensor kind);

@@ -124,6 +124,9 @@ static int model_reserve_tiles(struct model *model, struct arena *arena, struct 
 int model_reserve(struct model *model, struct arena *arena, struct err *err)
 {
     TRY(model_reserve_layers(model, arena, err));
+    if (model->lora != NULL)
+        TRY(lora_reserve(model->lora, model->options.tokens_max, model->options.tile_mlp, arena,
+                         err));
     TRY(model_reserve_backward(model, arena, err));
     return model_reserve_tiles(model, arena, err);
 }

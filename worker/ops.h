@@ -240,6 +240,22 @@ struct ops_cast {
     bool to_act;
 };
 
+/* Dropout: an element is kept with probability 1 - rate and then divided by it, else it is 0. Which
+ * are kept is a function of key, row number and feature alone: element i of head j is feature f =
+ * feature + j*feature_stride + i of `width`; it is dropped when word f % 4 of Philox block
+ * number * ceil(width / 4) + f / 4 (common/rng_philox.h; seed key, stream 0) is below rate * 2^32.
+ */
+struct ops_dropout {
+    int64_t heads, rows, head_dim;
+    struct ops_heads in;    /* in [act] (heads, rows, d) */
+    struct ops_heads out;   /* = or += [act] (heads, rows, d); may alias in */
+    bool accumulate;        /* += */
+    const int64_t *numbers; /* in (rows) 0 or above */
+    int64_t feature, feature_stride, width;
+    uint64_t key;
+    float rate; /* in (0, 1) */
+};
+
 #define OPS_TABLE(X)   \
     X(gemm)            \
     X(embed)           \
@@ -252,6 +268,7 @@ struct ops_cast {
     X(attention_delta) \
     X(attention_merge) \
     X(unpack)          \
+    X(dropout)         \
     X(swiglu)          \
     X(swiglu_bwd)      \
     X(cross_entropy)   \

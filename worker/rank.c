@@ -104,6 +104,19 @@ static int rank_plan_memory(struct rank *rank, struct err *err)
                    plan->memory_digest, rank->memory.digest);
 }
 
+/* What is sharded, and what of it is trained. */
+static int rank_open_trained(struct rank *rank, struct err *err)
+{
+    const struct job_spec *spec = &rank->plan->spec;
+    TRY(fsdp_init(&rank->fsdp, &rank->shape, rank->device, rank->coll, spec->fsdp, err));
+    rank->trained = &rank->fsdp;
+    if (!spec->lora)
+        return 0;
+    rank->fsdp.kind = FSDP_FROZEN;
+    rank->trained = &rank->lora.fsdp;
+    return lora_init(&rank->lora, &rank->shape, spec, rank->device, rank->coll, err);
+}
+
 /* Declares all memory, takes it, fills what has a first value. */
 static int rank_open_memory(struct rank *rank, struct err *err)
 {
@@ -119,16 +132,22 @@ static int rank_open_memory(struct rank *rank, struct err *err)
                                     .replay_anew = layout->replay_anew};
     TRY(rank_open_context(rank, &options.context, err));
     arena_init(&rank->arena, rank->device, &rank->memory);
-    TRY(fsdp_init(&rank->fsdp, &rank->shape, rank->device, rank->coll, spec->fsdp, err));
+    TRY(rank_open_trained(rank, err));
+    if (spec->lora)
+        options.lora = &rank->lora;
     TRY(fsdp_reserve(&rank->fsdp, &rank->arena, err));
     TRY(model_init(&rank->model, &options, &rank->fsdp, &rank->arena, err));
-    TRY(optim_init(&rank->optim, spec, &rank->fsdp, &rank->arena, err));
+    TRY(optim_init(&rank->optim, spec, rank->trained, &rank->arena, err));
     TRY(batch_init(&rank->batch, &rank->mesh, rank->place, layout->slots * spec->seq_len,
                    &rank->arena, err));
+    if (layout->lora_dropout)
+        TRY(batch_want_numbers(&rank->batch, &rank->arena, err));
     TRY(arena_reserve(&rank->arena, MEM_SUMS, 0, &rank->sums, RANK_SUMS * (int64_t)sizeof(int64_t),
                       err));
     TRY(arena_commit(&rank->arena, err));
     TRY(fsdp_clear(&rank->fsdp, rank->stream, err));
+    if (spec->lora)
+        TRY(fsdp_clear(&rank->lora.fsdp, rank->stream, err));
     return model_load_constants(&rank->model, rank->stream, err);
 }
 
@@ -140,14 +159,17 @@ void rank_check_memory(struct rank *rank)
         must(dev->bytes_in_use(rank->device) == arena_bytes(&rank->arena, MEM_ARENA_DEVICE));
 }
 
-/* Those of the plan's checkpoint, else the base model's. */
+/* Those of the plan's checkpoint, else the first. */
 static int rank_open_weights(struct rank *rank, struct err *err)
 {
     bool resumed = false;
     int rc = rank->number == 0 ? checkpoint_clean(rank->plan->job_dir, err) : 0;
     TRY(rank_agree(rank, rc, err));
     TRY(resume_start(rank, &resumed, err));
-    return resumed ? 0 : weights_load(&rank->fsdp, rank->plan->model_dir, rank->stream, err);
+    bool lora = rank->plan->spec.lora; /* its checkpoints hold adapters */
+    if (lora || !resumed)
+        TRY(weights_load(&rank->fsdp, rank->plan->model_dir, rank->stream, err));
+    return lora && !resumed ? lora_start(&rank->lora, rank->stream, err) : 0;
 }
 
 /* The ranks meet over shared memory; on GPUs NCCL takes over from there. */
@@ -243,6 +265,7 @@ int rank_agree(struct rank *rank, int rc, struct err *err)
 static void rank_report_time(struct rank *rank)
 {
     double total = 0;
+    int64_t coll_ns = rank->fsdp.coll_ns + rank->lora.fsdp.coll_ns;
     for (int phase = WIRE_PHASE_DATA; phase <= WIRE_PHASE_OPTIMIZER; phase++)
         total += (double)rank->phase_ns[phase] * 1e-9;
     total = total > 0 ? total : 1;
@@ -254,7 +277,7 @@ static void rank_report_time(struct rank *rank)
                  "%.1f%%; collectives within these %.1f%%",
                  total, percent[WIRE_PHASE_DATA], percent[WIRE_PHASE_FORWARD],
                  percent[WIRE_PHASE_BACKWARD], percent[WIRE_PHASE_OPTIMIZER],
-                 (double)rank->fsdp.coll_ns * 1e-7 / total);
+                 (double)coll_ns * 1e-7 / total);
 }
 
 /* Where asked for, the weights of the best evaluation instead of the last. */
@@ -331,6 +354,7 @@ void rank_close(struct rank *rank)
     loader_done(&rank->valid);
     loader_done(&rank->train);
     model_done(&rank->model);
+    lora_done(&rank->lora);
     fsdp_done(&rank->fsdp);
     arena_done(&rank->arena);
     mem_plan_done(&rank->memory);

@@ -16,6 +16,7 @@
 #include "worker/device.h"
 #include "worker/fsdp.h"
 #include "worker/loader.h"
+#include "worker/lora.h"
 #include "worker/model.h"
 #include "worker/optim.h"
 #include "worker/report.h"
@@ -37,7 +38,9 @@ struct rank {
     struct model_shape shape;
     struct mem_plan memory; /* every buffer of it */
     struct arena arena;
-    struct fsdp fsdp;
+    struct fsdp fsdp;     /* the model */
+    struct lora lora;     /* adapters, where spec.lora */
+    struct fsdp *trained; /* of the two, that which training changes */
     struct model model;
     struct optim optim;
     struct loader train;

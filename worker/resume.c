@@ -37,7 +37,7 @@ static int resume_check_manifest(const struct rank *rank, const char *dir,
 static int resume_check(const struct rank *rank, const char *dir, struct checkpoint_reader *reader,
                         struct err *err)
 {
-    TRY(checkpoint_reader_open(dir, &rank->shape, reader, err));
+    TRY(checkpoint_reader_open(dir, rank->trained->shape, reader, err));
     TRY(resume_check_manifest(rank, dir, &reader->manifest, err));
     return checkpoint_check_hashes(dir, &reader->manifest, (uint32_t)rank->number,
                                    (uint32_t)rank->world, err);
@@ -47,11 +47,10 @@ static int resume_load_part(struct rank *rank, const struct checkpoint_reader *r
                             enum checkpoint_part part, float *to, float *chunk, struct err *err)
 {
     const struct device_ops *dev = rank->device->dev;
-    int64_t shard = rank->fsdp.units[unit].shard;
-    int64_t first = rank->fsdp.index * shard;
-    int64_t last = first + shard < rank->shape.unit_elements[unit]
-                       ? first + shard
-                       : rank->shape.unit_elements[unit]; /* beyond lies padding: zero */
+    const struct fsdp *fsdp = rank->trained;
+    int64_t shard = fsdp->units[unit].shard, elements = fsdp->shape->unit_elements[unit];
+    int64_t first = fsdp->index * shard;
+    int64_t last = first + shard < elements ? first + shard : elements; /* beyond: padding, zero */
     for (int64_t at = first; at < last; at += RESUME_CHUNK_ELEMENTS) {
         int64_t count = last - at < RESUME_CHUNK_ELEMENTS ? last - at : RESUME_CHUNK_ELEMENTS;
         TRY(checkpoint_reader_read(reader, unit, part, at, count, chunk, err));
@@ -67,13 +66,13 @@ static int resume_load(struct rank *rank, const struct checkpoint_reader *reader
     CLEANUP(mem_free_ptr) float *chunk = mem_new(RESUME_CHUNK_ELEMENTS, sizeof *chunk);
     if (chunk == NULL)
         return mem_fail(err, RESUME_CHUNK_ELEMENTS * sizeof *chunk, "a checkpoint's buffer");
-    for (int64_t u = 0; u < rank->fsdp.unit_count; u++) {
-        const struct fsdp_unit *unit = &rank->fsdp.units[u];
+    for (int64_t u = 0; u < rank->trained->unit_count; u++) {
+        const struct fsdp_unit *unit = &rank->trained->units[u];
         TRY(resume_load_part(rank, reader, u, CHECKPOINT_MASTER, unit->master, chunk, err));
         TRY(resume_load_part(rank, reader, u, CHECKPOINT_M, unit->m, chunk, err));
         TRY(resume_load_part(rank, reader, u, CHECKPOINT_V, unit->v, chunk, err));
     }
-    fsdp_weights_changed(&rank->fsdp);
+    fsdp_weights_changed(rank->trained);
     return 0;
 }
 

@@ -11,6 +11,7 @@ static int step_micro(struct rank *rank, int64_t step, int64_t micro, float scal
     rank_phase(rank, step, WIRE_PHASE_DATA);
     arena_enter(&rank->arena, MEM_PHASE_DATA);
     loader_fill(&rank->train, step, micro, &rank->batch);
+    rank->batch.step = step;
     TRY(batch_upload(&rank->batch, rank->device, rank->stream, err));
     rank_phase(rank, step, WIRE_PHASE_FORWARD);
     TRY(model_forward(&rank->model, &rank->batch, rank->stream, err));
@@ -28,7 +29,7 @@ int step_gradients(struct rank *rank, int64_t step, struct step_result *result, 
     TRY(rank_sum(rank, counts, 2, DTYPE_I64, err));
     result->tokens = counts[0];
     result->trained = counts[1];
-    TRY(fsdp_grad_zero(&rank->fsdp, rank->stream, err));
+    TRY(fsdp_grad_zero(rank->trained, rank->stream, err));
     if (result->trained == 0)
         return 0; /* every rank knows: none computes */
     TRY(model_totals_zero(&rank->model, rank->stream, err));
@@ -37,7 +38,7 @@ int step_gradients(struct rank *rank, int64_t step, struct step_result *result, 
         TRY(step_micro(rank, step, micro, scale, err));
     rank_phase(rank, step, WIRE_PHASE_OPTIMIZER);
     arena_enter(&rank->arena, MEM_PHASE_UPDATE);
-    TRY(fsdp_grad_finish(&rank->fsdp, rank->stream, err));
+    TRY(fsdp_grad_finish(rank->trained, rank->stream, err));
     double loss_sum = 0;
     TRY(model_totals(&rank->model, rank->stream, &loss_sum, &result->correct, err));
     result->loss = loss_sum / (double)result->trained;

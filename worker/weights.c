@@ -104,6 +104,24 @@ int weights_check_folder(const char *model_dir, struct err *err)
     return weights_check_tied(&shape, st, model_dir, err);
 }
 
+/* Elements of a shard from `at` on: of the master, or in [act] by way of `converted`. */
+static int weights_put(struct fsdp *fsdp, int64_t unit, int64_t at, const float *values,
+                       int64_t count, void *converted, struct stream *stream, struct err *err)
+{
+    struct device *device = fsdp->device;
+    const struct fsdp_unit *u = &fsdp->units[unit];
+    enum dtype act = device->dev->act_dtype;
+    if (fsdp->kind != FSDP_FROZEN || act == DTYPE_F32) {
+        float *to = fsdp->kind == FSDP_FROZEN ? u->frozen : u->master;
+        return device->dev->copy(device, stream, to + at, values, (size_t)count * sizeof *values,
+                                 err);
+    }
+    dtype_from_f32(act, values, converted, (size_t)count);
+    size_t size = dtype_bytes(act);
+    return device->dev->copy(device, stream, (char *)u->frozen + (size_t)at * size, converted,
+                             (size_t)count * size, err);
+}
+
 static int weights_load_piece(struct fsdp *fsdp, int64_t unit, const struct safetensors *st,
                               const struct fsdp_piece *piece, float *chunk, struct stream *stream,
                               struct err *err)
@@ -113,9 +131,8 @@ static int weights_load_piece(struct fsdp *fsdp, int64_t unit, const struct safe
         int64_t left = piece->count - at;
         int64_t count = left < WEIGHTS_CHUNK_ELEMENTS ? left : WEIGHTS_CHUNK_ELEMENTS;
         TRY(safetensors_read_f32(st, entry, piece->row_element + at, count, chunk, err));
-        float *to = fsdp->units[unit].master + piece->shard_element + at;
-        TRY(fsdp->device->dev->copy(fsdp->device, stream, to, chunk, (size_t)count * sizeof *chunk,
-                                    err));
+        TRY(weights_put(fsdp, unit, piece->shard_element + at, chunk, count,
+                        chunk + WEIGHTS_CHUNK_ELEMENTS, stream, err));
         TRY(fsdp->device->dev->sync(fsdp->device, stream, err)); /* chunk is read again */
     }
     return 0;
@@ -128,9 +145,9 @@ int weights_load(struct fsdp *fsdp, const char *model_dir, struct stream *stream
     TRY(weights_check(fsdp->shape, st, model_dir, err));
     if (fsdp->coll->rank == 0) /* the others need not read it too */
         TRY(weights_check_tied(fsdp->shape, st, model_dir, err));
-    CLEANUP(mem_free_ptr) float *chunk = mem_new(WEIGHTS_CHUNK_ELEMENTS, sizeof *chunk);
+    CLEANUP(mem_free_ptr) float *chunk = mem_new((size_t)2 * WEIGHTS_CHUNK_ELEMENTS, sizeof *chunk);
     if (chunk == NULL)
-        return mem_fail(err, WEIGHTS_CHUNK_ELEMENTS * sizeof *chunk, "a tensor chunk");
+        return mem_fail(err, (size_t)2 * WEIGHTS_CHUNK_ELEMENTS * sizeof *chunk, "a tensor chunk");
     for (int64_t unit = 0; unit < fsdp->unit_count; unit++) {
         int64_t row = fsdp->units[unit].row_first;
         struct fsdp_piece piece;

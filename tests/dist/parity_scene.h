@@ -11,6 +11,7 @@
 #include "common/dataset.h"
 #include "common/io.h"
 #include "common/json.h"
+#include "common/lora_shape.h"
 #include "common/mem.h"
 #include "common/rng.h"
 #include "tests/lib/testing.h"
@@ -224,17 +225,37 @@ static inline void parity_close(struct parity_scene *scene)
         parity_give_up("folder", &err);
 }
 
-/* All of the units' masters or gradients, without padding, in the order of the table. */
+/* Adapters start with B at zero, and so A without a gradient: B gets values. */
+static inline int parity_start_lora(struct rank *rank, struct err *err)
+{
+    struct fsdp *fsdp = &rank->lora.fsdp;
+    for (int64_t unit = 0; unit < fsdp->unit_count; unit++) {
+        int64_t r = fsdp->units[unit].row_first;
+        struct fsdp_piece piece;
+        while (fsdp_next_piece(fsdp, unit, &r, &piece))
+            for (int64_t i = 0; i < piece.count && piece.row->index % 2 == 1; i++) {
+                float value = 0.2f * rng_normal(7, RNG_STREAM_TEST + 50 + piece.row->index,
+                                                (uint64_t)(piece.row_element + i));
+                float *at = fsdp->units[unit].master + piece.shard_element + i;
+                TRY(rank->device->dev->copy(rank->device, NULL, at, &value, sizeof value, err));
+                TRY(rank->device->dev->sync(rank->device, NULL, err));
+            }
+    }
+    fsdp_weights_changed(fsdp);
+    return 0;
+}
+
+/* All of the trained units' masters or gradients, without padding, in the order of the table. */
 static inline int parity_gather(struct rank *rank, bool grads, float *ret, struct err *err)
 {
     const struct device_ops *dev = rank->device->dev;
-    for (int64_t unit = 0; unit < rank->fsdp.unit_count; unit++) {
+    struct fsdp *fsdp = rank->trained;
+    for (int64_t unit = 0; unit < fsdp->unit_count; unit++) {
         const float *full = NULL;
-        TRY(grads ? fsdp_gather_grad(&rank->fsdp, unit, NULL, &full, err)
-                  : fsdp_gather_master(&rank->fsdp, unit, NULL, &full, err));
-        for (int64_t r = rank->fsdp.units[unit].row_first; r < rank->fsdp.units[unit].row_last;
-             r++) {
-            const struct model_shape_row *row = &rank->shape.rows[r];
+        TRY(grads ? fsdp_gather_grad(fsdp, unit, NULL, &full, err)
+                  : fsdp_gather_master(fsdp, unit, NULL, &full, err));
+        for (int64_t r = fsdp->units[unit].row_first; r < fsdp->units[unit].row_last; r++) {
+            const struct model_shape_row *row = &fsdp->shape->rows[r];
             if (rank->number == 0)
                 TRY(dev->copy(rank->device, NULL, ret, full + row->offset,
                               (size_t)row->elements * sizeof *ret, err));
@@ -281,6 +302,8 @@ static inline int parity_rank(const struct parity_scene *scene, const struct lau
         rank.device->ops = scene->ops;
     if (rc == 0)
         rank.model.options.replay_anew = scene->replay_anew; /* into the first buffer there is */
+    if (rc == 0 && plan->spec.lora)
+        rc = parity_start_lora(&rank, &err);
     if (rc == 0)
         rc = parity_train(&rank, outcome, &err);
     if (number == 0)
@@ -365,14 +388,26 @@ static inline void parity_note(struct parity_worst *worst, double error, const c
     (void)snprintf(worst->what, sizeof worst->what, "%s of %s", what, of);
 }
 
+/* The table of what is trained. */
+static inline struct model_shape parity_shape(const struct parity_scene *scene)
+{
+    struct err err = {0};
+    struct model_shape base = {0}, adapters = {0};
+    if (model_shape_build(&scene->config, &base, &err) != 0)
+        parity_give_up("shape", &err);
+    if (!scene->plan.spec.lora)
+        return base;
+    if (lora_shape_build(&base, &scene->plan.spec, &adapters, &err) != 0)
+        parity_give_up("shape", &err);
+    model_shape_done(&base);
+    return adapters;
+}
+
 static inline void parity_compare_tensors(const struct parity_scene *scene, const char *what,
                                           const float *got, const float *want,
                                           struct parity_worst *worst)
 {
-    struct err err = {0};
-    struct model_shape table = {0};
-    if (model_shape_build(&scene->config, &table, &err) != 0)
-        parity_give_up("shape", &err);
+    struct model_shape table = parity_shape(scene);
     int64_t at = 0;
     for (int64_t r = 0; r < table.row_count; r++) {
         const struct model_shape_row *row = &table.rows[r];

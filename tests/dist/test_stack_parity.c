@@ -5,18 +5,18 @@
  * Every other point runs with buffers apart and NaN in what the memory plan says is not needed, the
  * others with buffers upon each other as planned; all hold the planned bytes and no more.
  *
- * A point of the matrix has a value for each of thirteen parameters. ctest runs a sample in which
+ * A point of the matrix has a value for each of fourteen parameters. ctest runs a sample in which
  * every two values that can occur together do (pairwise), another one each time. By hand:
  *     test_stack_parity --complete [--shard I/N]
  * walks every model, layout and recompute (3714 points), tile, data, grad_accum, fsdp,
- * overlap, replay and states taking turns; a shard, 0 <= I < N, is those points whose number is I
- * mod N, so that N processes share the walk. A broken operation must be found: the last test breaks
- * each one that only this test guards.
+ * overlap, replay, states and lora taking turns; a shard, 0 <= I < N, is those points whose number
+ * is I mod N, so that N processes share the walk. A broken operation must be found: the last test
+ * breaks each one that only this test guards.
  */
 #include "common/mesh.h"
 #include "tests/dist/parity_scene.h"
 
-enum { SEQUENCES = 3, SEQUENCES_COMPLETE = 5, PARAMETERS = 13, VALUES_MAX = 10 };
+enum { SEQUENCES = 3, SEQUENCES_COMPLETE = 5, PARAMETERS = 14, VALUES_MAX = 10 };
 
 #define MODEL(name_, h_, k_, d_, ...)                                                              \
     {                                                                                              \
@@ -63,7 +63,8 @@ enum {
     FSDP,
     OVERLAP,
     REPLAY,
-    STATES
+    STATES,
+    LORA
 };
 static const struct {
     const char *name;
@@ -83,6 +84,7 @@ static const struct {
     [OVERLAP] = {"overlap", 2, {0, 1}},
     [REPLAY] = {"replay anew", 2, {0, 1}},
     [STATES] = {"states", 3, {JOB_states_DEVICE, JOB_states_HOST_OPTIMIZER, JOB_states_HOST}},
+    [LORA] = {"lora", 3, {0, 1, 2}},
 };
 struct point {
     int64_t at[PARAMETERS]; /* values */
@@ -97,6 +99,16 @@ static const struct {
                   {JOB_recompute_ATTENTION, 1},
                   {JOB_recompute_ATTENTION, 2},
                   {JOB_recompute_ATTENTION, 3}};
+
+static const struct {
+    int64_t r, modules;
+    double dropout;
+} loras[] = {{0}, /* all weights are trained */
+             {.r = 3, .modules = (1 << JOB_lora_module_COUNT) - 1, .dropout = 0.3},
+             {.r = 8,
+              .modules = 1 << JOB_lora_module_Q | 1 << JOB_lora_module_V | 1 << JOB_lora_module_O |
+                         1 << JOB_lora_module_DOWN}};
+enum { LORAS = sizeof loras / sizeof loras[0] };
 
 /* There is a next stage whose exchange may be early. */
 static bool overlaps(const struct point *p)
@@ -123,17 +135,22 @@ static bool legal(const struct point *p)
 /* ---- one point ---- */
 
 static int64_t sequences = SEQUENCES; /* of a step; no number of ranks above 1 divides them */
-static struct outcome *references[MODELS][PARITY_DATA_COUNT];
+static struct outcome *references[MODELS][PARITY_DATA_COUNT][LORAS];
 
 static void open_point(struct parity_scene *scene, const struct point *p)
 {
     parity_open(scene, &models[p->at[MODEL_OF]].config, (enum parity_data)p->at[DATA], sequences);
     scene->plan.coll_timeout_ms = 120000;
+    struct job_spec *spec = &scene->plan.spec;
+    spec->lora = p->at[LORA] > 0;
+    spec->lora_r = loras[p->at[LORA]].r;
+    spec->lora_modules = loras[p->at[LORA]].modules;
+    spec->lora_dropout = loras[p->at[LORA]].dropout;
 }
 
 static struct outcome *reference(struct parity_scene *scene, const struct point *p)
 {
-    struct outcome **place = &references[p->at[MODEL_OF]][p->at[DATA]];
+    struct outcome **place = &references[p->at[MODEL_OF]][p->at[DATA]][p->at[LORA]];
     if (*place == NULL) {
         *place = parity_run(scene, 1);
         assert_true((*place)->norm[0] > 0 && (*place)->eval.trained > 0);
@@ -279,6 +296,7 @@ BREAK(attention, wrong.scale *= args->kv_rows > 0 ? 1.001f : 1.0f;)
 BREAK(attention_bwd, wrong.scale *= 1.001f;)
 BREAK(rope, wrong.inverse = false;)
 BREAK(embed_bwd, wrong.tokens = args->tokens / 2;)
+BREAK(dropout, wrong.feature = args->feature + (args->heads > 1);)
 
 static void test_breaking_is_found(void **state)
 {
@@ -288,7 +306,7 @@ static void test_breaking_is_found(void **state)
     assert_int_equal(device_cpu_open(1, &device, &err), 0);
     whole = device->ops;
     /* MQA: ranks share a K/V head; ring and Ulysses, in stages. */
-    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0, 0, JOB_states_HOST}};
+    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0, 0, JOB_states_HOST, 0}};
     assert_true(legal(&p));
     double largest = 0;
     assert_true(check_point(&p, &largest));
@@ -307,6 +325,9 @@ static void test_breaking_is_found(void **state)
     FIND(attention_bwd);
     FIND(rope);
     FIND(embed_bwd);
+    p.at[LORA] = 1;
+    assert_true(check_point(&p, &largest));
+    FIND(dropout);
     device->dev->close(device);
 }
 
