@@ -255,17 +255,21 @@ static void test_failing_exports(void **state)
 static int play_watch_memory(struct rank *rank, void *context, struct err *err)
 {
     (void)context;
-    int64_t device = 0, host = 0;
+    const struct device_ops *dev = rank->device->dev;
+    int64_t device = 0, pinned = 0, host = 0;
     for (int64_t last = 1; last <= 4; last++) {
         enum train_end end;
         rank->steps_total = last;
         TRY(train_run(rank, &end, err));
         TRY(checkpoint_save(rank, err));
         if (last == 1) {
-            device = rank->device->dev->bytes_in_use(rank->device);
+            device = dev->bytes_in_use(rank->device);
+            pinned = dev->host_bytes_in_use(rank->device);
             host = mem_live();
         }
-        if (device != rank->device->dev->bytes_in_use(rank->device) || host != mem_live() ||
+        if (device != dev->bytes_in_use(rank->device) || host != mem_live() ||
+            pinned != dev->host_bytes_in_use(rank->device) ||
+            pinned != arena_bytes(&rank->arena, MEM_ARENA_HOST) ||
             device != arena_bytes(&rank->arena, MEM_ARENA_DEVICE))
             return err_set(err, ERR_INTERNAL, "step %lld: memory grew", (long long)last);
     }
@@ -281,7 +285,10 @@ static void test_memory_stays(void **state)
     scene.plan.spec.eval_every_steps = 1;
     train_scene_many(&scene, "valid.tok");
     scene.plan.spec.schedule = JOB_schedule_CONSTANT;
-    mem_free(train_scene_run(&scene, 2, play_watch_memory, NULL));
+    for (int states = 0; states < 2; states++) {
+        scene.plan.spec.states = states == 0 ? JOB_states_DEVICE : JOB_states_HOST;
+        mem_free(train_scene_run(&scene, 2, play_watch_memory, NULL));
+    }
     train_scene_close(&scene);
 }
 
