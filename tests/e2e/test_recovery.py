@@ -144,6 +144,21 @@ class Recovery(Scene):
         for what in ("pause", "resume", "cancel"):
             self.post(job_id, what, status=400)
 
+    def test_paused_with_states_on_the_host(self):
+        """The model is that of a job with its states on the device; what ranks hold is what was planned."""
+        job_id = self.submit_held(4, states="host")
+        self.post(job_id, "pause")
+        self.daemon.hold(None)
+        self.post(job_id, "resume")
+        self.check_succeeds(job_id, attempts=2)
+        self.assertEqual(self.ithaca(job_id)["spec"]["states"], "host")
+        series = self.client.get(f"/v1/fine_tuning/jobs/{job_id}/metrics?keys=arena_bytes,host_arena_bytes").json()["data"]
+        held = {(one["key"], one["rank"]): {point[1] for point in one["points"]} for one in series}
+        self.assertEqual(len(held), 2 * JOB["gpus"])
+        self.assertTrue(all(len(values) == 1 and min(values) > 0 for values in held.values()), held)
+        plan = self.client.post("/v1/fine_tuning/estimate", {"model": "tiny-llama", "ithaca": {**JOB, "states": "host"}})
+        self.assertEqual(sum(map(min, held.values())), plan.json()["memory"]["host_bytes"])
+
     def test_resumed_from_an_earlier_checkpoint(self):
         job_id = self.submit_held(22)
         self.post(job_id, "pause")
