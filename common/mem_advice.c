@@ -6,7 +6,8 @@
 
 enum { ADVICE_CHANGES_MAX = 3, ADVICE_SETS_MAX = 3 };
 
-/* X(id, text): from what costs nothing to what costs most */
+/* X(id, text): from what costs nothing to what costs most; at the end what helps where the host is
+ * short */
 #define ADVICE_TABLE(X)                                                      \
     X(FSDP, "fsdp true")                                                     \
     X(ACCUM, "batch.grad_accum \"auto\"")                                    \
@@ -18,7 +19,9 @@ enum { ADVICE_CHANGES_MAX = 3, ADVICE_SETS_MAX = 3 };
     X(OFFLOAD, "offload host")                                               \
     X(HOST_OPTIMIZER, "states host_optimizer")                               \
     X(HOST_STATES, "states host")                                            \
-    X(STREAM, "stream_residual true")
+    X(STREAM, "stream_residual true")                                        \
+    X(DEVICE_STATES, "states device")                                        \
+    X(DEVICE_KEPT, "offload none")
 
 #define X(id, text) ADVICE_##id,
 enum advice { ADVICE_TABLE(X) ADVICE_COUNT };
@@ -77,6 +80,12 @@ static void advice_apply(struct job_spec *spec, enum advice change)
         break;
     case ADVICE_STREAM:
         spec->stream_residual = JOB_toggle_ON;
+        break;
+    case ADVICE_DEVICE_STATES:
+        spec->states = JOB_states_DEVICE;
+        break;
+    case ADVICE_DEVICE_KEPT:
+        spec->offload = JOB_offload_NONE;
         break;
     case ADVICE_COUNT:
         must(false);

@@ -189,6 +189,29 @@ static void test_advice(void **state)
     assert_non_null(strstr(err.text, "nothing that can be changed helps"));
 }
 
+/* Field case R40: pinned memory is a budget of its own. States of 8B are 16 bytes for each of
+ * 8030261248 parameters; the device would have room for them. */
+static void test_host_is_short(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct job_spec spec;
+    struct mem_estimate estimate;
+    parse("'gpus':8,'seq_len':4096,'states':'host'", &spec);
+    struct mem_ask ask = ask_of(&spec);
+    assert_int_equal(mem_card_bytes("80GB", &ask.device_bytes, &err), 0);
+    const int64_t states = INT64_C(8030261248) * 16;
+    ask.host_bytes = states;
+    assert_int_equal(mem_estimate_make(&ask, &estimate, &err), 0);
+    assert_int_equal(estimate.host_bytes, states);
+    assert_true(estimate.fits && estimate.served);
+    mem_estimate_done(&estimate);
+    ask.host_bytes = states - 1;
+    advise(&ask, &err);
+    assert_non_null(strstr(err.text, "the job needs 119.7 GiB of host memory, all ranks together"));
+    assert_non_null(strstr(err.text, "states device gives"));
+}
+
 /* What is advised fits when it is done. */
 static void test_advice_holds(void **state)
 {
@@ -309,9 +332,10 @@ static void test_ladder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_card),         cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_served),       cmocka_unit_test(test_advice),
-        cmocka_unit_test(test_advice_holds), cmocka_unit_test(test_longest),
-        cmocka_unit_test(test_report),       cmocka_unit_test(test_ladder)};
+        cmocka_unit_test(test_card),          cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_served),        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_host_is_short), cmocka_unit_test(test_advice_holds),
+        cmocka_unit_test(test_longest),       cmocka_unit_test(test_report),
+        cmocka_unit_test(test_ladder)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
