@@ -160,10 +160,23 @@ static void job_resolve_tiles(struct job_spec *spec)
         spec->tile_loss = shard;
 }
 
-static void job_resolve_memory(struct job_spec *spec)
+static int job_resolve_offload(struct job_spec *spec, struct err *err)
 {
     if (spec->offload == JOB_offload_AUTO)
         spec->offload = JOB_offload_NONE;
+    if (spec->offload_layers > 0 && spec->offload == JOB_offload_NONE)
+        return err_set_field(err, ERR_INVALID_VALUE, "ithaca.offload_layers",
+                             "ithaca.offload_layers is for offload host or file; the offload is "
+                             "none");
+    if (spec->file_layers > 0 && spec->offload != JOB_offload_FILE)
+        return err_set_field(err, ERR_INVALID_VALUE, "ithaca.file_layers",
+                             "ithaca.file_layers is for offload file; the offload is %s",
+                             job_offload_name(spec->offload));
+    return 0;
+}
+
+static void job_resolve_memory(struct job_spec *spec)
+{
     if (spec->states == JOB_states_AUTO)
         spec->states = JOB_states_DEVICE;
     if (spec->stream_residual == JOB_toggle_AUTO)
@@ -224,6 +237,7 @@ int job_spec_settle(struct job_spec *spec, const struct job_facts *facts, struct
     job_resolve_tiles(&resolved);
     job_resolve_memory(&resolved);
     job_resolve_lora(&resolved);
+    TRY(job_resolve_offload(&resolved, err));
     TRY(job_resolve_schedule(&resolved, err));
     TRY(job_resolve_evaluation(&resolved, err));
     int64_t data_ranks = resolved.gpus / (resolved.ulysses * resolved.ring);

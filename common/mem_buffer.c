@@ -64,3 +64,8 @@ int64_t mem_buffer_room(const struct mem_buffer *buffer)
 {
     return (buffer->bytes + MEM_ALIGN_BYTES - 1) / MEM_ALIGN_BYTES * MEM_ALIGN_BYTES;
 }
+
+int64_t mem_file_bytes(int64_t bytes)
+{
+    return (bytes + MEM_FILE_ALIGN_BYTES - 1) / MEM_FILE_ALIGN_BYTES * MEM_FILE_ALIGN_BYTES;
+}

@@ -36,8 +36,7 @@
     X(AGAIN_Q, "backward: queries of forward again")             \
     X(AGAIN_ATTENTION, "backward: attention of forward again")   \
     X(AGAIN_RETURN, "backward: heads of forward back to tokens") \
-    X(BWD_MLP, "backward: MLP")                                  \
-    X(BWD_OUT, "backward: output projection")                    \
+    X(BWD_MLP, "backward: MLP and output projection")            \
     X(BWD_KV, "backward: keys and values of a stage")            \
     X(BWD_Q, "backward: queries of a stage")                     \
     X(BWD_DO, "backward: gradient of attention's output")        \
@@ -151,7 +150,11 @@ enum mem_arena { MEM_ARENA_TABLE(X) MEM_ARENA_COUNT };
 #undef X
 
 _Static_assert(MEM_PHASE_COUNT <= 64, "a set of phases is 64 bits");
-enum { MEM_AT_WORK = -1, MEM_ALIGN_BYTES = 256 };
+enum {
+    MEM_AT_WORK = -1,
+    MEM_ALIGN_BYTES = 256,
+    MEM_FILE_ALIGN_BYTES = 4096 /* what direct I/O wants of memory, offsets and sizes */
+};
 
 const char *mem_category_name(enum mem_category category);
 const char *mem_phase_name(enum mem_phase phase);
@@ -172,3 +175,16 @@ enum mem_phase mem_buffer_first(const struct mem_buffer *buffer);
 enum mem_phase mem_buffer_last(const struct mem_buffer *buffer);
 /* Bytes it takes in a block. */
 int64_t mem_buffer_room(const struct mem_buffer *buffer);
+/* Bytes that so many take in a file. */
+int64_t mem_file_bytes(int64_t bytes);
+
+/* The places of MEM_CHUNK: on the device for O of replayed layers and for x and its gradient, three
+ * each; on the host for a file. */
+enum {
+    MEM_CHUNK_O = 0,
+    MEM_CHUNKS_O = 2,
+    MEM_CHUNK_X = MEM_CHUNK_O + MEM_CHUNKS_O,
+    MEM_CHUNKS_X = 6,
+    MEM_CHUNK_FILE = MEM_CHUNK_X + MEM_CHUNKS_X,
+    MEM_CHUNKS_FILE = 4
+};

@@ -44,34 +44,87 @@ static int estimate_settle(const struct mem_ask *ask, struct job_spec *spec, str
     return ask->planned ? job_spec_settle(spec, &facts, err) : job_spec_resolve(spec, &facts, err);
 }
 
+/* The plan of the settled spec, and whether it fits. */
+static int estimate_plan(const struct mem_ask *ask, struct mem_estimate *estimate, struct err *err)
+{
+    const struct mem_request request = {.shape = ask->shape,
+                                        .spec = &estimate->spec,
+                                        .world = (int)estimate->spec.gpus,
+                                        .backend = ask->backend};
+    mem_plan_done(&estimate->plan);
+    TRY(mem_plan_build(&request, &estimate->plan, err));
+    const int64_t *bytes = estimate->plan.arena_bytes;
+    int64_t shared = ask->backend == MEM_BACKEND_CPU ? bytes[MEM_ARENA_DEVICE] : 0;
+    if (__builtin_mul_overflow(bytes[MEM_ARENA_HOST] + shared, estimate->spec.gpus,
+                               &estimate->host_bytes))
+        estimate->host_bytes = INT64_MAX;
+    if (__builtin_mul_overflow(bytes[MEM_ARENA_FILE], estimate->spec.gpus, &estimate->file_bytes))
+        estimate->file_bytes = INT64_MAX;
+    estimate->fits = estimate_within(estimate->plan.peak_device_bytes, estimate->device_limit) &&
+                     estimate_within(estimate->host_bytes, estimate->host_limit);
+    return 0;
+}
+
+/* So many layers keep theirs on the host; of the others, those that leave the device, in the file.
+ */
+static void estimate_keep_on_host(struct job_spec *spec, int64_t away, int64_t layers)
+{
+    if (spec->offload == JOB_offload_HOST)
+        spec->offload_layers = layers;
+    else
+        spec->file_layers = away - layers;
+}
+
+/* As many layers on the host as its memory holds, where that is left open: under `host` when all
+ * are too many and the device has room for the others, under `file` when a share of the host is
+ * given. Fewer layers there always take less, so the number is found by halving. */
+static int estimate_offload(const struct mem_ask *ask, struct mem_estimate *estimate,
+                            struct err *err)
+{
+    struct job_spec *spec = &estimate->spec;
+    bool to_file = spec->offload == JOB_offload_FILE;
+    bool is_short = to_file ? spec->host_memory_gib > 0
+                            : !estimate_within(estimate->host_bytes, estimate->host_limit);
+    bool open = to_file ? spec->file_layers == 0
+                        : spec->offload == JOB_offload_HOST && spec->offload_layers == 0;
+    if (!open || !is_short)
+        return 0;
+    int64_t away = estimate->plan.layout.layers_away, good = 0, bad = away;
+    while (bad - good > 1) {
+        int64_t layers = good + (bad - good) / 2;
+        estimate_keep_on_host(spec, away, layers);
+        TRY(estimate_plan(ask, estimate, err));
+        if (estimate_within(estimate->host_bytes, estimate->host_limit))
+            good = layers;
+        else
+            bad = layers;
+    }
+    estimate_keep_on_host(spec, away, good);
+    TRY(estimate_plan(ask, estimate, err));
+    if (to_file || (good > 0 && estimate->fits))
+        return 0;
+    spec->offload_layers = 0; /* nor is there room on the device */
+    return estimate_plan(ask, estimate, err);
+}
+
 int mem_estimate_make(const struct mem_ask *ask, struct mem_estimate *ret, struct err *err)
 {
     struct mem_estimate estimate = {.spec = *ask->spec};
     struct err ignored = {0};
     TRY(estimate_settle(ask, &estimate.spec, err));
-    const struct mem_request request = {.shape = ask->shape,
-                                        .spec = &estimate.spec,
-                                        .world = (int)estimate.spec.gpus,
-                                        .backend = ask->backend};
-    TRY(mem_plan_build(&request, &estimate.plan, err));
-    int rc = ask->unchecked ? 0 : mem_layout_check(&estimate.plan.layout, err);
+    estimate.device_limit = estimate_limit(ask->device_bytes, estimate.spec.memory_limit_gib);
+    estimate.host_limit = estimate_limit(ask->host_bytes, estimate.spec.host_memory_gib);
+    int rc = estimate_plan(ask, &estimate, err);
+    if (rc == 0)
+        rc = estimate_offload(ask, &estimate, err);
+    if (rc == 0 && !ask->unchecked)
+        rc = mem_layout_check(&estimate.plan.layout, err);
     if (rc != 0) {
         mem_plan_done(&estimate.plan);
         return rc;
     }
-    const int64_t *bytes = estimate.plan.arena_bytes;
-    int64_t shared = ask->backend == MEM_BACKEND_CPU ? bytes[MEM_ARENA_DEVICE] : 0;
-    if (__builtin_mul_overflow(bytes[MEM_ARENA_HOST] + shared, estimate.spec.gpus,
-                               &estimate.host_bytes))
-        estimate.host_bytes = INT64_MAX;
-    if (__builtin_mul_overflow(bytes[MEM_ARENA_FILE], estimate.spec.gpus, &estimate.file_bytes))
-        estimate.file_bytes = INT64_MAX;
     estimate.disk_bytes = estimate_disk(ask->shape, &estimate.spec, estimate.file_bytes);
-    estimate.device_limit = estimate_limit(ask->device_bytes, estimate.spec.memory_limit_gib);
-    estimate.host_limit = estimate_limit(ask->host_bytes, estimate.spec.host_memory_gib);
     estimate.served = job_spec_check_served(&estimate.spec, &ignored) == 0;
-    estimate.fits = estimate_within(estimate.plan.peak_device_bytes, estimate.device_limit) &&
-                    estimate_within(estimate.host_bytes, estimate.host_limit);
     *ret = estimate;
     return 0;
 }

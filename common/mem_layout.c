@@ -21,6 +21,13 @@ int64_t mem_layout_share(int64_t elements, int64_t shards)
     return (share + MODEL_SHAPE_ALIGN - 1) / MODEL_SHAPE_ALIGN * MODEL_SHAPE_ALIGN;
 }
 
+enum mem_arena mem_layout_keeps(const struct mem_layout *layout, int64_t layer)
+{
+    return layer < layout->layers_filed  ? MEM_ARENA_FILE
+           : layer < layout->layers_away ? MEM_ARENA_HOST
+                                         : MEM_ARENA_DEVICE;
+}
+
 int64_t mem_layout_shard(const struct model_shape *shape, int64_t unit, int64_t shards)
 {
     must(unit >= 0 && unit < shape->unit_count);
@@ -50,10 +57,20 @@ static void layout_recompute(struct mem_layout *layout, const struct job_spec *s
     layout->keep_mlp = layout->keep_all && layout->tile_mlp == layout->tokens;
 }
 
+/* 0 or less: all. */
+static int64_t layout_layers(int64_t wanted, int64_t all)
+{
+    return wanted > 0 && wanted < all ? wanted : all;
+}
+
+/* The first layers are the last to come back: they go farthest. */
 static void layout_offload(struct mem_layout *layout, const struct job_spec *spec)
 {
-    layout->offloaded = spec->offload == JOB_offload_HOST || spec->offload == JOB_offload_FILE;
-    layout->to_file = spec->offload == JOB_offload_FILE;
+    bool to_file = spec->offload == JOB_offload_FILE;
+    if (to_file || spec->offload == JOB_offload_HOST)
+        layout->layers_away = layout_layers(spec->offload_layers, layout->config.layers);
+    if (to_file)
+        layout->layers_filed = layout_layers(spec->file_layers, layout->layers_away);
     layout->streamed = spec->stream_residual == JOB_toggle_ON;
     layout->grad_on_host = spec->states == JOB_states_HOST;
     layout->master_on_host = layout->grad_on_host || spec->states == JOB_states_HOST_OPTIMIZER;

@@ -3,6 +3,7 @@
  * the same. */
 #pragma once
 #include "common/job_spec.h"
+#include "common/mem_buffer.h"
 #include "common/mesh.h"
 #include "common/model_shape.h"
 
@@ -54,8 +55,8 @@ struct mem_layout {
     bool keep_mlp;            /* and gate and up */
     bool overlap;             /* the next stage is exchanged under this one's attention */
     bool replay_anew;         /* segments are replayed for each layer, into one buffer */
-    bool offloaded;           /* kept tensors leave the device */
-    bool to_file;             /* for a file */
+    int64_t layers_away;      /* the first so many layers' kept tensors leave the device */
+    int64_t layers_filed;     /* the first so many of these for a file, the others for the host */
     bool streamed;            /* x and its gradient lie on the host */
     bool master_on_host;      /* master and moments */
     bool grad_on_host;        /* and gradients */
@@ -65,6 +66,9 @@ struct mem_layout mem_layout_make(const struct mem_request *request);
 /* ERR_UNSUPPORTED, naming the field to change, where the device's attention would be wrong: spans
  * of 2^31 elements under cuDNN. */
 int mem_layout_check(const struct mem_layout *layout, struct err *err);
+
+/* Where a layer's kept tensors lie: DEVICE, HOST or FILE. */
+enum mem_arena mem_layout_keeps(const struct mem_layout *layout, int64_t layer);
 
 /* Elements of a rank's shard of a unit, a multiple of MODEL_SHAPE_ALIGN. */
 int64_t mem_layout_shard(const struct model_shape *shape, int64_t unit, int64_t shards);

@@ -96,6 +96,19 @@ static void report_line(struct buf *out, const char *name, int64_t bytes)
     buf_printf(out, "  %-14s %9.2f GiB\n", name, REPORT_GIB(bytes));
 }
 
+static void report_offload(struct buf *out, const struct mem_layout *layout)
+{
+    if (layout->layers_away == 0)
+        return;
+    buf_printf(out, "kept tensors, of %lld layers: %lld on the host",
+               (long long)layout->config.layers,
+               (long long)(layout->layers_away - layout->layers_filed));
+    if (layout->layers_filed > 0)
+        buf_printf(out, ", %lld in a file", (long long)layout->layers_filed);
+    buf_printf(out, ", %lld on the device\n",
+               (long long)(layout->config.layers - layout->layers_away));
+}
+
 void mem_report_text(const struct mem_estimate *estimate, struct buf *out)
 {
     const struct mem_plan *plan = &estimate->plan;
@@ -116,6 +129,7 @@ void mem_report_text(const struct mem_estimate *estimate, struct buf *out)
             buf_printf(out, " of %.2f", REPORT_GIB(estimate->host_limit));
         buf_text(out, "\n");
     }
+    report_offload(out, &plan->layout);
     buf_printf(out, "disk: %.2f GiB for checkpoints and model",
                REPORT_GIB(estimate->disk_bytes - estimate->file_bytes));
     if (estimate->file_bytes > 0)

@@ -172,7 +172,6 @@ int layer_bwd(const struct layer *layer, bool attention_ready, struct err *err)
         TRY(layer_bwd_mlp_tile(layer, row, rows, err));
     }
     struct linear out = layer_linear(layer, layer->batch->rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
-    arena_enter(model->arena, MEM_PHASE_BWD_OUT);
     TRY(linear_dw(&out, model->dx, layer->acts->o, model_grad(model, layer->grad, MODEL_TENSOR_O),
                   model_grad(model, layer->grad, MODEL_TENSOR_O_BIAS), err));
     TRY(lora_bwd_out(layer, err));
