@@ -5,6 +5,22 @@
 #include "worker/context_private.h"
 #include "worker/ring.h"
 
+/* dO of the stage, tile by tile, to token side. */
+static int stage_project_back(const struct context_stage *stage, void *d_o, struct err *err)
+{
+    const struct layer *layer = stage->layer;
+    struct model *model = layer->model;
+    for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp) {
+        struct offload_span span = layer_span(layer, row);
+        struct offload_tile dx;
+        TRY(offload_tile_read(&model->offload, OFFLOAD_RING_DX, model->dx, &span, layer->stream,
+                              &dx, err));
+        TRY(context_heads_project_back(layer, &stage->q_heads, dx.data, row, span.rows, d_o, err));
+        TRY(offload_tile_done(&model->offload, &dx, layer->stream, err));
+    }
+    return 0;
+}
+
 /* dO of the stage to `back`, delta to `delta`, head side. */
 static int stage_output_gradient(const struct context_stage *stage, struct err *err)
 {
@@ -16,7 +32,7 @@ static int stage_output_gradient(const struct context_stage *stage, struct err *
         out = context_outgoing(stage);
     TRY(context->overlap ? 0 : context_wait(layer, err));
     arena_enter(model->arena, MEM_PHASE_BWD_DO);
-    TRY(context_heads_project_back(layer, &stage->q_heads, model->dx, out.d_o, err));
+    TRY(stage_project_back(stage, out.d_o, err));
     TRY(context_heads_delta(layer, &stage->q_heads, out.d_o, out.delta, err));
     TRY(context_heads_send(layer, &stage->q_heads, out.d_o, stage->back, context->config->head_dim,
                            context->device->dev->act_dtype, err));

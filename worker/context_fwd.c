@@ -45,26 +45,38 @@ void context_enter(const struct context_stage *stage, enum context_step step)
     arena_enter(stage->layer->model->arena, (enum mem_phase)((int)first + (int)step));
 }
 
-/* Norm and projections by tile, to token side; NULL for what is not wanted, k and v together. */
+/* Norm and projections of a tile, to token side; NULL for what is not wanted, k and v together. */
+static int stage_project_tile(const struct context_stage *stage, const struct offload_span *span,
+                              const void *x, void *q, void *k, void *v, struct err *err)
+{
+    const struct layer *layer = stage->layer;
+    const struct model *model = layer->model;
+    int64_t row = span->row, rows = span->rows;
+    TRY(layer_norm(layer, MODEL_TENSOR_LN1, x, model->tile_norm, rows,
+                   model->shape->config.hidden_size, NULL, err));
+    if (q != NULL)
+        TRY(context_heads_project(layer, &stage->q_heads, JOB_lora_module_Q, MODEL_TENSOR_Q_BIAS,
+                                  model->tile_norm, row, rows, q, err));
+    if (k == NULL)
+        return 0;
+    TRY(context_heads_project(layer, &stage->kv_heads, JOB_lora_module_K, MODEL_TENSOR_K_BIAS,
+                              model->tile_norm, row, rows, k, err));
+    return context_heads_project(layer, &stage->kv_heads, JOB_lora_module_V, MODEL_TENSOR_V_BIAS,
+                                 model->tile_norm, row, rows, v, err);
+}
+
 static int stage_project(const struct context_stage *stage, void *q, void *k, void *v,
                          struct err *err)
 {
     const struct layer *layer = stage->layer;
-    const struct model *model = layer->model;
-    int64_t width = model->shape->config.hidden_size;
-    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
-        rows = layer_tile(layer, row);
-        TRY(layer_norm(layer, MODEL_TENSOR_LN1, model_at(model, layer->acts->x, row * width),
-                       model->tile_norm, rows, width, NULL, err));
-        if (q != NULL)
-            TRY(context_heads_project(layer, &stage->q_heads, JOB_lora_module_Q,
-                                      MODEL_TENSOR_Q_BIAS, model->tile_norm, row, rows, q, err));
-        if (k == NULL)
-            continue;
-        TRY(context_heads_project(layer, &stage->kv_heads, JOB_lora_module_K, MODEL_TENSOR_K_BIAS,
-                                  model->tile_norm, row, rows, k, err));
-        TRY(context_heads_project(layer, &stage->kv_heads, JOB_lora_module_V, MODEL_TENSOR_V_BIAS,
-                                  model->tile_norm, row, rows, v, err));
+    struct model *model = layer->model;
+    for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp) {
+        struct offload_span span = layer_span(layer, row);
+        struct offload_tile x;
+        TRY(offload_tile_read(&model->offload, OFFLOAD_RING_X, layer->acts->x, &span, layer->stream,
+                              &x, err));
+        TRY(stage_project_tile(stage, &span, x.data, q, k, v, err));
+        TRY(offload_tile_done(&model->offload, &x, layer->stream, err));
     }
     if (q != NULL)
         TRY(context_heads_turn(layer, &stage->q_heads, MODEL_TENSOR_Q_NORM, q, err));

@@ -164,45 +164,45 @@ static int heads_dropout(const struct layer *layer, const struct context_heads *
     return 0;
 }
 
-/* The part of o's adapter in dO: du * A of the heads. */
+/* The part of o's adapter in dO: du * A of the heads, of rows of a tile. */
 static int heads_adapter_back(const struct layer *layer, const struct context_heads *heads,
-                              void *out, struct err *err)
+                              int64_t row, int64_t rows, void *out, struct err *err)
 {
     const struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
     const struct lora *lora = model->lora;
-    bool drops = lora_drops(layer);
-    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
-        rows = drops ? layer_tile(layer, row) : layer->batch->rows;
-        struct ops_gemm gemm = {.m = rows,
-                                .k = lora->spec->lora_r,
-                                .a = model_at(model, lora->o, row * lora->spec->lora_r),
-                                .lda = lora->spec->lora_r,
-                                .b = lora_a(layer, JOB_lora_module_O),
-                                .ldb = c->heads * c->head_dim,
-                                .accumulate = !drops,
-                                .alpha = 1.0f};
-        TRY(heads_product(layer, heads, &gemm, c->head_dim, 0, rows, drops ? lora->x : out, err));
-        if (drops)
-            TRY(heads_dropout(layer, heads, lora->x, row, rows, out, err));
-    }
-    return 0;
+    struct ops_gemm gemm = {.m = rows,
+                            .k = lora->spec->lora_r,
+                            .a = model_at(model, lora->o, row * lora->spec->lora_r),
+                            .lda = lora->spec->lora_r,
+                            .b = lora_a(layer, JOB_lora_module_O),
+                            .ldb = c->heads * c->head_dim,
+                            .accumulate = true,
+                            .alpha = 1.0f};
+    if (!lora_drops(layer))
+        return heads_product(layer, heads, &gemm, c->head_dim, row, layer->batch->rows, out, err);
+    gemm.accumulate = false;
+    TRY(heads_product(layer, heads, &gemm, c->head_dim, 0, rows, lora->x, err));
+    return heads_dropout(layer, heads, lora->x, row, rows, out, err);
 }
 
 int context_heads_project_back(const struct layer *layer, const struct context_heads *heads,
-                               const void *d_mid, void *out, struct err *err)
+                               const void *d_mid, int64_t row, int64_t rows, void *out,
+                               struct err *err)
 {
     const struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
-    struct ops_gemm gemm = {.m = layer->batch->rows,
+    struct ops_gemm gemm = {.m = rows,
                             .k = c->hidden_size,
                             .a = d_mid,
                             .lda = c->hidden_size,
                             .b = model_weight(model, layer->weights, MODEL_TENSOR_O),
                             .ldb = c->heads * c->head_dim,
                             .alpha = 1.0f};
-    TRY(heads_product(layer, heads, &gemm, c->head_dim, 0, layer->batch->rows, out, err));
-    return lora_adapts(layer, JOB_lora_module_O) ? heads_adapter_back(layer, heads, out, err) : 0;
+    TRY(heads_product(layer, heads, &gemm, c->head_dim, row, layer->batch->rows, out, err));
+    return lora_adapts(layer, JOB_lora_module_O)
+               ? heads_adapter_back(layer, heads, row, rows, out, err)
+               : 0;
 }
 
 int context_heads_delta(const struct layer *layer, const struct context_heads *heads,

@@ -48,6 +48,9 @@ struct device_ops {
                         struct err *err);
     int (*event_wait)(struct device *device, struct event *event, struct stream *stream,
                       struct err *err);
+    /* Nanoseconds from one recorded event to a later one; waits for that. */
+    int (*event_elapsed)(struct device *device, struct event *from, struct event *to,
+                         int64_t *ret_ns, struct err *err);
     int (*sync)(struct device *device, struct stream *stream,
                 struct err *err);                        /* waits for the stream */
     int64_t (*bytes_in_use)(struct device *device);      /* by alloc */

@@ -29,7 +29,7 @@ int device_cuda_coll_open(struct device *device, struct coll *control, int64_t t
                           struct coll **ret, struct err *err);
 
 /* What the plug-in exports, as the symbol `ithaca_cuda_plugin`. */
-enum { DEVICE_CUDA_ABI = 3 }; /* raised whenever device.h, ops.h or this struct change */
+enum { DEVICE_CUDA_ABI = 4 }; /* raised whenever device.h, ops.h or this struct change */
 struct device_cuda_plugin {
     int abi;                                        /* DEVICE_CUDA_ABI it was built with */
     int op_count;                                   /* rows of OPS_TABLE it was built with */

@@ -55,7 +55,7 @@ int eval_run(struct rank *rank, struct eval_result *ret_result, struct err *err)
         loader_fill(&rank->valid, 1, micro, &rank->batch);
         rank->batch.step = 0;
         TRY(batch_upload(&rank->batch, rank->device, rank->stream, err));
-        TRY(model_forward(&rank->model, &rank->batch, rank->stream, err));
+        TRY(model_forward(&rank->model, &rank->batch, false, rank->stream, err));
         TRY(model_head_evaluate(&rank->model, &rank->batch, rank->stream, err));
         TRY(eval_add_positions(rank, losses, &result, err));
     }

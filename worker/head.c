@@ -4,13 +4,14 @@
 #include "worker/linear.h"
 #include "worker/ops.h"
 
-static int head_tile(const struct head *head, int64_t row, int64_t rows, struct err *err)
+/* x are the tile's rows of the last layer's output; dx, where it trains, of its gradient. */
+static int head_tile(const struct head *head, int64_t row, int64_t rows, const void *x, void *dx,
+                     struct err *err)
 {
     struct model *model = head->model;
     struct device *device = model->device;
     const struct model_config *c = &model->shape->config;
     bool train = head->train;
-    const void *x = model_at(model, model->x_out, row * c->hidden_size);
     struct ops_rmsnorm norm = {.rows = rows,
                                .width = c->hidden_size,
                                .eps = (float)c->rms_norm_eps,
@@ -47,17 +48,25 @@ static int head_tile(const struct head *head, int64_t row, int64_t rows, struct 
                                        .weight = head->norm_weight,
                                        .rstd = model->tile_rstd,
                                        .dy = model->tile_h,
-                                       .dx = model_at(model, model->dx, row * c->hidden_size),
+                                       .dx = dx,
                                        .dweight = head->norm_grad};
     return device->ops->rmsnorm_bwd(device, head->stream, &norm_bwd, err);
 }
 
 int head_run(const struct head *head, struct err *err)
 {
-    int64_t tile = head->model->options.tile_loss;
-    for (int64_t row = 0; row < head->batch->rows; row += tile) {
-        int64_t left = head->batch->rows - row;
-        TRY(head_tile(head, row, left < tile ? left : tile, err));
+    struct model *model = head->model;
+    struct offload *offload = &model->offload;
+    void *out = model_layer_output(model, model->shape->config.layers - 1);
+    for (int64_t row = 0; row < head->batch->rows; row += model->options.tile_loss) {
+        struct offload_span span = model_span(head->batch, row, model->options.tile_loss);
+        struct offload_tile x, dx;
+        TRY(offload_tile_read(offload, OFFLOAD_RING_X, out, &span, head->stream, &x, err));
+        TRY(offload_tile_fresh(offload, OFFLOAD_RING_DX, model->dx, &span, head->stream, &dx, err));
+        TRY(head_tile(head, row, span.rows, x.data, dx.data, err));
+        TRY(offload_tile_done(offload, &x, head->stream, err));
+        if (head->train)
+            TRY(offload_tile_write(offload, &dx, model->dx, &span, head->stream, err));
     }
     return 0;
 }

@@ -10,6 +10,7 @@ struct layer {
     struct model *model;
     const struct batch *batch;
     struct stream *stream;
+    bool replayed;  /* O is where the layer keeps it */
     const struct model_acts *acts;
     int64_t index;        /* 0 .. L-1 */
     bool backward;        /* in its backward pass */
@@ -20,12 +21,11 @@ struct layer {
 };
 
 /* y from x and o (attention's part is context_forward); x_mid, gate and up are left when kept. y
- * may be x where x_mid is not kept. */
+ * may be x. */
 int layer_fwd_mlp(const struct layer *layer, void *y, struct err *err);
-/* The rows [row, row + rows) of x_mid from x and o into `x_mid`, their norm in tile_norm and
- * tile_rstd. */
-int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, void *x_mid,
-                  struct err *err);
+/* x_mid of a tile from its rows of x and o, its norm in tile_norm and tile_rstd; may be x. */
+int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, const void *x,
+                  const void *o, void *x_mid, struct err *err);
 /* y = norm of x, with one of the layer's weights; rstd may be NULL. */
 int layer_norm(const struct layer *layer, enum model_tensor weight, const void *x, void *y,
                int64_t rows, int64_t width, float *rstd, struct err *err);
@@ -44,7 +44,7 @@ int layer_project(const struct layer *layer, enum job_lora_module module, enum m
                   struct err *err);
 struct linear layer_linear(const struct layer *layer, int64_t rows, enum model_tensor weight,
                            enum model_tensor bias);
-/* Rows of the tile that starts at `row`. */
-int64_t layer_tile(const struct layer *layer, int64_t row);
+/* The tile that starts at `row`. */
+struct offload_span layer_span(const struct layer *layer, int64_t row);
 /* Where gate and up of the tile starting at row lie. */
 void layer_gate_up(const struct layer *layer, int64_t row, void **ret_gate, void **ret_up);

@@ -1,6 +1,8 @@
 /* layer_bwd: see layer.h. model->dx carries the gradient of the residual stream: the MLP half turns
  * dy into d_mid, the attention half d_mid into dx, each adding its branch's part to it. dWo is one
- * product over all heads; dq then takes O's place. x is only read. */
+ * product over all heads of a tile; dq then takes O's place. x is only read. Where layers use one
+ * set in turn, what the next needs comes into the rows of x and O that a tile has been the last to
+ * read. */
 #include "common/lora_shape.h"
 #include "worker/layer.h"
 #include "worker/linear.h"
@@ -39,30 +41,29 @@ static int layer_bwd_linear(const struct layer *layer, enum job_lora_module modu
     return lora_bwd(layer, module, row, rows, x, dy, dx, err);
 }
 
-/* x_mid of a tile, kept or from x and o again, in *ret; its norm in tile_norm and tile_rstd. */
-static int layer_bwd_mid(const struct layer *layer, int64_t row, int64_t rows, void **ret,
-                         struct err *err)
+/* A tile's x_mid, from what is kept: itself, or x to which O is added again; *ret. Its norm in
+ * tile_norm and tile_rstd. */
+static int layer_bwd_mid(const struct layer *layer, int64_t row, int64_t rows, void *kept,
+                         const void *o, void **ret, struct err *err)
 {
     const struct model *model = layer->model;
-    int64_t width = model->shape->config.hidden_size;
-    *ret = model_at(model, layer->acts->x_mid, row * width);
-    if (*ret != NULL)
-        return layer_norm(layer, MODEL_TENSOR_LN2, *ret, model->tile_norm, rows, width,
-                          model->tile_rstd, err);
-    *ret = model->tile_mid;
-    return layer_fwd_mid(layer, row, rows, *ret, err);
+    *ret = layer->acts->x_mid != NULL ? kept : model->tile_mid;
+    if (layer->acts->x_mid == NULL)
+        return layer_fwd_mid(layer, row, rows, kept, o, *ret, err);
+    return layer_norm(layer, MODEL_TENSOR_LN2, *ret, model->tile_norm, rows,
+                      model->shape->config.hidden_size, model->tile_rstd, err);
 }
 
-static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t rows, struct err *err)
+/* dy of a tile becomes d_mid, through the MLP. */
+static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t rows,
+                              const void *x_mid, void *dy, struct err *err)
 {
     struct model *model = layer->model;
     struct device *device = model->device;
     const struct model_config *c = &model->shape->config;
     int64_t count = rows * c->intermediate_size;
-    void *dy = model_at(model, model->dx, row * c->hidden_size);
-    void *gate, *up, *x_mid;
+    void *gate, *up;
     layer_gate_up(layer, row, &gate, &up);
-    TRY(layer_bwd_mid(layer, row, rows, &x_mid, err));
     if (!model->keep_mlp)
         TRY(layer_fwd_gate_up(layer, row, rows, gate, up, err));
     struct ops_swiglu swiglu = {.count = count, .gate = gate, .up = up, .out = model->tile_act};
@@ -78,6 +79,29 @@ static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t ro
                          true, err));
     return layer_bwd_norm(layer, MODEL_TENSOR_LN2, x_mid, model->tile_rstd, model->tile_h, dy, true,
                           rows, c->hidden_size, err);
+}
+
+/* The MLP half of a tile, and dWo. */
+static int layer_bwd_mlp(const struct layer *layer, int64_t row, struct err *err)
+{
+    struct model *model = layer->model;
+    struct offload *offload = &model->offload;
+    const struct model_config *c = &model->shape->config;
+    const struct model_acts *acts = layer->acts;
+    struct offload_span span = layer_span(layer, row);
+    struct offload_tile kept, dx;
+    TRY(offload_tile_read(offload, OFFLOAD_RING_X, acts->x_mid != NULL ? acts->x_mid : acts->x,
+                          &span, layer->stream, &kept, err));
+    TRY(offload_tile_read(offload, OFFLOAD_RING_DX, model->dx, &span, layer->stream, &dx, err));
+    const void *o = model_at(model, acts->o, row * c->heads * c->head_dim);
+    void *x_mid;
+    TRY(layer_bwd_mid(layer, row, span.rows, kept.data, o, &x_mid, err));
+    TRY(layer_bwd_mlp_tile(layer, row, span.rows, x_mid, dx.data, err));
+    TRY(offload_tile_done(offload, &kept, layer->stream, err));
+    struct linear out = layer_linear(layer, span.rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
+    TRY(linear_dw(&out, dx.data, o, model_grad(model, layer->grad, MODEL_TENSOR_O),
+                  model_grad(model, layer->grad, MODEL_TENSOR_O_BIAS), err));
+    return offload_tile_write(offload, &dx, model->dx, &span, layer->stream, err);
 }
 
 /* Gradient of one of q, k of a tile (rows of dq or dk; xn in tile_norm): back through RoPE and the
@@ -132,7 +156,8 @@ static int layer_bwd_gather(const struct layer *layer, int64_t rows, int64_t hea
 
 /* A tile of dq (which lies in o), dk, dv back through the projections, as one (model_shape.h: their
  * weights are one matrix), and the first norm. */
-static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t rows, struct err *err)
+static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t rows, const void *x,
+                              void *dx, struct err *err)
 {
     struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
@@ -140,7 +165,6 @@ static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t ro
     void *dq = model_at(model, layer->acts->o, row * q_width);
     void *dk = model_at(model, model->dk, row * kv_width);
     void *dv = model_at(model, model->dv, row * kv_width);
-    const void *x = model_at(model, layer->acts->x, row * c->hidden_size);
     TRY(layer_norm(layer, MODEL_TENSOR_LN1, x, model->tile_norm, rows, c->hidden_size,
                    model->tile_rstd, err));
     TRY(layer_bwd_head_input(layer, row, rows, true, dq, err));
@@ -158,28 +182,34 @@ static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t ro
     for (int m = JOB_lora_module_Q; m <= JOB_lora_module_V; m++)
         TRY(lora_bwd(layer, (enum job_lora_module)m, row, rows, model->tile_norm, grads[m],
                      model->tile_h, err));
-    return layer_bwd_norm(layer, MODEL_TENSOR_LN1, x, model->tile_rstd, model->tile_h,
-                          model_at(model, model->dx, row * c->hidden_size), true, rows,
-                          c->hidden_size, err);
+    return layer_bwd_norm(layer, MODEL_TENSOR_LN1, x, model->tile_rstd, model->tile_h, dx, true,
+                          rows, c->hidden_size, err);
+}
+
+static int layer_bwd_qkv(const struct layer *layer, int64_t row, struct err *err)
+{
+    struct model *model = layer->model;
+    struct offload *offload = &model->offload;
+    struct offload_span span = layer_span(layer, row);
+    struct offload_tile x, dx;
+    TRY(offload_tile_read(offload, OFFLOAD_RING_X, layer->acts->x, &span, layer->stream, &x, err));
+    TRY(offload_tile_read(offload, OFFLOAD_RING_DX, model->dx, &span, layer->stream, &dx, err));
+    TRY(layer_bwd_qkv_tile(layer, row, span.rows, x.data, dx.data, err));
+    TRY(offload_tile_done(offload, &x, layer->stream, err));
+    TRY(offload_tile_write(offload, &dx, model->dx, &span, layer->stream, err));
+    return layer->index == 0 ? 0
+                              : model_bring(model, layer->index - 1, &span, layer->stream, err);
 }
 
 int layer_bwd(const struct layer *layer, bool attention_ready, struct err *err)
 {
     struct model *model = layer->model;
     arena_enter(model->arena, MEM_PHASE_BWD_MLP);
-    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
-        rows = layer_tile(layer, row);
-        TRY(layer_bwd_mlp_tile(layer, row, rows, err));
-    }
-    struct linear out = layer_linear(layer, layer->batch->rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
-    TRY(linear_dw(&out, model->dx, layer->acts->o, model_grad(model, layer->grad, MODEL_TENSOR_O),
-                  model_grad(model, layer->grad, MODEL_TENSOR_O_BIAS), err));
-    TRY(lora_bwd_out(layer, err));
+    for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp)
+        TRY(layer_bwd_mlp(layer, row, err));
     TRY(context_backward(layer, attention_ready, err));
     arena_enter(model->arena, MEM_PHASE_BWD_QKV);
-    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
-        rows = layer_tile(layer, row);
-        TRY(layer_bwd_qkv_tile(layer, row, rows, err));
-    }
+    for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp)
+        TRY(layer_bwd_qkv(layer, row, err));
     return 0;
 }

@@ -33,10 +33,9 @@ int layer_project(const struct layer *layer, enum job_lora_module module, enum m
     return lora_fwd(layer, module, row, rows, x, y, err);
 }
 
-int64_t layer_tile(const struct layer *layer, int64_t row)
+struct offload_span layer_span(const struct layer *layer, int64_t row)
 {
-    int64_t rows = layer->batch->rows - row;
-    return rows < layer->model->options.tile_mlp ? rows : layer->model->options.tile_mlp;
+    return model_span(layer->batch, row, layer->model->options.tile_mlp);
 }
 
 void layer_gate_up(const struct layer *layer, int64_t row, void **ret_gate, void **ret_up)
@@ -61,19 +60,18 @@ int layer_norm(const struct layer *layer, enum model_tensor weight, const void *
     return model->device->ops->rmsnorm(model->device, layer->stream, &norm, err);
 }
 
-int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, void *x_mid,
-                  struct err *err)
+int layer_fwd_mid(const struct layer *layer, int64_t row, int64_t rows, const void *x,
+                  const void *o, void *x_mid, struct err *err)
 {
     const struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
-    TRY(layer_project(layer, JOB_lora_module_O, MODEL_TENSOR_O_BIAS, row, rows,
-                      model_at(model, layer->acts->o, row * c->heads * c->head_dim), model->tile_h,
+    TRY(layer_project(layer, JOB_lora_module_O, MODEL_TENSOR_O_BIAS, row, rows, o, model->tile_h,
                       false, err));
     struct ops_rmsnorm norm = {.rows = rows,
                                .width = c->hidden_size,
                                .eps = (float)c->rms_norm_eps,
                                .x = model->tile_h,
-                               .residual = model_at(model, layer->acts->x, row * c->hidden_size),
+                               .residual = x,
                                .sum = x_mid,
                                .weight = model_weight(model, layer->weights, MODEL_TENSOR_LN2),
                                .y = model->tile_norm,
@@ -109,20 +107,53 @@ static int layer_fwd_mlp_tile(const struct layer *layer, int64_t row, int64_t ro
                          model->tile_act, y, true, err);
 }
 
+/* O of a tile, from where it is. */
+static int layer_fwd_o(const struct layer *layer, const struct offload_span *span,
+                       struct offload_tile *ret, struct err *err)
+{
+    struct model *model = layer->model;
+    const struct model_config *c = &model->shape->config;
+    if (layer->replayed && offload_is_away(&model->offload, OFFLOAD_O, layer->index))
+        return offload_tile_o(&model->offload, layer->index, span, layer->stream, ret, err);
+    *ret = (struct offload_tile){
+        .data = model_at(model, layer->acts->o, span->row * c->heads * c->head_dim)};
+    return 0;
+}
+
+/* The tile's x_mid into `at`, and where it is kept, there. */
+static int layer_fwd_keep_mid(const struct layer *layer, const struct offload_span *span,
+                              const void *x, void *at, struct err *err)
+{
+    struct model *model = layer->model;
+    struct offload *offload = &model->offload;
+    const struct device_ops *dev = model->device->dev;
+    struct offload_tile o, mid = {.data = at};
+    void *kept = layer->acts->x_mid;
+    if (kept != NULL)
+        TRY(offload_tile_fresh(offload, OFFLOAD_RING_DX, kept, span, layer->stream, &mid, err));
+    TRY(layer_fwd_o(layer, span, &o, err));
+    TRY(layer_fwd_mid(layer, span->row, span->rows, x, o.data, mid.data, err));
+    TRY(offload_tile_done(offload, &o, layer->stream, err));
+    if (kept == NULL)
+        return 0;
+    TRY(dev->copy(model->device, layer->stream, at, mid.data,
+                  (size_t)(span->rows * offload->options.x_row_bytes), err));
+    return offload_tile_write(offload, &mid, kept, span, layer->stream, err);
+}
+
 int layer_fwd_mlp(const struct layer *layer, void *y, struct err *err)
 {
-    const struct model *model = layer->model;
-    const struct device_ops *dev = model->device->dev;
+    struct model *model = layer->model;
     int64_t width = model->shape->config.hidden_size;
-    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
-        rows = layer_tile(layer, row);
-        void *y_tile = model_at(model, y, row * width);
-        void *kept = model_at(model, layer->acts->x_mid, row * width);
-        TRY(layer_fwd_mid(layer, row, rows, kept != NULL ? kept : y_tile, err));
-        if (kept != NULL)
-            TRY(dev->copy(model->device, layer->stream, y_tile, kept,
-                          (size_t)(rows * width) * dtype_bytes(dev->act_dtype), err));
-        TRY(layer_fwd_mlp_tile(layer, row, rows, y_tile, err));
+    for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp) {
+        struct offload_span span = layer_span(layer, row);
+        struct offload_tile x;
+        TRY(offload_tile_read(&model->offload, OFFLOAD_RING_X, layer->acts->x, &span, layer->stream,
+                              &x, err));
+        void *at = x.chunk != NULL ? x.data : model_at(model, y, row * width);
+        TRY(layer_fwd_keep_mid(layer, &span, x.data, at, err));
+        TRY(layer_fwd_mlp_tile(layer, row, span.rows, at, err));
+        TRY(offload_tile_write(&model->offload, &x, y, &span, layer->stream, err));
     }
     return 0;
 }

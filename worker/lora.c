@@ -277,39 +277,45 @@ int lora_bwd(const struct layer *layer, enum job_lora_module module, int64_t row
     return drops ? lora_drop(layer, module, row, rows, lora->x, dx, true, err) : 0;
 }
 
-int lora_inputs(const struct layer *layer, struct err *err)
+/* For the rows of a tile, from their norm. */
+static int lora_inputs_tile(const struct layer *layer, const struct offload_span *span,
+                            const void *norm, struct err *err)
 {
     const struct model *model = layer->model;
-    int64_t width = model->shape->config.hidden_size;
+    const struct lora *lora = model->lora;
+    for (int m = JOB_lora_module_Q; m <= JOB_lora_module_V; m++)
+        if (lora_adapts(layer, (enum job_lora_module)m))
+            TRY(lora_reduce(layer, (enum job_lora_module)m, span->row, span->rows, norm,
+                            model_at(model, lora->qkv[m], span->row * lora->spec->lora_r), NULL,
+                            err));
+    return 0;
+}
+
+int lora_inputs(const struct layer *layer, struct err *err)
+{
+    struct model *model = layer->model;
     if (!lora_adapts(layer, JOB_lora_module_Q) && !lora_adapts(layer, JOB_lora_module_K) &&
         !lora_adapts(layer, JOB_lora_module_V))
         return 0;
-    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
-        rows = layer_tile(layer, row);
-        TRY(layer_norm(layer, MODEL_TENSOR_LN1, model_at(model, layer->acts->x, row * width),
-                       model->tile_norm, rows, width, NULL, err));
-        for (int m = JOB_lora_module_Q; m <= JOB_lora_module_V; m++)
-            if (lora_adapts(layer, (enum job_lora_module)m))
-                TRY(lora_reduce(
-                    layer, (enum job_lora_module)m, row, rows, model->tile_norm,
-                    model_at(model, model->lora->qkv[m], row * model->lora->spec->lora_r), NULL,
-                    err));
+    for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp) {
+        struct offload_span span = layer_span(layer, row);
+        struct offload_tile x;
+        TRY(offload_tile_read(&model->offload, OFFLOAD_RING_X, layer->acts->x, &span, layer->stream,
+                              &x, err));
+        TRY(layer_norm(layer, MODEL_TENSOR_LN1, x.data, model->tile_norm, span.rows,
+                       model->shape->config.hidden_size, NULL, err));
+        TRY(offload_tile_done(&model->offload, &x, layer->stream, err));
+        TRY(lora_inputs_tile(layer, &span, model->tile_norm, err));
     }
     return 0;
 }
 
-int lora_bwd_out(const struct layer *layer, struct err *err)
+int lora_bwd_out(const struct layer *layer, int64_t row, int64_t rows, const void *o,
+                 const void *d_mid, struct err *err)
 {
     const struct model *model = layer->model;
     if (!lora_adapts(layer, JOB_lora_module_O))
         return 0;
-    const struct lora_module *m = &model->lora->modules[JOB_lora_module_O];
-    for (int64_t row = 0, rows; row < layer->batch->rows; row += rows) {
-        rows = layer_tile(layer, row);
-        TRY(lora_bwd_weights(
-            layer, JOB_lora_module_O, row, rows, model_at(model, layer->acts->o, row * m->in),
-            model_at(model, model->dx, row * m->out),
-            model_at(model, model->lora->o, row * model->lora->spec->lora_r), err));
-    }
-    return 0;
+    return lora_bwd_weights(layer, JOB_lora_module_O, row, rows, o, d_mid,
+                            model_at(model, model->lora->o, row * model->lora->spec->lora_r), err);
 }

@@ -73,5 +73,6 @@ int lora_bwd(const struct layer *layer, enum job_lora_module module, int64_t row
              const void *x, const void *dy, void *dx, struct err *err);
 /* u of q, k and v, all tokens, from acts->x. */
 int lora_inputs(const struct layer *layer, struct err *err);
-/* Gradients of o's adapter from acts->o and model->dx, and its du. */
-int lora_bwd_out(const struct layer *layer, struct err *err);
+/* Gradients of o's adapter from these rows of O and of d_mid, and their du. */
+int lora_bwd_out(const struct layer *layer, int64_t row, int64_t rows, const void *o,
+                 const void *d_mid, struct err *err);

@@ -73,6 +73,15 @@ int model_init(struct model *model, const struct model_options *options, struct 
     model->segment = mem_new((size_t)model->options.keep_input_every, sizeof *model->segment);
     if (model->acts == NULL || model->segment == NULL)
         return mem_fail(err, layers * sizeof *model->acts, "a model's buffers");
+    const struct offload_options offload = {.layers = model->shape->config.layers,
+                                            .segment = model->options.keep_input_every - 1,
+                                            .tokens_max = tokens,
+                                            .x_row_bytes =
+                                                model->shape->config.hidden_size *
+                                                (int64_t)dtype_bytes(model->device->dev->act_dtype),
+                                            .away = model->options.layers_away > 0,
+                                            .streamed = model->options.streamed};
+    TRY(offload_init(&model->offload, &offload, model->device, err));
     TRY(context_init(&model->context, &options->context, &model->shape->config, tokens, keep_all,
                      model->device, arena, err));
     return model_reserve(model, arena, err);
@@ -80,6 +89,7 @@ int model_init(struct model *model, const struct model_options *options, struct 
 
 void model_done(struct model *model)
 {
+    offload_done(&model->offload);
     mem_free(model->acts);
     mem_free(model->segment);
     *model = (struct model){0};
@@ -114,31 +124,74 @@ static int model_gather_layer(struct model *model, struct layer *layer, int64_t 
     return 0;
 }
 
-int model_forward(struct model *model, const struct batch *batch, struct stream *stream,
-                  struct err *err)
+struct offload_span model_span(const struct batch *batch, int64_t row, int64_t tile)
+{
+    int64_t left = batch->rows - row;
+    return (struct offload_span){.row = row, .rows = left < tile ? left : tile, .all = batch->rows};
+}
+
+static int model_embed(struct model *model, const struct batch *batch, const void *weights,
+                       struct stream *stream, struct err *err)
 {
     const struct model_config *c = &model->shape->config;
+    void *x = model_layer_acts(model, 0).x;
+    TRY(offload_vacate(&model->offload, OFFLOAD_INPUT, stream, err));
+    for (int64_t row = 0; row < batch->rows; row += model->options.tile_mlp) {
+        struct offload_span span = model_span(batch, row, model->options.tile_mlp);
+        struct offload_tile tile;
+        TRY(offload_tile_fresh(&model->offload, OFFLOAD_RING_X, x, &span, stream, &tile, err));
+        struct ops_embed embed = {.tokens = span.rows,
+                                  .vocab = c->vocab_size,
+                                  .width = c->hidden_size,
+                                  .ids = batch->ids + row,
+                                  .table = model_weight(model, weights, MODEL_TENSOR_EMBED),
+                                  .out = tile.data};
+        TRY(model->device->ops->embed(model->device, stream, &embed, err));
+        TRY(offload_tile_write(&model->offload, &tile, x, &span, stream, err));
+    }
+    return 0;
+}
+
+/* A layer forward; what it keeps leaves under the work that follows. */
+static int model_layer_forward(const struct layer *layer, bool keep, struct err *err)
+{
+    struct model *model = layer->model;
+    struct offload *offload = &model->offload;
+    int64_t l = layer->index, rows = layer->batch->rows;
+    TRY(offload_ready(offload, OFFLOAD_INPUT, layer->stream, err));
+    TRY(offload_vacate(offload, OFFLOAD_ATTENTION, layer->stream, err));
+    TRY(context_forward(layer, err));
+    TRY(offload_ready(offload, OFFLOAD_ATTENTION, layer->stream, err));
+    if (keep && l % model->options.keep_input_every == 0)
+        TRY(offload_out(offload, OFFLOAD_INPUT, l, rows, layer->stream, err));
+    TRY(offload_vacate(offload, OFFLOAD_INPUT, layer->stream, err));
+    TRY(offload_vacate(offload, OFFLOAD_MLP, layer->stream, err));
+    arena_enter(model->arena, MEM_PHASE_FWD_MLP);
+    TRY(layer_fwd_mlp(layer, model_layer_output(model, l), err));
+    TRY(offload_ready(offload, OFFLOAD_MLP, layer->stream, err));
+    if (!keep)
+        return 0;
+    TRY(offload_out(offload, OFFLOAD_ATTENTION, l, rows, layer->stream, err));
+    return offload_out(offload, OFFLOAD_MLP, l, rows, layer->stream, err);
+}
+
+int model_forward(struct model *model, const struct batch *batch, bool keep, struct stream *stream,
+                  struct err *err)
+{
     must(batch->rows <= model->options.tokens_max);
     const void *weights = NULL;
     arena_enter(model->arena, MEM_PHASE_EMBED);
     TRY(fsdp_gather(model->fsdp, 0, stream, &weights, err));
     TRY(fsdp_prefetch(model->fsdp, 1, stream, err));
-    struct ops_embed embed = {.tokens = batch->rows,
-                              .vocab = c->vocab_size,
-                              .width = c->hidden_size,
-                              .ids = batch->ids,
-                              .table = model_weight(model, weights, MODEL_TENSOR_EMBED),
-                              .out = model_layer_acts(model, 0).x};
-    TRY(model->device->ops->embed(model->device, stream, &embed, err));
-    for (int64_t l = 0; l < c->layers; l++) {
+    TRY(model_embed(model, batch, weights, stream, err));
+    for (int64_t l = 0; l < model->shape->config.layers; l++) {
         struct model_acts acts = model_layer_acts(model, l);
         struct layer layer = {
             .model = model, .batch = batch, .stream = stream, .acts = &acts, .index = l};
-        TRY(model_gather_layer(model, &layer, l + 1, err));
-        TRY(context_forward(&layer, err));
-        arena_enter(model->arena, MEM_PHASE_FWD_MLP);
-        void *y = l + 1 < c->layers ? model_layer_acts(model, l + 1).x : model->x_out;
-        TRY(layer_fwd_mlp(&layer, y, err));
+        int rc = model_gather_layer(model, &layer, l + 1, err);
+        rc = rc == 0 ? model_layer_forward(&layer, keep, err) : rc;
+        if (rc != 0)
+            return err_wrap(err, rc, "layer %lld: ", (long long)l);
     }
     return 0;
 }
@@ -190,72 +243,110 @@ int model_head_evaluate(struct model *model, const struct batch *batch, struct s
 }
 
 /* The first layer to be replayed for layer l's input, when backward gets there; l: it is there, as
- * forward left it or an earlier replay. */
+ * forward left it or an earlier replay, or kept. */
 static int64_t model_replay_from(const struct model *model, int64_t l)
 {
     int64_t every = model->options.keep_input_every, within = l % every;
-    if (l == model->shape->config.layers - 1)
+    bool last = l == model->shape->config.layers - 1, anew = model->options.replay_anew;
+    if (last && within > 0 && model->segment[anew ? 0 : within - 1] != NULL)
         return l;
-    return within == every - 1 || model->options.replay_anew ? l - within : l;
+    return within == every - 1 || anew || last ? l - within : l;
+}
+
+int model_bring(struct model *model, int64_t l, const struct offload_span *span,
+                struct stream *stream, struct err *err)
+{
+    int64_t input = model_input_index(model, model_replay_from(model, l));
+    TRY(offload_in(&model->offload, OFFLOAD_INPUT, input, span, stream, err));
+    TRY(offload_in(&model->offload, OFFLOAD_ATTENTION, l, span, stream, err));
+    return offload_in(&model->offload, OFFLOAD_MLP, l, span, stream, err);
 }
 
 /* Inputs of the layers up to l from the last that is kept, and each O. */
 static int model_replay(struct model *model, const struct batch *batch, int64_t l,
                         struct stream *stream, struct err *err)
 {
+    struct offload *offload = &model->offload;
     for (int64_t from = model_replay_from(model, l); from < l; from++) {
         struct model_acts acts = model_layer_acts(model, from);
-        struct layer layer = {
-            .model = model, .batch = batch, .stream = stream, .acts = &acts, .index = from};
+        struct layer layer = {.model = model,
+                              .batch = batch,
+                              .stream = stream,
+                              .acts = &acts,
+                              .index = from,
+                              .replayed = true};
         arena_enter(model->arena, MEM_PHASE_REPLAY);
         TRY(model_gather_layer(model, &layer, from + 1, err));
+        TRY(offload_vacate(offload, OFFLOAD_INPUT, stream, err));
         TRY(layer_fwd_mlp(&layer, model_layer_acts(model, from + 1).x, err));
+        if (from + 1 == l || model->options.replay_anew)
+            continue;
+        TRY(offload_ready(offload, OFFLOAD_INPUT, stream, err));
+        TRY(offload_out(offload, OFFLOAD_INPUT, model_input_index(model, from + 1), batch->rows,
+                        stream, err));
     }
     return 0;
 }
 
-static int model_backward_embed(struct model *model, const struct batch *batch,
+static int model_layer_backward(struct model *model, const struct batch *batch, int64_t l,
+                                struct stream *stream, struct err *err)
+{
+    bool again = model->options.recompute == JOB_recompute_INPUT;
+    TRY(offload_arrive(&model->offload, stream, err));
+    TRY(model_replay(model, batch, l, stream, err));
+    struct model_acts acts = model_layer_acts(model, l);
+    struct layer layer = {.model = model,
+                          .batch = batch,
+                          .stream = stream,
+                          .acts = &acts,
+                          .index = l,
+                          .backward = true};
+    TRY(model_gather_layer(model, &layer, l > 0 ? model_replay_from(model, l - 1) : -1, err));
+    TRY(model->lora != NULL
+            ? fsdp_grad_begin(&model->lora->fsdp, l, stream, &layer.adapter_grad, err)
+            : fsdp_grad_begin(model->fsdp, l + 1, stream, &layer.grad, err));
+    if (again)
+        TRY(context_forward(&layer, err));
+    TRY(layer_bwd(&layer, again, err));
+    return model->lora != NULL ? fsdp_grad_end(&model->lora->fsdp, l, stream, err)
+                               : fsdp_grad_end(model->fsdp, l + 1, stream, err);
+}
+
+static int model_embed_backward(struct model *model, const struct batch *batch,
                                 struct stream *stream, struct err *err)
 {
     const struct model_config *c = &model->shape->config;
     float *grad = NULL;
     arena_enter(model->arena, MEM_PHASE_EMBED_BWD);
     TRY(fsdp_grad_begin(model->fsdp, 0, stream, &grad, err));
-    struct ops_embed_bwd embed = {.tokens = batch->rows,
-                                  .vocab = c->vocab_size,
-                                  .width = c->hidden_size,
-                                  .ids = batch->ids,
-                                  .dout = model->dx,
-                                  .dtable = model_grad(model, grad, MODEL_TENSOR_EMBED)};
-    TRY(model->device->ops->embed_bwd(model->device, stream, &embed, err));
+    for (int64_t row = 0; row < batch->rows; row += model->options.tile_mlp) {
+        struct offload_span span = model_span(batch, row, model->options.tile_mlp);
+        struct offload_tile dx;
+        TRY(offload_tile_read(&model->offload, OFFLOAD_RING_DX, model->dx, &span, stream, &dx,
+                              err));
+        struct ops_embed_bwd embed = {.tokens = span.rows,
+                                      .vocab = c->vocab_size,
+                                      .width = c->hidden_size,
+                                      .ids = batch->ids + row,
+                                      .dout = dx.data,
+                                      .dtable = model_grad(model, grad, MODEL_TENSOR_EMBED)};
+        TRY(model->device->ops->embed_bwd(model->device, stream, &embed, err));
+        TRY(offload_tile_done(&model->offload, &dx, stream, err));
+    }
     return fsdp_grad_end(model->fsdp, 0, stream, err);
 }
 
 int model_backward(struct model *model, const struct batch *batch, struct stream *stream,
                    struct err *err)
 {
-    const struct model_config *c = &model->shape->config;
-    for (int64_t l = c->layers - 1; l >= 0; l--) {
-        TRY(model_replay(model, batch, l, stream, err));
-        struct model_acts acts = model_layer_acts(model, l);
-        struct layer layer = {.model = model,
-                              .batch = batch,
-                              .stream = stream,
-                              .acts = &acts,
-                              .index = l,
-                              .backward = true};
-        TRY(model_gather_layer(model, &layer, l > 0 ? model_replay_from(model, l - 1) : -1, err));
-        TRY(model->lora != NULL
-                ? fsdp_grad_begin(&model->lora->fsdp, l, stream, &layer.adapter_grad, err)
-                : fsdp_grad_begin(model->fsdp, l + 1, stream, &layer.grad, err));
-        bool again = model->options.recompute == JOB_recompute_INPUT;
-        if (again)
-            TRY(context_forward(&layer, err));
-        TRY(layer_bwd(&layer, again, err));
-        TRY(model->lora != NULL ? fsdp_grad_end(&model->lora->fsdp, l, stream, err)
-                                : fsdp_grad_end(model->fsdp, l + 1, stream, err));
-    }
-    return model->lora != NULL ? 0 : model_backward_embed(model, batch, stream, err);
+    struct offload_span all = model_span(batch, 0, batch->rows);
+    int64_t l = model->shape->config.layers - 1;
+    int rc = model_bring(model, l, &all, stream, err);
+    for (; rc == 0 && l >= 0; l--)
+        rc = model_layer_backward(model, batch, l, stream, err);
+    if (rc != 0)
+        return err_wrap(err, rc, "layer %lld, backward: ", (long long)(l < 0 ? 0 : l));
+    return model->lora != NULL ? 0 : model_embed_backward(model, batch, stream, err);
 }
 
 int model_totals_zero(struct model *model, struct stream *stream, struct err *err)

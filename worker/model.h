@@ -1,7 +1,7 @@
 /* model: forward and backward of a llama, qwen2 or qwen3 model over one batch of tokens, through
  * the device's operations, with weights and gradients from fsdp.
  *
- *     TRY(model_forward(&model, &batch, stream, err));             x_out
+ *     TRY(model_forward(&model, &batch, true, stream, err));
  *     TRY(model_head_train(&model, &batch, 1.0f / N, stream, err));  loss, dx, head gradients
  *     TRY(model_backward(&model, &batch, stream, err));            all other gradients
  * evaluation: model_forward, then model_head_evaluate.
@@ -33,6 +33,7 @@
 #include "worker/context.h"
 #include "worker/fsdp.h"
 #include "worker/lora.h"
+#include "worker/offload.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,6 +47,9 @@ struct model_options {
     int64_t keep_input_every;     /* k, under recompute attention; 0: 1 */
     struct lora *lora;            /* adapters to train beside a frozen model; NULL: none */
     bool replay_anew;             /* of effect where k is above 1 */
+    int64_t layers_away;          /* as common/mem_layout.h has them, with the next two */
+    int64_t layers_filed;
+    bool streamed;
     struct context_options context;
 };
 enum { MODEL_TILE_LOSS_TOKENS = 1024 };
@@ -72,26 +76,26 @@ struct model {
     struct context context;
     int64_t offset[MODEL_TENSOR_COUNT]; /* elements from the start of the tensor's unit; -1: none */
 
-    struct model_acts *acts;  /* (L) what each layer keeps */
-    struct model_acts shared; /* what no layer keeps: one set for all */
-    void **segment;           /* (k - 1) x of a segment's layers after the first; anew: one */
-    void *x_out;              /* [act] (T, h) the last layer's output */
-    void *dx;                 /* [act] (T, h) gradient of the residual stream, in place */
-    void *dk, *dv;            /* [act] (T, K*d) */
-    void *tile_norm;          /* [act] (tile, h) a norm's output */
-    void *tile_mid;           /* [act] (tile, h) x_mid where it is not kept */
-    void *tile_raw;           /* [act] (tile, H*d) q or k before qk-norm */
-    void *tile_qkv;           /* [act] (tile, (H+2K)*d) dq, dk and dv side by side */
-    void *tile_h;             /* [act] (tile, h) scratch: O*Wo, a norm's output gradient */
-    float *tile_rstd;         /* (tile) */
-    void *tile_act;           /* [act] (tile, f) SwiGLU's output */
-    void *tile_dact;          /* [act] (tile, f) its gradient */
-    float *tile_logits;       /* (tile_loss, V) */
-    void *tile_dlogits;       /* [act] (tile_loss, V); is tile_logits where [act] is fp32 */
-    float *inv_freq;          /* (d/2) */
-    float *row_loss;          /* (T) loss of each token; evaluation sets it */
-    double *loss_sum;         /* (1) sum of token losses, += over micro-steps */
-    int64_t *correct;         /* (1) tokens predicted exactly, += */
+    struct offload offload;  /* what is kept away, and the set for what layers have not at hand */
+    struct model_acts *acts; /* (L) what each layer keeps at hand */
+    void **segment;          /* (k - 1) x of a segment's layers after the first; anew: one */
+    void *x_out;             /* [act] (T, h) the last layer's output, unless the set's x is */
+    void *dx;                /* [act] (T, h) gradient of the residual stream, in place */
+    void *dk, *dv;           /* [act] (T, K*d) */
+    void *tile_norm;         /* [act] (tile, h) a norm's output */
+    void *tile_mid;          /* [act] (tile, h) x_mid where it is not kept */
+    void *tile_raw;          /* [act] (tile, H*d) q or k before qk-norm */
+    void *tile_qkv;          /* [act] (tile, (H+2K)*d) dq, dk and dv side by side */
+    void *tile_h;            /* [act] (tile, h) scratch: O*Wo, a norm's output gradient */
+    float *tile_rstd;        /* (tile) */
+    void *tile_act;          /* [act] (tile, f) SwiGLU's output */
+    void *tile_dact;         /* [act] (tile, f) its gradient */
+    float *tile_logits;      /* (tile_loss, V) */
+    void *tile_dlogits;      /* [act] (tile_loss, V); is tile_logits where [act] is fp32 */
+    float *inv_freq;         /* (d/2) */
+    float *row_loss;         /* (T) loss of each token; evaluation sets it */
+    double *loss_sum;        /* (1) sum of token losses, += over micro-steps */
+    int64_t *correct;        /* (1) tokens predicted exactly, += */
 };
 
 int model_init(struct model *model, const struct model_options *options, struct fsdp *fsdp,
@@ -99,7 +103,8 @@ int model_init(struct model *model, const struct model_options *options, struct 
 void model_done(struct model *model);
 int model_load_constants(struct model *model, struct stream *stream, struct err *err);
 
-int model_forward(struct model *model, const struct batch *batch, struct stream *stream,
+/* keep: a backward pass follows. */
+int model_forward(struct model *model, const struct batch *batch, bool keep, struct stream *stream,
                   struct err *err);
 /* Adds to loss_sum and correct; scale is 1/N. */
 int model_head_train(struct model *model, const struct batch *batch, float scale,
@@ -116,8 +121,21 @@ int model_totals(struct model *model, struct stream *stream, double *ret_loss_su
 
 /* model_init's part in model_memory.c. */
 int model_reserve(struct model *model, struct arena *arena, struct err *err);
-/* A layer's buffers: its own, and the shared ones for what it does not keep. */
+/* Inputs that are kept while a segment is replayed. */
+int64_t model_segment_kept(const struct model *model);
+/* A layer's buffers: its own, and those of the set for what it has not at hand. */
 struct model_acts model_layer_acts(const struct model *model, int64_t l);
+/* Where its output goes: the next one's input, or what the head reads. */
+void *model_layer_output(const struct model *model, int64_t l);
+/* Of a layer's input, for offload. */
+int64_t model_input_index(const struct model *model, int64_t l);
+
+/* Starts to bring back what layer l's backward needs, as far as it is kept away: these rows, whose
+ * places in the set are free. */
+int model_bring(struct model *model, int64_t l, const struct offload_span *span,
+                struct stream *stream, struct err *err);
+/* The tile that starts at `row`. */
+struct offload_span model_span(const struct batch *batch, int64_t row, int64_t tile);
 
 /* The address `elements` further on in an [act] buffer; NULL stays NULL. */
 void *model_at(const struct model *model, const void *base, int64_t elements);

@@ -117,6 +117,25 @@ static int rank_open_trained(struct rank *rank, struct err *err)
     return lora_init(&rank->lora, &rank->shape, spec, rank->device, rank->coll, err);
 }
 
+/* The file of kept tensors, in the job's folder; its space is taken now. */
+static int rank_open_offload(struct rank *rank, struct err *err)
+{
+    int64_t bytes = rank->memory.arena_bytes[MEM_ARENA_FILE];
+    if (bytes == 0)
+        return 0;
+    CLEANUP(mem_free_ptr)
+    char *path = mem_printf("%s/kept-%d", rank->plan->job_dir, rank->number);
+    if (path == NULL)
+        return mem_fail(err, strlen(rank->plan->job_dir), "a path");
+    int rc = offload_open(&rank->model.offload, path, bytes, err);
+    if (rc != 0)
+        return err_wrap(err, rc, "rank %d, offload: ", rank->number);
+    if (rank->number == 0)
+        report_event(rank->report, 0, "kept tensors go to files of %.2f GiB, by %s",
+                     (double)bytes * 0x1p-30, offload_how(&rank->model.offload));
+    return 0;
+}
+
 /* Declares all memory, takes it, fills what has a first value. */
 static int rank_open_memory(struct rank *rank, struct err *err)
 {
@@ -129,7 +148,10 @@ static int rank_open_memory(struct rank *rank, struct err *err)
                                     .tile_loss = layout->tile_loss,
                                     .recompute = layout->recompute,
                                     .keep_input_every = layout->keep_input_every,
-                                    .replay_anew = layout->replay_anew};
+                                    .replay_anew = layout->replay_anew,
+                                    .layers_away = layout->layers_away,
+                                    .layers_filed = layout->layers_filed,
+                                    .streamed = layout->streamed};
     TRY(rank_open_context(rank, &options.context, err));
     arena_init(&rank->arena, rank->device, &rank->memory);
     TRY(rank_open_trained(rank, err));
@@ -145,6 +167,7 @@ static int rank_open_memory(struct rank *rank, struct err *err)
     TRY(arena_reserve(&rank->arena, MEM_SUMS, 0, &rank->sums, RANK_SUMS * (int64_t)sizeof(int64_t),
                       err));
     TRY(arena_commit(&rank->arena, err));
+    TRY(rank_open_offload(rank, err));
     TRY(fsdp_clear(&rank->fsdp, rank->stream, err));
     if (spec->lora)
         TRY(fsdp_clear(&rank->lora.fsdp, rank->stream, err));

@@ -14,7 +14,7 @@ static int step_micro(struct rank *rank, int64_t step, int64_t micro, float scal
     rank->batch.step = step;
     TRY(batch_upload(&rank->batch, rank->device, rank->stream, err));
     rank_phase(rank, step, WIRE_PHASE_FORWARD);
-    TRY(model_forward(&rank->model, &rank->batch, rank->stream, err));
+    TRY(model_forward(&rank->model, &rank->batch, true, rank->stream, err));
     rank_phase(rank, step, WIRE_PHASE_BACKWARD); /* the head's forward is one with its backward */
     TRY(model_head_train(&rank->model, &rank->batch, scale, rank->stream, err));
     return model_backward(&rank->model, &rank->batch, rank->stream, err);

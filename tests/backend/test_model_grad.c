@@ -165,7 +165,7 @@ static double loss_of(struct scene *scene)
     int64_t correct = 0;
     CHECK(batch_upload(&scene->batch, scene->device, NULL, err));
     CHECK(model_totals_zero(&scene->model, NULL, err));
-    CHECK(model_forward(&scene->model, &scene->batch, NULL, err));
+    CHECK(model_forward(&scene->model, &scene->batch, true, NULL, err));
     CHECK(model_head_evaluate(&scene->model, &scene->batch, NULL, err));
     CHECK(model_totals(&scene->model, NULL, &sum, &correct, err));
     return sum / SCALE_TOKENS;
@@ -178,7 +178,7 @@ static double gradient_of(struct scene *scene)
     CHECK(batch_upload(&scene->batch, scene->device, NULL, err));
     CHECK(model_totals_zero(&scene->model, NULL, err));
     CHECK(fsdp_grad_zero(&scene->fsdp, NULL, err));
-    CHECK(model_forward(&scene->model, &scene->batch, NULL, err));
+    CHECK(model_forward(&scene->model, &scene->batch, true, NULL, err));
     CHECK(model_head_train(&scene->model, &scene->batch, 1.0f / SCALE_TOKENS, NULL, err));
     CHECK(model_backward(&scene->model, &scene->batch, NULL, err));
     CHECK(model_totals(&scene->model, NULL, &sum, &correct, err));

@@ -142,7 +142,7 @@ static int time_layers(const struct run *run, struct device *device, int64_t lay
     for (int round = -1; round < run->rounds; round++) { /* the first warms up */
         int64_t start = clock_monotonic_ns();
         fsdp_weights_changed(&s.fsdp);
-        TRY(model_forward(&s.model, &s.batch, NULL, err));
+        TRY(model_forward(&s.model, &s.batch, true, NULL, err));
         TRY(device->dev->sync(device, NULL, err));
         int64_t middle = clock_monotonic_ns();
         TRY(model_head_train(&s.model, &s.batch, 1.0f / (float)run->sequence, NULL, err));

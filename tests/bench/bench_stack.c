@@ -145,7 +145,7 @@ static int play(const struct run *run, int rank, int world, int64_t tokens, int 
     for (int round = 0; round <= rounds; round++) { /* the first warms up */
         TRY(coll_barrier(s.coll, err));
         double start = cpu_seconds(), clock = (double)clock_monotonic_ns() * 1e-9;
-        TRY(model_forward(&s.model, &s.batch, NULL, err));
+        TRY(model_forward(&s.model, &s.batch, true, NULL, err));
         TRY(model_head_train(&s.model, &s.batch, 1.0f / (float)tokens, NULL, err));
         TRY(model_backward(&s.model, &s.batch, NULL, err));
         double seconds = cpu_seconds() - start;

@@ -1,9 +1,10 @@
-/* device_cpu: memory from mem.h with the size kept in front of each block; streams and events are
- * empty objects because every call has finished when it returns. Opening checks that OpenBLAS
- * computes right: kernels forced upon a CPU, or chosen by an old library for a new one, have been
- * seen to return garbage, and a worker must not train on it. */
+/* device_cpu: memory from mem.h with the size kept in front of each block; streams are
+ * empty objects and events moments, because every call has finished when it returns. Opening checks
+ * that OpenBLAS computes right: kernels forced upon a CPU, or chosen by an old library for a new
+ * one, have been seen to return garbage, and a worker must not train on it. */
 #include "worker/cpu/device_cpu.h"
 
+#include "common/clock.h"
 #include "common/host_memory.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -18,7 +19,7 @@ struct stream {
     int unused; /* a stream has no state */
 };
 struct event {
-    int unused; /* an event has no state */
+    int64_t ns; /* when it was recorded */
 };
 
 /* A block with its size in front, which counts in `in_use`. */
@@ -122,10 +123,26 @@ static void device_cpu_event_free(struct device *device, struct event *event)
     mem_free(event);
 }
 
-static int device_cpu_event_order(struct device *device, struct event *event, struct stream *stream,
-                                  struct err *err)
+static int device_cpu_event_record(struct device *device, struct event *event,
+                                   struct stream *stream, struct err *err)
+{
+    (void)device, (void)stream, (void)err;
+    event->ns = clock_monotonic_ns();
+    return 0;
+}
+
+static int device_cpu_event_wait(struct device *device, struct event *event, struct stream *stream,
+                                 struct err *err)
 {
     (void)device, (void)event, (void)stream, (void)err;
+    return 0;
+}
+
+static int device_cpu_event_elapsed(struct device *device, struct event *from, struct event *to,
+                                    int64_t *ret_ns, struct err *err)
+{
+    (void)device, (void)err;
+    *ret_ns = to->ns - from->ns;
     return 0;
 }
 
@@ -167,8 +184,9 @@ static const struct device_ops device_cpu_ops = {
     .stream_free = device_cpu_stream_free,
     .event_new = device_cpu_event_new,
     .event_free = device_cpu_event_free,
-    .event_record = device_cpu_event_order,
-    .event_wait = device_cpu_event_order,
+    .event_record = device_cpu_event_record,
+    .event_wait = device_cpu_event_wait,
+    .event_elapsed = device_cpu_event_elapsed,
     .sync = device_cpu_sync,
     .bytes_in_use = device_cpu_bytes_in_use,
     .host_bytes_in_use = device_cpu_host_bytes_in_use,

@@ -203,8 +203,7 @@ static int device_cuda_event_new(struct device *device, struct event **ret, stru
     struct event *event = mem_new(1, sizeof *event);
     if (event == NULL)
         return mem_fail(err, sizeof *event, "an event");
-    int rc = cuda_check(cudaEventCreateWithFlags(&event->cuda, cudaEventDisableTiming),
-                        "cudaEventCreate", err);
+    int rc = cuda_check(cudaEventCreate(&event->cuda), "cudaEventCreate", err);
     if (rc != 0) {
         mem_free(event);
         return rc;
@@ -233,6 +232,17 @@ static int device_cuda_event_wait(struct device *device, struct event *event, st
                                   struct err *err)
 {
     CUDA_TRY(cudaStreamWaitEvent(device_cuda_stream(device, stream)->cuda, event->cuda, 0));
+    return 0;
+}
+
+static int device_cuda_event_elapsed(struct device *device, struct event *from, struct event *to,
+                                     int64_t *ret_ns, struct err *err)
+{
+    (void)device;
+    float ms = 0;
+    CUDA_TRY(cudaEventSynchronize(to->cuda));
+    CUDA_TRY(cudaEventElapsedTime(&ms, from->cuda, to->cuda));
+    *ret_ns = (int64_t)((double)ms * 1e6);
     return 0;
 }
 
@@ -295,6 +305,7 @@ static const struct device_ops device_cuda_ops = {
     .event_free = device_cuda_event_free,
     .event_record = device_cuda_event_record,
     .event_wait = device_cuda_event_wait,
+    .event_elapsed = device_cuda_event_elapsed,
     .sync = device_cuda_sync,
     .bytes_in_use = device_cuda_bytes_in_use,
     .host_bytes_in_use = device_cuda_host_bytes_in_use,
