@@ -36,7 +36,8 @@
     X(AGAIN_Q, "backward: queries of forward again")             \
     X(AGAIN_ATTENTION, "backward: attention of forward again")   \
     X(AGAIN_RETURN, "backward: heads of forward back to tokens") \
-    X(BWD_MLP, "backward: MLP and output projection")            \
+    X(BWD_MLP, "backward: MLP")                                  \
+    X(BWD_OUT, "backward: output projection")                    \
     X(BWD_KV, "backward: keys and values of a stage")            \
     X(BWD_Q, "backward: queries of a stage")                     \
     X(BWD_DO, "backward: gradient of attention's output")        \

@@ -29,19 +29,21 @@ static double copies_kept(const struct time_builder *b)
 static void copies_offload(struct time_builder b)
 {
     const struct mem_layout *l = b.layout;
-    double layers = (double)l->config.layers, bytes = copies_kept(&b) / layers;
+    double away = (double)l->layers_away, filed = (double)l->layers_filed;
+    double bytes = copies_kept(&b) / (double)l->config.layers;
     b.phase = TIME_PHASE_FORWARD;
-    time_add_beside(&b, TIME_TO_HOST, layers, bytes);
-    if (l->to_file) /* the machine's ranks share its disk */
-        time_add_beside(&b, TIME_FILE_WRITE, layers, bytes * l->mesh.world);
+    time_add_beside(&b, TIME_TO_HOST, away, bytes);
+    if (l->layers_filed > 0) /* the machine's ranks share its disk */
+        time_add_beside(&b, TIME_FILE_WRITE, filed, bytes * l->mesh.world);
     b.phase = TIME_PHASE_BACKWARD;
-    if (l->to_file)
-        time_add_beside(&b, TIME_FILE_READ, layers, bytes * l->mesh.world);
-    time_add_beside(&b, TIME_FROM_HOST, layers, bytes);
+    if (l->layers_filed > 0)
+        time_add_beside(&b, TIME_FILE_READ, filed, bytes * l->mesh.world);
+    time_add_beside(&b, TIME_FROM_HOST, away, bytes);
 }
 
 /* x is read by every stage that projects it and by the MLP, which writes the next; in backward its
- * gradient too, by every stage for dO, by the MLP and the first norm, which also write it. */
+ * gradient too, by every stage for dO, by dWo, by the MLP and the first norm, which also write it.
+ */
 static void copies_stream(struct time_builder b)
 {
     const struct mem_layout *l = b.layout;
@@ -55,13 +57,13 @@ static void copies_stream(struct time_builder b)
     time_add_beside(&b, TIME_FROM_HOST, 1, bytes);
     time_add_beside(&b, TIME_TO_HOST, 1, bytes);
     b.phase = TIME_PHASE_BACKWARD;
-    time_add_beside(&b, TIME_FROM_HOST, layers * (reads + stages + 4), bytes);
+    time_add_beside(&b, TIME_FROM_HOST, layers * (reads + stages + 5), bytes);
     time_add_beside(&b, TIME_TO_HOST, layers * 2, bytes);
 }
 
 void time_work_copies(const struct time_builder *b)
 {
-    if (b->layout->offloaded)
+    if (b->layout->layers_away > 0)
         copies_offload(*b);
     if (b->layout->streamed)
         copies_stream(*b);

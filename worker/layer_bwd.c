@@ -81,7 +81,6 @@ static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t ro
                           rows, c->hidden_size, err);
 }
 
-/* The MLP half of a tile, and dWo. */
 static int layer_bwd_mlp(const struct layer *layer, int64_t row, struct err *err)
 {
     struct model *model = layer->model;
@@ -98,10 +97,23 @@ static int layer_bwd_mlp(const struct layer *layer, int64_t row, struct err *err
     TRY(layer_bwd_mid(layer, row, span.rows, kept.data, o, &x_mid, err));
     TRY(layer_bwd_mlp_tile(layer, row, span.rows, x_mid, dx.data, err));
     TRY(offload_tile_done(offload, &kept, layer->stream, err));
-    struct linear out = layer_linear(layer, span.rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
-    TRY(linear_dw(&out, dx.data, o, model_grad(model, layer->grad, MODEL_TENSOR_O),
-                  model_grad(model, layer->grad, MODEL_TENSOR_O_BIAS), err));
     return offload_tile_write(offload, &dx, model->dx, &span, layer->stream, err);
+}
+
+/* dWo of a tile. */
+static int layer_bwd_out(const struct layer *layer, int64_t row, struct err *err)
+{
+    struct model *model = layer->model;
+    const struct model_config *c = &model->shape->config;
+    struct offload_span span = layer_span(layer, row);
+    struct offload_tile dx;
+    TRY(offload_tile_read(&model->offload, OFFLOAD_RING_DX, model->dx, &span, layer->stream, &dx,
+                          err));
+    struct linear out = layer_linear(layer, span.rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
+    TRY(linear_dw(&out, dx.data, model_at(model, layer->acts->o, row * c->heads * c->head_dim),
+                  model_grad(model, layer->grad, MODEL_TENSOR_O),
+                  model_grad(model, layer->grad, MODEL_TENSOR_O_BIAS), err));
+    return offload_tile_done(&model->offload, &dx, layer->stream, err);
 }
 
 /* Gradient of one of q, k of a tile (rows of dq or dk; xn in tile_norm): back through RoPE and the
@@ -207,6 +219,9 @@ int layer_bwd(const struct layer *layer, bool attention_ready, struct err *err)
     arena_enter(model->arena, MEM_PHASE_BWD_MLP);
     for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp)
         TRY(layer_bwd_mlp(layer, row, err));
+    arena_enter(model->arena, MEM_PHASE_BWD_OUT);
+    for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp)
+        TRY(layer_bwd_out(layer, row, err));
     TRY(context_backward(layer, attention_ready, err));
     arena_enter(model->arena, MEM_PHASE_BWD_QKV);
     for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp)
