@@ -5,7 +5,7 @@
  * Every other point runs with buffers apart and NaN in what the memory plan says is not needed, the
  * others with buffers upon each other as planned; all hold the planned bytes and no more.
  *
- * A point of the matrix has a value for each of fourteen parameters. ctest runs a sample in which
+ * A point of the matrix has a value for each of sixteen parameters. ctest runs a sample in which
  * every two values that can occur together do (pairwise), another one each time. By hand:
  *     test_stack_parity --complete [--shard I/N]
  * walks every model, layout and recompute (3714 points), tile, data, grad_accum, fsdp,
@@ -16,7 +16,7 @@
 #include "common/mesh.h"
 #include "tests/dist/parity_scene.h"
 
-enum { SEQUENCES = 3, SEQUENCES_COMPLETE = 5, PARAMETERS = 14, VALUES_MAX = 10 };
+enum { SEQUENCES = 3, SEQUENCES_COMPLETE = 5, PARAMETERS = 16, VALUES_MAX = 10 };
 
 #define MODEL(name_, h_, k_, d_, ...)                                                              \
     {                                                                                              \
@@ -64,7 +64,9 @@ enum {
     OVERLAP,
     REPLAY,
     STATES,
-    LORA
+    LORA,
+    OFFLOAD,
+    STREAM
 };
 static const struct {
     const char *name;
@@ -85,6 +87,8 @@ static const struct {
     [REPLAY] = {"replay anew", 2, {0, 1}},
     [STATES] = {"states", 3, {JOB_states_DEVICE, JOB_states_HOST_OPTIMIZER, JOB_states_HOST}},
     [LORA] = {"lora", 3, {0, 1, 2}},
+    [OFFLOAD] = {"offload", 5, {0, 1, 2, 3, 4}},
+    [STREAM] = {"stream_residual", 2, {0, 1}},
 };
 struct point {
     int64_t at[PARAMETERS]; /* values */
@@ -109,6 +113,16 @@ static const struct {
               .modules = 1 << JOB_lora_module_Q | 1 << JOB_lora_module_V | 1 << JOB_lora_module_O |
                          1 << JOB_lora_module_DOWN}};
 enum { LORAS = sizeof loras / sizeof loras[0] };
+
+/* Of three layers: those that leave the device, and those that go to the file. */
+static const struct {
+    enum job_offload offload;
+    int64_t layers, file_layers;
+} offloads[] = {{JOB_offload_NONE, 0, 0},
+                {JOB_offload_HOST, 0, 0},
+                {JOB_offload_FILE, 0, 0},
+                {JOB_offload_HOST, 2, 0},
+                {JOB_offload_FILE, 2, 1}};
 
 /* There is a next stage whose exchange may be early. */
 static bool overlaps(const struct point *p)
@@ -173,6 +187,10 @@ static void apply(struct job_spec *spec, const struct point *p)
     spec->grad_accum = p->at[MICRO];
     spec->fsdp = p->at[FSDP] != 0;
     spec->overlap = p->at[OVERLAP] != 0 ? JOB_overlap_ON : JOB_overlap_OFF;
+    spec->offload = offloads[p->at[OFFLOAD]].offload;
+    spec->offload_layers = offloads[p->at[OFFLOAD]].layers;
+    spec->file_layers = offloads[p->at[OFFLOAD]].file_layers;
+    spec->stream_residual = p->at[STREAM] != 0 ? JOB_toggle_ON : JOB_toggle_OFF;
     spec->states = (enum job_states)p->at[STATES];
 }
 
@@ -306,7 +324,7 @@ static void test_breaking_is_found(void **state)
     assert_int_equal(device_cpu_open(1, &device, &err), 0);
     whole = device->ops;
     /* MQA: ranks share a K/V head; ring and Ulysses, in stages. */
-    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0, 0, JOB_states_HOST, 0}};
+    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0, 0, JOB_states_HOST, 0, 1, 1}};
     assert_true(legal(&p));
     double largest = 0;
     assert_true(check_point(&p, &largest));
