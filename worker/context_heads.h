@@ -26,8 +26,8 @@ struct ops_heads context_head_side_f32(const struct layer *layer, const float *d
 int context_heads_project(const struct layer *layer, const struct context_heads *heads,
                           enum job_lora_module module, enum model_tensor bias, const void *x,
                           int64_t row, int64_t rows, void *out, struct err *err);
-/* Rows [row, row + rows) of dO of the heads from those of d_mid (rows, h), through Wo, and its adapter,
- * after lora_bwd_out; out is token side. */
+/* Rows [row, row + rows) of dO of the heads from those of d_mid (rows, h), through Wo, and its
+ * adapter, after lora_bwd_out; out is token side. */
 int context_heads_project_back(const struct layer *layer, const struct context_heads *heads,
                                const void *d_mid, int64_t row, int64_t rows, void *out,
                                struct err *err);

@@ -10,7 +10,7 @@ struct layer {
     struct model *model;
     const struct batch *batch;
     struct stream *stream;
-    bool replayed;  /* O is where the layer keeps it */
+    bool replayed; /* O is where the layer keeps it */
     const struct model_acts *acts;
     int64_t index;        /* 0 .. L-1 */
     bool backward;        /* in its backward pass */

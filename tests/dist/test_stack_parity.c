@@ -324,7 +324,8 @@ static void test_breaking_is_found(void **state)
     assert_int_equal(device_cpu_open(1, &device, &err), 0);
     whole = device->ops;
     /* MQA: ranks share a K/V head; ring and Ulysses, in stages. */
-    struct point p = {{2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0, 0, JOB_states_HOST, 0, 1, 1}};
+    struct point p = {
+        {2, 4, 2, 2, 2, 2, 7, PARITY_DATA_MIXED, 1, 1, 0, 0, JOB_states_HOST, 0, 1, 1}};
     assert_true(legal(&p));
     double largest = 0;
     assert_true(check_point(&p, &largest));
