@@ -100,7 +100,7 @@ static int layer_bwd_mlp(const struct layer *layer, int64_t row, struct err *err
     return offload_tile_write(offload, &dx, model->dx, &span, layer->stream, err);
 }
 
-/* dWo of a tile. */
+/* dWo of a tile, and what o's adapter needs. */
 static int layer_bwd_out(const struct layer *layer, int64_t row, struct err *err)
 {
     struct model *model = layer->model;
@@ -109,10 +109,11 @@ static int layer_bwd_out(const struct layer *layer, int64_t row, struct err *err
     struct offload_tile dx;
     TRY(offload_tile_read(&model->offload, OFFLOAD_RING_DX, model->dx, &span, layer->stream, &dx,
                           err));
+    const void *o = model_at(model, layer->acts->o, row * c->heads * c->head_dim);
     struct linear out = layer_linear(layer, span.rows, MODEL_TENSOR_O, MODEL_TENSOR_COUNT);
-    TRY(linear_dw(&out, dx.data, model_at(model, layer->acts->o, row * c->heads * c->head_dim),
-                  model_grad(model, layer->grad, MODEL_TENSOR_O),
+    TRY(linear_dw(&out, dx.data, o, model_grad(model, layer->grad, MODEL_TENSOR_O),
                   model_grad(model, layer->grad, MODEL_TENSOR_O_BIAS), err));
+    TRY(lora_bwd_out(layer, row, span.rows, o, dx.data, err));
     return offload_tile_done(&model->offload, &dx, layer->stream, err);
 }
 
