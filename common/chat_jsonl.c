@@ -36,17 +36,13 @@ static bool chat_jsonl_has(const json_t *object, const char *key)
 
 static bool chat_jsonl_utf8(const char *line, size_t length, struct chat_jsonl_fault *fault)
 {
-    for (size_t i = 0; i < length;) {
-        size_t bytes = (unsigned char)line[i] < 0x80 ? 1 : utf8_next(line + i, length - i);
-        if (bytes == 0) {
-            chat_jsonl_fault_set(fault, "invalid_utf8", (int64_t)i + 1,
-                                 "byte 0x%02x is not UTF-8; save the file as UTF-8",
-                                 (unsigned)(unsigned char)line[i]);
-            return false;
-        }
-        i += bytes;
-    }
-    return true;
+    size_t good = utf8_prefix(line, length);
+    if (good == length)
+        return true;
+    chat_jsonl_fault_set(fault, "invalid_utf8", (int64_t)good + 1,
+                         "byte 0x%02x is not UTF-8; save the file as UTF-8",
+                         (unsigned)(unsigned char)line[good]);
+    return false;
 }
 
 /* What the first character says about a line that is not JSON. */

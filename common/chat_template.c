@@ -100,35 +100,22 @@ void chat_template_free(struct chat_template *chat)
     mem_free(chat);
 }
 
-void chat_tokens_done(struct chat_tokens *tokens)
+void chat_writer_done(struct chat_writer *writer)
 {
-    mem_free(tokens->ids);
-    mem_free(tokens->trained);
-    *tokens = (struct chat_tokens){0};
+    tokens_done(&writer->tokens);
+    tokenizer_text_done(&writer->text);
+    tokenizer_encoder_free(writer->encoder);
+    *writer = (struct chat_writer){.encoder = NULL};
 }
 
-/* Room for `count` tokens in all. */
-static int chat_tokens_reserve(struct chat_tokens *tokens, int64_t count, struct err *err)
+static int chat_writer_start(struct chat_writer *writer, const struct chat_template *chat,
+                             struct err *err)
 {
-    if (count <= tokens->capacity)
+    writer->tokens.count = 0;
+    if (writer->encoder != NULL)
         return 0;
-    int32_t *ids = mem_grow(tokens->ids, (size_t)count, sizeof *ids);
-    if (ids != NULL)
-        tokens->ids = ids;
-    uint8_t *trained = mem_grow(tokens->trained, (size_t)count, sizeof *trained);
-    if (trained != NULL)
-        tokens->trained = trained;
-    if (ids == NULL || trained == NULL)
-        return mem_fail(err, (size_t)count * 5, "a conversation's tokens");
-    tokens->capacity = count;
-    return 0;
-}
-
-static void chat_tokens_push(struct chat_tokens *tokens, int32_t id, bool trained)
-{
-    must(tokens->count < tokens->capacity);
-    tokens->ids[tokens->count] = id;
-    tokens->trained[tokens->count++] = trained;
+    tokenizer_text_init(&writer->text);
+    return tokenizer_encoder_new(chat->tokenizer, &writer->encoder, err);
 }
 
 /* Role token of a message and its content, or ERR_DATA. */
@@ -159,20 +146,18 @@ static int chat_template_message(const struct chat_template *chat, const json_t 
 }
 
 static int chat_template_put(const struct chat_template *chat, const json_t *messages, size_t index,
-                             bool train, bool train_all, struct chat_tokens *tokens,
+                             bool train, bool train_all, struct chat_writer *writer,
                              struct err *err)
 {
     int32_t role = -1;
     const json_t *content = NULL;
     TRY(chat_template_message(chat, messages, index, &role, &content, err));
-    size_t length = json_string_length(content);
-    chat_tokens_push(tokens, role, train_all);
-    int64_t start = tokens->count;
-    TRY(tokenizer_encode(chat->tokenizer, json_string_value(content), length, tokens->ids,
-                         tokens->capacity, &tokens->count, err));
-    memset(tokens->trained + start, train, (size_t)(tokens->count - start));
-    chat_tokens_push(tokens, chat->ids[CHAT_END], train);
-    return 0;
+    TRY(tokens_push(&writer->tokens, role, train_all, err));
+    tokenizer_text_clear(&writer->text);
+    tokenizer_text_add(&writer->text, json_string_value(content), json_string_length(content),
+                       train);
+    TRY(tokenizer_encode(writer->encoder, &writer->text, &writer->tokens, err));
+    return tokens_push(&writer->tokens, chat->ids[CHAT_END], train, err);
 }
 
 static bool chat_template_is_assistant(const json_t *message)
@@ -188,38 +173,32 @@ static bool chat_template_weighs(const json_t *message)
 }
 
 int chat_template_render(const struct chat_template *chat, const json_t *messages,
-                         enum job_train_on train_on, struct chat_tokens *tokens, struct err *err)
+                         enum job_train_on train_on, struct chat_writer *writer, struct err *err)
 {
-    tokens->count = 0;
-    int64_t most = 2; /* begin, and the prompt's role */
-    size_t last = 0;  /* the last assistant message */
+    size_t last = 0; /* the last assistant message */
     size_t index;
     const json_t *message;
     json_array_foreach((json_t *)messages, index, message) /* reads only; it wants non-const */
-    {
-        most += 2 + (int64_t)json_string_length(json_object_get(message, "content"));
-        if (chat_template_is_assistant(message))
-            last = index;
-    }
-    TRY(chat_tokens_reserve(tokens, most, err));
-    chat_tokens_push(tokens, chat->ids[CHAT_BEGIN], false);
+        if (chat_template_is_assistant(message)) last = index;
+    TRY(chat_writer_start(writer, chat, err));
+    TRY(tokens_push(&writer->tokens, chat->ids[CHAT_BEGIN], false, err));
     bool all = train_on == JOB_train_on_ALL;
     json_array_foreach((json_t *)messages, index, message)
     {
         bool answer =
             chat_template_is_assistant(message) && (train_on != JOB_train_on_LAST || index == last);
         TRY(chat_template_put(chat, messages, index,
-                              (all || answer) && chat_template_weighs(message), all, tokens, err));
+                              (all || answer) && chat_template_weighs(message), all, writer, err));
     }
     return 0;
 }
 
 int chat_template_prompt(const struct chat_template *chat, const json_t *messages,
-                         struct chat_tokens *tokens, struct err *err)
+                         struct chat_writer *writer, struct err *err)
 {
-    TRY(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, tokens, err));
-    chat_tokens_push(tokens, chat->ids[CHAT_ASSISTANT], false);
-    memset(tokens->trained, 0, (size_t)tokens->count);
+    TRY(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, writer, err));
+    TRY(tokens_push(&writer->tokens, chat->ids[CHAT_ASSISTANT], false, err));
+    memset(writer->tokens.trained, 0, (size_t)writer->tokens.count);
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "common/job_spec.h"
 #include "common/json.h"
 #include "common/tokenizer.h"
+#include "common/tokens.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,20 +24,21 @@ int chat_template_load(const char *model_dir, const struct tokenizer *tokenizer,
 void chat_template_free(struct chat_template *chat);
 const char *chat_template_builtin_text(void); /* the built-in template in Jinja */
 
-struct chat_tokens {
-    int32_t *ids;     /* count of them; owned */
-    uint8_t *trained; /* 1: this token is a target with loss */
-    int64_t count;
-    int64_t capacity;
+/* What one thread renders with: the result, and memory kept from one conversation to the next. {0}
+ * is a valid start; it belongs to the template that it is first used with. */
+struct chat_writer {
+    struct tokens tokens;              /* of the conversation rendered last */
+    struct tokenizer_text text;        /* between two special tokens */
+    struct tokenizer_encoder *encoder; /* NULL before the first use */
 };
-void chat_tokens_done(struct chat_tokens *tokens);
+void chat_writer_done(struct chat_writer *writer);
 
-/* messages: an array of {role, content, weight?}, as chat_jsonl_check passes it. Clears *tokens
- * first, keeps its memory. ERR_DATA, naming the message, for one that the template cannot render.
+/* messages: an array of {role, content, weight?}, as chat_jsonl_check passes it. Clears
+ * writer->tokens first. ERR_DATA, naming the message, for one that the template cannot render.
  */
 int chat_template_render(const struct chat_template *chat, const json_t *messages,
-                         enum job_train_on train_on, struct chat_tokens *tokens, struct err *err);
+                         enum job_train_on train_on, struct chat_writer *writer, struct err *err);
 /* The prompt for an answer of the assistant. */
 int chat_template_prompt(const struct chat_template *chat, const json_t *messages,
-                         struct chat_tokens *tokens, struct err *err);
+                         struct chat_writer *writer, struct err *err);
 int32_t chat_template_stop(const struct chat_template *chat); /* id that ends an answer */

@@ -29,8 +29,8 @@ struct prepare {
     struct chat_template *chat;
     struct dataset_writer *writer;
     struct line_reader reader;
-    struct chat_tokens tokens; /* of the line at hand */
-    bool stop;                 /* the file as a whole was refused */
+    struct chat_writer rendered; /* the line at hand */
+    bool stop;                   /* the file as a whole was refused */
     int64_t lines, kept, bad;
     int64_t content_lines; /* not blank */
     int64_t token_count, trained_tokens, overlength, longest;
@@ -45,7 +45,7 @@ static void prepare_done(struct prepare *prepare)
     chat_template_free(prepare->chat);
     dataset_writer_free(prepare->writer);
     line_reader_done(&prepare->reader);
-    chat_tokens_done(&prepare->tokens);
+    chat_writer_done(&prepare->rendered);
     json_decref(prepare->codes);
     json_decref(prepare->faults);
 }
@@ -160,7 +160,7 @@ static void prepare_measure(struct prepare *prepare, int64_t length)
 static bool prepare_fit(struct prepare *prepare, int64_t *ret_trained,
                         struct chat_jsonl_fault *fault)
 {
-    struct chat_tokens *tokens = &prepare->tokens;
+    struct tokens *tokens = &prepare->rendered.tokens;
     const struct dataset_request *request = prepare->request;
     int64_t length = tokens->count;
     prepare_measure(prepare, length);
@@ -200,7 +200,7 @@ static int prepare_line(struct prepare *prepare, const struct line *line, struct
     if (messages == NULL)
         return prepare_refuse(prepare, line, &fault, err);
     int rc = chat_template_render(prepare->chat, messages, prepare->request->train_on,
-                                  &prepare->tokens, err);
+                                  &prepare->rendered, err);
     if (rc == -ERR_DATA) {
         chat_jsonl_fault_set(&fault, "unserved_message", 0, "%s", err->text);
         return prepare_refuse(prepare, line, &fault, err);
@@ -210,10 +210,11 @@ static int prepare_line(struct prepare *prepare, const struct line *line, struct
     if (!prepare_fit(prepare, &trained, &fault))
         return prepare_refuse(prepare, line, &fault, err);
     prepare->kept++;
-    prepare->token_count += prepare->tokens.count;
+    prepare->token_count += prepare->rendered.tokens.count;
     prepare->trained_tokens += trained;
-    return dataset_writer_add(prepare->writer, prepare->tokens.ids, prepare->tokens.trained,
-                              prepare->tokens.count, err);
+    return dataset_writer_add(prepare->writer, prepare->rendered.tokens.ids,
+                              prepare->rendered.tokens.trained, prepare->rendered.tokens.count,
+                              err);
 }
 
 static int prepare_report(const struct prepare *prepare, struct err *err)

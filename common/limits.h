@@ -16,8 +16,9 @@ enum {
     LIMIT_LAST_WORDS_BYTES = 1024,  /* a dying rank's sentence = ERR_TEXT_MAX */
     LIMIT_LINE_BYTES =
         256 << 20, /* one JSONL line: a 60M token document (field case R02 has 200 MB) */
-    LIMIT_MODEL_CONFIG_BYTES = 1 << 20,         /* config.json; real ones are under 4 KiB */
-    LIMIT_TOKENIZER_BYTES = 128 << 20,          /* tokenizer.json; Qwen3's is 11 MB */
+    LIMIT_MODEL_CONFIG_BYTES = 1 << 20, /* config.json; real ones are under 4 KiB */
+    LIMIT_TOKENIZER_BYTES = 128 << 20,  /* tokenizer.json; Qwen3's is 11 MB */
+    LIMIT_WORD_BYTES = 16 << 20, /* a run that no pattern splits: merging takes 36 bytes a byte */
     LIMIT_SAFETENSORS_HEADER_BYTES = 100 << 20, /* the format's own limit */
     LIMIT_METADATA_PAIRS = 16,                  /* OpenAI's */
     LIMIT_METADATA_KEY_BYTES = 64,              /* OpenAI's */

@@ -1,215 +1,73 @@
-/* tokenizer: reads tokenizer.json. Byte-level BPE spells bytes as printable characters: the 188
- * bytes that print in Latin-1 stand for themselves, the other 68 for U+0100 onwards in rising
- * order (the table of GPT-2). Without merges every token is one byte, so encoding is a table
- * lookup, and no pre-tokeniser can change its result.
+/* tokenizer: a text passes these stages, each taking the stretches that the one before left:
  *
- * What would change the result (a normaliser, a space put in front, merges, another model type) is
- * refused by name. Post-processors only add special tokens around a text; the chat template does
- * that here. */
+ *   added tokens looked for before normalising (special ones never: their text stays text)
+ *   normalising (tokenizer_nfc), piece by piece, so that seams between pieces are known after it
+ *   added tokens looked for after normalising
+ *   words (tokenizer_split)
+ *   tokens: the cache of words seen, the vocabulary itself (ignore_merges), merges (tokenizer_bpe)
+ *
+ * The cache holds short words in slots by their hash, the newest winning; usual text is some
+ * thousand different words. */
 #include "common/tokenizer.h"
 
 #include "common/io.h"
-#include "common/json.h"
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
-#include "common/tokenizer_bytes.h"
+#include "common/tokenizer_nfc.h"
+#include "common/tokenizer_private.h"
+#include "common/utf8.h"
 
 #include <string.h>
 
-enum { TOKENIZER_NONE = -1 };
-
-struct tokenizer_special_row {
-    char *text;
-    int32_t id;
+enum {
+    CACHE_SLOTS = 1 << 14, /* 72 bytes each */
+    CACHE_WORD_BYTES = 30,
+    CACHE_WORD_TOKENS = 8,
 };
 
-struct tokenizer {
-    int32_t byte_ids[256];                  /* id of each byte */
-    int16_t *id_bytes;                      /* (vocab) byte of an id; -1: special or unused */
-    struct tokenizer_special_row *specials; /* (special_count) */
-    size_t special_count;
-    int64_t vocab; /* highest id + 1 */
+struct tokenizer_word {
+    uint64_t hash;
+    uint8_t length; /* 0: an empty slot */
+    uint8_t count;
+    char bytes[CACHE_WORD_BYTES];
+    int32_t ids[CACHE_WORD_TOKENS];
 };
 
-void tokenizer_byte_text(int byte, char ret_text[TOKENIZER_BYTE_TEXT])
-{
-    must(byte >= 0 && byte < 256);
-    int code = byte;
-    bool itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    if (!itself) { /* 0-32, 127-160, 173, in this order */
-        code = 256 + (byte <= 32 ? byte : byte <= 160 ? 33 + byte - 127 : 67);
-    }
-    if (code < 0x80) {
-        ret_text[0] = (char)code;
-        ret_text[1] = '\0';
-        return;
-    }
-    ret_text[0] = (char)(0xc0 | (code >> 6));
-    ret_text[1] = (char)(0x80 | (code & 0x3f));
-    ret_text[2] = '\0';
-}
+struct tokenizer_encoder {
+    const struct tokenizer *tokenizer;   /* borrowed */
+    struct tokenizer_split_match *match; /* NULL without a pattern */
+    struct tokenizer_nfc nfc;
+    struct tokenizer_text normal; /* the stretch at hand, normalised */
+    struct bpe_scratch scratch;
+    struct tokenizer_word *cache; /* (CACHE_SLOTS) */
+};
+
+/* A stretch of a text on its way, and where its pieces are. */
+struct tokenizer_stretch {
+    const struct tokenizer_text *text;
+    size_t start, end; /* bytes of it */
+    size_t piece;      /* the one that `start` is in, or an earlier one */
+};
+
+/* ---- loading ---- */
 
 void tokenizer_free(struct tokenizer *tokenizer)
 {
     if (tokenizer == NULL)
         return;
-    for (size_t i = 0; i < tokenizer->special_count; i++)
-        mem_free(tokenizer->specials[i].text);
-    mem_free(tokenizer->specials);
-    mem_free(tokenizer->id_bytes);
+    for (size_t i = 0; i < tokenizer->added_count; i++)
+        mem_free(tokenizer->added[i].text);
+    mem_free(tokenizer->added);
+    mem_free(tokenizer->special);
+    tokenizer_split_free(tokenizer->split);
+    tokenizer_bpe_done(&tokenizer->bpe);
     mem_free(tokenizer);
 }
 
 static void tokenizer_unref(struct tokenizer **tokenizer)
 {
     tokenizer_free(*tokenizer);
-}
-
-static bool tokenizer_type_is(const json_t *value, const char *type)
-{
-    const json_t *found = json_object_get(value, "type");
-    return json_is_string(found) && strcmp(json_string_value(found), type) == 0;
-}
-
-/* A part's "type", for messages. */
-static const char *tokenizer_type_name(const json_t *value)
-{
-    const char *type = json_string_value(json_object_get(value, "type"));
-    return type != NULL ? type : "(without a type)";
-}
-
-static bool tokenizer_is_null(const json_t *value)
-{
-    return value == NULL || json_is_null(value);
-}
-
-/* Refuses everything that would not be one byte, one token. */
-static int tokenizer_check_kind(const json_t *json, struct err *err)
-{
-    const json_t *model = json_object_get(json, "model");
-    if (!tokenizer_type_is(model, "BPE"))
-        return err_set(err, ERR_MODEL, "model type \"%s\" is not served; served: BPE",
-                       tokenizer_type_name(model));
-    const json_t *merges = json_object_get(model, "merges");
-    if (merges != NULL && (!json_is_array(merges) || json_array_size(merges) > 0))
-        return err_set(err, ERR_MODEL,
-                       "BPE with merges (%zu of them) is not served yet; served: a byte "
-                       "tokenizer, BPE without merges",
-                       json_array_size(merges));
-    if (json_is_true(json_object_get(model, "byte_fallback")))
-        return err_set(err, ERR_MODEL, "model.byte_fallback is not served");
-    const json_t *normalizer = json_object_get(json, "normalizer");
-    if (!tokenizer_is_null(normalizer))
-        return err_set(err, ERR_MODEL, "normalizer \"%s\" is not served; served: null",
-                       tokenizer_type_name(normalizer));
-    const json_t *split = json_object_get(json, "pre_tokenizer");
-    if (!tokenizer_type_is(split, "ByteLevel"))
-        return err_set(err, ERR_MODEL, "pre_tokenizer \"%s\" is not served; served: ByteLevel",
-                       tokenizer_type_name(split));
-    if (!json_is_false(json_object_get(split, "add_prefix_space")))
-        return err_set(err, ERR_MODEL, "pre_tokenizer.add_prefix_space must be false");
-    return 0;
-}
-
-static int tokenizer_check_id(const json_t *id, const char *token, struct err *err)
-{
-    if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < LIMIT_VOCAB)
-        return 0;
-    return err_set(err, ERR_MODEL, "token \"%.64s\": its id must be 0 to %d", token,
-                   LIMIT_VOCAB - 1);
-}
-
-static int tokenizer_read_specials(struct tokenizer *tokenizer, const json_t *added,
-                                   struct err *err)
-{
-    if (!tokenizer_is_null(added) && !json_is_array(added))
-        return err_set(err, ERR_MODEL, "\"added_tokens\" must be an array");
-    size_t count = json_array_size(added);
-    tokenizer->specials = mem_new(count, sizeof *tokenizer->specials);
-    if (tokenizer->specials == NULL)
-        return mem_fail(err, count * sizeof *tokenizer->specials, "special tokens");
-    for (size_t i = 0; i < count; i++) {
-        const json_t *row = json_array_get(added, i);
-        const char *text = NULL;
-        TRY(json_get_string(row, "content", ERR_MODEL, &text, err));
-        const json_t *id = json_object_get(row, "id");
-        TRY(tokenizer_check_id(id, text, err));
-        struct tokenizer_special_row *special = &tokenizer->specials[i];
-        special->id = (int32_t)json_integer_value(id);
-        special->text = mem_strdup(text);
-        if (special->text == NULL)
-            return mem_fail(err, strlen(text), "a special token");
-        tokenizer->special_count++;
-        if (special->id >= tokenizer->vocab)
-            tokenizer->vocab = special->id + 1;
-    }
-    return 0;
-}
-
-static int tokenizer_read_bytes(struct tokenizer *tokenizer, const json_t *vocab, struct err *err)
-{
-    if (!json_is_object(vocab))
-        return err_set(err, ERR_MODEL, "\"model.vocab\" must be an object");
-    for (int byte = 0; byte < 256; byte++) {
-        char text[TOKENIZER_BYTE_TEXT];
-        tokenizer_byte_text(byte, text);
-        const json_t *id = json_object_get(vocab, text);
-        if (id == NULL)
-            return err_set(err, ERR_MODEL, "model.vocab has no token \"%s\" for byte %d", text,
-                           byte);
-        TRY(tokenizer_check_id(id, text, err));
-        tokenizer->byte_ids[byte] = (int32_t)json_integer_value(id);
-        if (tokenizer->byte_ids[byte] >= tokenizer->vocab)
-            tokenizer->vocab = tokenizer->byte_ids[byte] + 1;
-    }
-    size_t others = json_object_size(vocab) - 256; /* special tokens may stand here too */
-    for (size_t i = 0; i < tokenizer->special_count; i++) {
-        const json_t *id = json_object_get(vocab, tokenizer->specials[i].text);
-        if (id == NULL)
-            continue;
-        others--;
-        if (json_integer_value(id) != tokenizer->specials[i].id)
-            return err_set(err, ERR_MODEL, "token \"%.64s\" has two ids",
-                           tokenizer->specials[i].text);
-    }
-    if (others != 0)
-        return err_set(err, ERR_MODEL,
-                       "model.vocab has %zu tokens that are neither a byte nor in added_tokens; "
-                       "without merges they are never used",
-                       others);
-    return 0;
-}
-
-/* id -> byte; also where two tokens with one id show. */
-static int tokenizer_index(struct tokenizer *tokenizer, struct err *err)
-{
-    size_t count = (size_t)tokenizer->vocab;
-    tokenizer->id_bytes = mem_new(count, sizeof *tokenizer->id_bytes);
-    CLEANUP(mem_free_ptr) uint8_t *used = mem_new(count, 1);
-    if (tokenizer->id_bytes == NULL || used == NULL)
-        return mem_fail(err, count * 3, "a vocabulary");
-    for (size_t id = 0; id < count; id++)
-        tokenizer->id_bytes[id] = TOKENIZER_NONE;
-    for (size_t i = 0; i < 256 + tokenizer->special_count; i++) {
-        int32_t id = i < 256 ? tokenizer->byte_ids[i] : tokenizer->specials[i - 256].id;
-        if (used[id]++ != 0)
-            return err_set(err, ERR_MODEL, "two tokens have the id %d", id);
-        if (i < 256)
-            tokenizer->id_bytes[id] = (int16_t)i;
-    }
-    return 0;
-}
-
-static int tokenizer_read(struct tokenizer *tokenizer, const json_t *json, struct err *err)
-{
-    if (!json_is_object(json))
-        return err_set(err, ERR_MODEL, "not a JSON object");
-    TRY(tokenizer_check_kind(json, err));
-    TRY(tokenizer_read_specials(tokenizer, json_object_get(json, "added_tokens"), err));
-    const json_t *model = json_object_get(json, "model");
-    TRY(tokenizer_read_bytes(tokenizer, json_object_get(model, "vocab"), err));
-    return tokenizer_index(tokenizer, err);
 }
 
 int tokenizer_load(const char *model_dir, struct tokenizer **ret, struct err *err)
@@ -235,40 +93,283 @@ int tokenizer_load(const char *model_dir, struct tokenizer **ret, struct err *er
 
 int64_t tokenizer_vocab(const struct tokenizer *tokenizer)
 {
-    return tokenizer->vocab;
+    return tokenizer->bpe.vocab;
 }
 
-int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
-                     int32_t *ids, int64_t capacity, int64_t *count, struct err *err)
+int32_t tokenizer_special(const struct tokenizer *tokenizer, const char *text)
 {
-    must(*count >= 0 && *count <= capacity);
-    if ((uint64_t)(capacity - *count) < length)
-        return err_set(err, ERR_TOO_LARGE, "a text of %zu bytes does not fit in %lld tokens",
-                       length, (long long)(capacity - *count));
-    for (size_t i = 0; i < length; i++)
-        ids[*count + (int64_t)i] = tokenizer->byte_ids[(unsigned char)text[i]];
-    *count += (int64_t)length;
-    return 0;
+    for (size_t i = 0; i < tokenizer->added_count; i++)
+        if (strcmp(tokenizer->added[i].text, text) == 0)
+            return tokenizer->added[i].id;
+    return -1;
 }
 
 int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, int64_t count,
                      struct buf *out, struct err *err)
 {
     for (int64_t i = 0; i < count; i++) {
-        if (ids[i] < 0 || ids[i] >= tokenizer->vocab)
+        if (ids[i] < 0 || ids[i] >= tokenizer->bpe.vocab)
             return err_set(err, ERR_DATA, "token id %d is not below the vocabulary's %lld", ids[i],
-                           (long long)tokenizer->vocab);
-        int16_t byte = tokenizer->id_bytes[ids[i]];
-        if (byte != TOKENIZER_NONE)
-            buf_char(out, (char)byte);
+                           (long long)tokenizer->bpe.vocab);
+        const struct bpe_token *token = &tokenizer->bpe.tokens[ids[i]];
+        if (!tokenizer->special[ids[i]])
+            buf_append(out, tokenizer->bpe.bytes + token->start, token->length);
     }
     return buf_error(out, err);
 }
 
-int32_t tokenizer_special(const struct tokenizer *tokenizer, const char *text)
+/* ---- texts ---- */
+
+void tokenizer_text_init(struct tokenizer_text *text)
 {
-    for (size_t i = 0; i < tokenizer->special_count; i++)
-        if (strcmp(tokenizer->specials[i].text, text) == 0)
-            return tokenizer->specials[i].id;
-    return TOKENIZER_NONE;
+    *text = (struct tokenizer_text){.count = 0};
+    buf_init(&text->bytes, (size_t)2 * LIMIT_LINE_BYTES); /* what a template adds is far less */
+}
+
+void tokenizer_text_done(struct tokenizer_text *text)
+{
+    buf_done(&text->bytes);
+    mem_free(text->pieces);
+    *text = (struct tokenizer_text){.count = 0};
+}
+
+void tokenizer_text_clear(struct tokenizer_text *text)
+{
+    buf_clear(&text->bytes);
+    text->count = 0;
+}
+
+/* What was appended to the bytes since the last piece is `trained`. */
+static void tokenizer_text_mark(struct tokenizer_text *text, bool trained)
+{
+    size_t end = text->bytes.length;
+    if (text->count > 0 && text->pieces[text->count - 1].trained == trained) {
+        text->pieces[text->count - 1].end = end;
+        return;
+    }
+    if (text->count == text->capacity) {
+        size_t capacity = 2 * text->capacity + 4;
+        struct tokenizer_piece *pieces = mem_grow(text->pieces, capacity, sizeof *pieces);
+        if (pieces == NULL) {
+            text->bytes.bad = ERR_NOMEM;
+            return;
+        }
+        text->pieces = pieces;
+        text->capacity = capacity;
+    }
+    text->pieces[text->count++] = (struct tokenizer_piece){.end = end, .trained = trained};
+}
+
+void tokenizer_text_add(struct tokenizer_text *text, const char *bytes, size_t length, bool trained)
+{
+    if (length == 0)
+        return;
+    buf_append(&text->bytes, bytes, length);
+    tokenizer_text_mark(text, trained);
+}
+
+/* ---- encoding ---- */
+
+void tokenizer_encoder_free(struct tokenizer_encoder *encoder)
+{
+    if (encoder == NULL)
+        return;
+    tokenizer_split_match_free(encoder->match);
+    tokenizer_nfc_done(&encoder->nfc);
+    tokenizer_text_done(&encoder->normal);
+    tokenizer_bpe_scratch_done(&encoder->scratch);
+    mem_free(encoder->cache);
+    mem_free(encoder);
+}
+
+int tokenizer_encoder_new(const struct tokenizer *tokenizer, struct tokenizer_encoder **ret,
+                          struct err *err)
+{
+    struct tokenizer_encoder *encoder = mem_new(1, sizeof *encoder);
+    if (encoder == NULL)
+        return mem_fail(err, sizeof *encoder, "an encoder");
+    encoder->tokenizer = tokenizer;
+    tokenizer_text_init(&encoder->normal);
+    encoder->cache = mem_new(CACHE_SLOTS, sizeof *encoder->cache);
+    int rc = encoder->cache == NULL
+                 ? mem_fail(err, CACHE_SLOTS * sizeof *encoder->cache, "an encoder")
+             : tokenizer->split != NULL
+                 ? tokenizer_split_match_new(tokenizer->split, &encoder->match, err)
+                 : 0;
+    if (rc != 0) {
+        tokenizer_encoder_free(encoder);
+        return rc;
+    }
+    *ret = encoder;
+    return 0;
+}
+
+/* Flag of the piece that a byte is in; moves the stretch's cursor on. */
+static bool tokenizer_flag(struct tokenizer_stretch *stretch, size_t at)
+{
+    while (stretch->text->pieces[stretch->piece].end <= at)
+        stretch->piece++;
+    must(stretch->piece < stretch->text->count);
+    return stretch->text->pieces[stretch->piece].trained;
+}
+
+/* The tokens of a word, unflagged. */
+static int tokenizer_encode_word(struct tokenizer_encoder *encoder, const char *word, size_t length,
+                                 struct tokens *tokens, struct err *err)
+{
+    const struct tokenizer *tokenizer = encoder->tokenizer;
+    if (length > LIMIT_WORD_BYTES)
+        return err_set(err, ERR_DATA,
+                       "a run of %zu bytes without anything to split it at; %d can be tokenised",
+                       length, LIMIT_WORD_BYTES);
+    int64_t before = tokens->count;
+    struct tokenizer_word *cached = NULL;
+    uint64_t hash = 0;
+    if (length <= CACHE_WORD_BYTES) {
+        hash = io_hash64(word, length);
+        cached = &encoder->cache[hash % CACHE_SLOTS];
+        if (cached->hash == hash && cached->length == length &&
+            memcmp(cached->bytes, word, length) == 0) {
+            TRY(tokens_reserve(tokens, cached->count, err));
+            memcpy(tokens->ids + before, cached->ids, cached->count * sizeof *cached->ids);
+            tokens->count += cached->count;
+            return 0;
+        }
+    }
+    int32_t id = tokenizer->ignore_merges ? tokenizer_bpe_find(&tokenizer->bpe, word, length) : -1;
+    if (id >= 0)
+        TRY(tokens_push(tokens, id, false, err));
+    else
+        TRY(tokenizer_bpe_word(&tokenizer->bpe, &encoder->scratch, word, length, tokens, err));
+    int64_t count = tokens->count - before;
+    if (cached != NULL && count <= CACHE_WORD_TOKENS) {
+        *cached = (struct tokenizer_word){
+            .hash = hash, .length = (uint8_t)length, .count = (uint8_t)count};
+        memcpy(cached->bytes, word, length);
+        memcpy(cached->ids, tokens->ids + before, (size_t)count * sizeof *cached->ids);
+    }
+    return 0;
+}
+
+static int tokenizer_encode_words(struct tokenizer_encoder *encoder,
+                                  struct tokenizer_stretch *stretch, struct tokens *tokens,
+                                  struct err *err)
+{
+    const struct tokenizer *tokenizer = encoder->tokenizer;
+    const char *bytes = buf_str(&stretch->text->bytes);
+    for (size_t at = stretch->start; at < stretch->end;) {
+        size_t end = stretch->end;
+        if (tokenizer->bytes_only) {
+            TRY(tokens_push(tokens, tokenizer->bpe.byte_ids[(unsigned char)bytes[at]],
+                            tokenizer_flag(stretch, at), err));
+            at++;
+            continue;
+        }
+        if (tokenizer->split != NULL)
+            TRY(tokenizer_split_next(tokenizer->split, encoder->match, bytes, stretch->end, at,
+                                     &end, err));
+        int64_t first = tokens->count;
+        TRY(tokenizer_encode_word(encoder, bytes + at, end - at, tokens, err));
+        for (int64_t t = first; t < tokens->count; t++) {
+            tokens->trained[t] = tokenizer_flag(stretch, at);
+            at += tokenizer->bpe.tokens[tokens->ids[t]].length;
+        }
+        must(at == end);
+    }
+    return 0;
+}
+
+/* The longest added token that stands at a byte, or NULL. */
+static const struct tokenizer_added *tokenizer_find_added(const struct tokenizer *tokenizer,
+                                                          bool normalized, const char *bytes,
+                                                          size_t length)
+{
+    if (!tokenizer->added_first[normalized][(unsigned char)bytes[0]])
+        return NULL;
+    for (size_t i = 0; i < tokenizer->added_count; i++) { /* longer ones first */
+        const struct tokenizer_added *added = &tokenizer->added[i];
+        if (!added->special && added->normalized == normalized && added->length <= length &&
+            memcmp(added->text, bytes, added->length) == 0)
+            return added;
+    }
+    return NULL;
+}
+
+static int tokenizer_encode_stretch(struct tokenizer_encoder *encoder,
+                                    struct tokenizer_stretch *stretch, bool normalized,
+                                    struct tokens *tokens, struct err *err);
+
+/* Normalises a stretch and looks for the added tokens that stand in normalised text. */
+static int tokenizer_encode_raw(struct tokenizer_encoder *encoder,
+                                struct tokenizer_stretch *stretch, struct tokens *tokens,
+                                struct err *err)
+{
+    const char *bytes = buf_str(&stretch->text->bytes);
+    if (!encoder->tokenizer->nfc ||
+        tokenizer_nfc_is_plain(bytes + stretch->start, stretch->end - stretch->start))
+        return tokenizer_encode_stretch(encoder, stretch, true, tokens, err);
+    struct tokenizer_text *normal = &encoder->normal;
+    tokenizer_text_clear(normal);
+    for (size_t at = stretch->start; at < stretch->end;) {
+        bool trained = tokenizer_flag(stretch, at);
+        size_t end = stretch->text->pieces[stretch->piece].end;
+        end = end < stretch->end ? end : stretch->end;
+        TRY(tokenizer_nfc_append(&encoder->nfc, bytes + at, end - at, &normal->bytes, err));
+        tokenizer_text_mark(normal, trained);
+        at = end;
+    }
+    TRY(buf_error(&normal->bytes, err));
+    struct tokenizer_stretch whole = {.text = normal, .end = normal->bytes.length};
+    return tokenizer_encode_stretch(encoder, &whole, true, tokens, err);
+}
+
+static int tokenizer_encode_between(struct tokenizer_encoder *encoder,
+                                    struct tokenizer_stretch *stretch, size_t start, size_t end,
+                                    bool normalized, struct tokens *tokens, struct err *err)
+{
+    if (start >= end)
+        return 0;
+    struct tokenizer_stretch part = {
+        .text = stretch->text, .start = start, .end = end, .piece = stretch->piece};
+    return normalized ? tokenizer_encode_words(encoder, &part, tokens, err)
+                      : tokenizer_encode_raw(encoder, &part, tokens, err);
+}
+
+/* Added tokens of one kind, and what stands between them. */
+static int tokenizer_encode_stretch(struct tokenizer_encoder *encoder,
+                                    struct tokenizer_stretch *stretch, bool normalized,
+                                    struct tokens *tokens, struct err *err)
+{
+    const char *bytes = buf_str(&stretch->text->bytes);
+    size_t start = stretch->start;
+    for (size_t at = start; at < stretch->end;) {
+        const struct tokenizer_added *added =
+            tokenizer_find_added(encoder->tokenizer, normalized, bytes + at, stretch->end - at);
+        if (added == NULL) {
+            at++;
+            continue;
+        }
+        size_t spaces = added->lstrip ? utf8_spaces_after(bytes + start, at - start) : 0;
+        TRY(tokenizer_encode_between(encoder, stretch, start, at - spaces, normalized, tokens,
+                                     err));
+        TRY(tokens_push(tokens, added->id, tokenizer_flag(stretch, at), err));
+        at += added->length;
+        if (added->rstrip)
+            at += utf8_spaces(bytes + at, stretch->end - at);
+        start = at;
+    }
+    return tokenizer_encode_between(encoder, stretch, start, stretch->end, normalized, tokens, err);
+}
+
+int tokenizer_encode(struct tokenizer_encoder *encoder, const struct tokenizer_text *text,
+                     struct tokens *tokens, struct err *err)
+{
+    TRY(buf_error(&text->bytes, err));
+    struct tokenizer_stretch whole = {.text = text, .end = text->bytes.length};
+    if (!encoder->tokenizer->any_bytes) {
+        size_t good = utf8_prefix(buf_str(&text->bytes), text->bytes.length);
+        if (good < text->bytes.length)
+            return err_set(err, ERR_DATA, "byte %zu is not UTF-8", good + 1);
+    }
+    return tokenizer_encode_stretch(encoder, &whole, false, tokens, err);
 }

@@ -32,7 +32,7 @@ static json_t *tokenizer_builtin_json(void)
         lost |= json_array_append_new(added, tokenizer_builtin_special(i));
     for (int byte = 0; byte < 256; byte++) {
         char text[TOKENIZER_BYTE_TEXT];
-        tokenizer_byte_text(byte, text);
+        tokenizer_bytes_spell(byte, text);
         lost |= json_object_set_new(vocab, text, json_integer(byte));
     }
     json_t *level = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,

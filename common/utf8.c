@@ -34,15 +34,20 @@ size_t utf8_next(const char *bytes, size_t length)
     return wanted;
 }
 
-bool utf8_valid(const char *bytes, size_t length)
+size_t utf8_prefix(const char *bytes, size_t length)
 {
     for (size_t at = 0; at < length;) {
-        size_t step = utf8_next(bytes + at, length - at);
-        if (step == 0 || bytes[at] == '\0')
-            return false;
+        size_t step = (unsigned char)bytes[at] < 0x80 ? 1 : utf8_next(bytes + at, length - at);
+        if (step == 0)
+            return at;
         at += step;
     }
-    return true;
+    return length;
+}
+
+bool utf8_valid(const char *bytes, size_t length)
+{
+    return utf8_prefix(bytes, length) == length && memchr(bytes, '\0', length) == NULL;
 }
 
 void utf8_scrub(char *text)
@@ -81,4 +86,44 @@ void utf8_line(const char *text, char *ret_line, size_t size)
     for (char *at = ret_line; *at != '\0'; at++)
         if ((unsigned char)*at < 0x20 || *at == 0x7f)
             *at = '?';
+}
+
+/* Bytes of the white space character at the start, or 0. */
+static size_t utf8_space(const char *bytes, size_t length)
+{
+    static const char *const others[] = {
+        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\xa8",
+        "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80",
+    };
+    if (length == 0)
+        return 0;
+    if (bytes[0] == ' ' || (bytes[0] >= '\t' && bytes[0] <= '\r'))
+        return 1;
+    if (length >= 3 && memcmp(bytes, "\xe2\x80", 2) == 0 && (unsigned char)bytes[2] <= 0x8a)
+        return 3; /* U+2000 to U+200A */
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (length >= strlen(others[i]) && memcmp(bytes, others[i], strlen(others[i])) == 0)
+            return strlen(others[i]);
+    return 0;
+}
+
+size_t utf8_spaces(const char *bytes, size_t length)
+{
+    size_t at = 0;
+    for (size_t step; (step = utf8_space(bytes + at, length - at)) > 0; at += step)
+        ;
+    return at;
+}
+
+size_t utf8_spaces_after(const char *bytes, size_t length)
+{
+    size_t end = length;
+    for (;;) {
+        size_t step = 1;
+        while (step < 3 && step < end && ((unsigned char)bytes[end - step] & 0xc0) == 0x80)
+            step++;
+        if (step > end || utf8_space(bytes + end - step, step) != step)
+            return length - end;
+        end -= step;
+    }
 }

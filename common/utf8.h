@@ -7,9 +7,15 @@
 #include <stddef.h>
 
 size_t utf8_next(const char *bytes, size_t length); /* bytes of the first character; 0: malformed */
-bool utf8_valid(const char *bytes, size_t length);  /* all of it, and no NUL */
+size_t utf8_prefix(const char *bytes, size_t length); /* bytes of whole characters; NUL is one */
+bool utf8_valid(const char *bytes, size_t length);    /* all of it, and no NUL */
 void utf8_scrub(char *text); /* every byte that is not part of a character becomes '?' */
 void utf8_cut(char *text);   /* drops an unfinished character at the end */
 /* A copy for the middle of a sentence: cut at a character, control characters and malformed bytes
  * become '?'. */
 void utf8_line(const char *text, char *ret_line, size_t size);
+
+/* White space at the start, and at the end, in bytes: characters with the property White_Space of
+ * the Unicode Character Database. */
+size_t utf8_spaces(const char *bytes, size_t length);
+size_t utf8_spaces_after(const char *bytes, size_t length);

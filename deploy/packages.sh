@@ -2,7 +2,8 @@
 # Debian 12 and later, Ubuntu 24.04 and later. Nothing is installed when everything is there.
 
 PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev libjansson-dev libsqlite3-dev
-libopenblas-openmp-dev libcurl4-openssl-dev libsodium-dev liburing-dev libxxhash-dev zlib1g-dev libzstd-dev ca-certificates"
+libopenblas-openmp-dev libcurl4-openssl-dev libsodium-dev liburing-dev libxxhash-dev zlib1g-dev libzstd-dev
+libpcre2-dev libutf8proc-dev ca-certificates"
 PACKAGES_TEST="libcmocka-dev python3 python3-numpy"
 PACKAGES_ALL="g++ curl git"
 PACKAGES_LONG="clang clang-tidy libclang-rt-dev libomp-dev"

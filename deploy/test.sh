@@ -21,6 +21,10 @@ esac
 packages_install $PACKAGES_BUILD $PACKAGES_TEST
 [ -z "$mode" ] || packages_install $PACKAGES_ALL
 [ "$mode" != --long ] || packages_install $PACKAGES_LONG
+command -v npm >/dev/null 2>&1 || packages_install nodejs npm
+# Reference encoders and templates that tests compare with; without them (no registry) those tests are skipped.
+(cd tests/reference && npm ci --no-audit --no-fund --loglevel=error) ||
+    echo "npm ci failed: the tests in tests/reference that need its packages are skipped" >&2
 
 jobs=$(nproc)
 run() { # preset, then ctest arguments

@@ -18,13 +18,13 @@ struct sample {
     struct tokenizer *tokenizer;
     struct chat_template *chat;
     struct sample_model *model;
-    struct chat_tokens tokens; /* the prompt, then the answer as it grows */
+    struct chat_writer writer; /* the prompt's tokens, then the answer's as it grows */
 };
 
 static void sample_done(struct sample *sample)
 {
     sample_model_free(sample->model);
-    chat_tokens_done(&sample->tokens);
+    chat_writer_done(&sample->writer);
     chat_template_free(sample->chat);
     tokenizer_free(sample->tokenizer);
 }
@@ -43,10 +43,10 @@ static int sample_read(FILE *request, json_t **ret_json, struct err *err)
 static int sample_print(struct sample *sample, int64_t prompt, const char *finish, FILE *answer,
                         struct err *err)
 {
-    int64_t count = sample->tokens.count - prompt;
+    int64_t count = sample->writer.tokens.count - prompt;
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, LIMIT_JSON_BODY_BYTES);
-    TRY(tokenizer_decode(sample->tokenizer, sample->tokens.ids + prompt, count, &text, err));
+    TRY(tokenizer_decode(sample->tokenizer, sample->writer.tokens.ids + prompt, count, &text, err));
     for (size_t i = 0; i < text.length; i++)
         if (text.data[i] == '\0')
             text.data[i] = '?';
@@ -66,23 +66,10 @@ static int sample_print(struct sample *sample, int64_t prompt, const char *finis
     return 0;
 }
 
-/* Room for tokens_max tokens in the list. */
-static int sample_grow(struct chat_tokens *tokens, int64_t tokens_max, struct err *err)
-{
-    if (tokens->capacity >= tokens_max)
-        return 0;
-    int32_t *ids = mem_grow(tokens->ids, (size_t)tokens_max, sizeof *ids);
-    if (ids == NULL)
-        return mem_fail(err, (size_t)tokens_max * sizeof *ids, "tokens");
-    tokens->ids = ids;
-    return 0;
-}
-
 static int sample_generate(struct sample *sample, int64_t tokens_max, const char **ret_finish,
                            struct err *err)
 {
-    struct chat_tokens *tokens = &sample->tokens;
-    TRY(sample_grow(tokens, tokens_max, err));
+    struct tokens *tokens = &sample->writer.tokens;
     *ret_finish = "length";
     for (int64_t done = 0; tokens->count < tokens_max;) {
         int32_t next;
@@ -92,7 +79,7 @@ static int sample_generate(struct sample *sample, int64_t tokens_max, const char
             *ret_finish = "stop";
             return 0;
         }
-        tokens->ids[tokens->count++] = next;
+        TRY(tokens_push(tokens, next, false, err));
     }
     return 0;
 }
@@ -110,8 +97,8 @@ int sample_main(const char *model_dir, FILE *request, FILE *answer, struct err *
     const json_t *messages = json_object_get(json, "messages");
     if (!json_is_array(messages))
         return err_set_field(err, ERR_BAD_REQUEST, "messages", "messages must be a list");
-    TRY(chat_template_prompt(sample.chat, messages, &sample.tokens, err));
-    int64_t prompt = sample.tokens.count;
+    TRY(chat_template_prompt(sample.chat, messages, &sample.writer, err));
+    int64_t prompt = sample.writer.tokens.count;
     struct model_config config;
     TRY(model_config_load(model_dir, &config, err));
     if (tokens_max < 1 || prompt >= config.context_max)

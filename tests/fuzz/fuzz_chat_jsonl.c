@@ -43,27 +43,27 @@ static void jsonl_expect(const json_t *messages, int64_t *ret_tokens, int64_t *r
 
 static void jsonl_render(const json_t *messages)
 {
-    struct chat_tokens tokens = {0};
+    struct chat_writer writer = {0};
     int64_t expected, trained_expected;
     jsonl_expect(messages, &expected, &trained_expected);
     for (int train_on = 0; train_on < JOB_train_on_COUNT; train_on++) {
         struct err err;
         int64_t trained = 0;
-        must(chat_template_render(chat, messages, (enum job_train_on)train_on, &tokens, &err) == 0);
-        must(tokens.count == expected && tokens.trained[0] == 0);
-        for (int64_t t = 0; t < tokens.count; t++) {
-            must(tokens.ids[t] >= 0 && tokens.ids[t] < tokenizer_vocab(tokenizer));
-            must(tokens.trained[t] <= 1);
-            trained += tokens.trained[t];
+        must(chat_template_render(chat, messages, (enum job_train_on)train_on, &writer, &err) == 0);
+        must(writer.tokens.count == expected && writer.tokens.trained[0] == 0);
+        for (int64_t t = 0; t < writer.tokens.count; t++) {
+            must(writer.tokens.ids[t] >= 0 && writer.tokens.ids[t] < tokenizer_vocab(tokenizer));
+            must(writer.tokens.trained[t] <= 1);
+            trained += writer.tokens.trained[t];
         }
         if (train_on == JOB_train_on_ASSISTANT)
             must(trained == trained_expected);
         if (train_on == JOB_train_on_LAST)
             must(trained <= trained_expected);
-        must(chat_template_prompt(chat, messages, &tokens, &err) == 0);
-        must(tokens.count == expected + 1);
+        must(chat_template_prompt(chat, messages, &writer, &err) == 0);
+        must(writer.tokens.count == expected + 1);
     }
-    chat_tokens_done(&tokens);
+    chat_writer_done(&writer);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

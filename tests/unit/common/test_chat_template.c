@@ -48,7 +48,7 @@ static json_t *parse(const char *text)
     return json;
 }
 
-static void expect(const struct chat_tokens *tokens, const int32_t *ids, const char *trained)
+static void expect(const struct tokens *tokens, const int32_t *ids, const char *trained)
 {
     assert_int_equal(tokens->count, strlen(trained));
     for (int64_t i = 0; i < tokens->count; i++) {
@@ -69,40 +69,40 @@ static void test_render(void **state)
 {
     (void)state;
     struct err err;
-    struct chat_tokens tokens = {0};
+    struct chat_writer writer = {0};
     CLEANUP(json_unref) json_t *messages = parse(talk);
-    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &tokens, &err),
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &writer, &err),
                      0);
-    expect(&tokens, talk_ids, "0000000011100011");
-    const int32_t *kept = tokens.ids;
-    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_LAST, &tokens, &err), 0);
-    expect(&tokens, talk_ids, "0000000000000011");
-    assert_ptr_equal(tokens.ids, kept); /* memory is kept */
-    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &tokens, &err), 0);
-    expect(&tokens, talk_ids, "0111111111111111");
-    assert_int_equal(chat_template_prompt(chat, messages, &tokens, &err), 0);
-    expect(&tokens, talk_ids, "00000000000000000");
+    expect(&writer.tokens, talk_ids, "0000000011100011");
+    const int32_t *kept = writer.tokens.ids;
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_LAST, &writer, &err), 0);
+    expect(&writer.tokens, talk_ids, "0000000000000011");
+    assert_ptr_equal(writer.tokens.ids, kept); /* memory is kept */
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &writer, &err), 0);
+    expect(&writer.tokens, talk_ids, "0111111111111111");
+    assert_int_equal(chat_template_prompt(chat, messages, &writer, &err), 0);
+    expect(&writer.tokens, talk_ids, "00000000000000000");
     assert_int_equal(chat_template_stop(chat), END);
-    chat_tokens_done(&tokens);
+    chat_writer_done(&writer);
 }
 
 static void test_weights_and_roles(void **state)
 {
     (void)state;
     struct err err;
-    struct chat_tokens tokens = {0};
+    struct chat_writer writer = {0};
     CLEANUP(json_unref)
     json_t *messages = parse("[{\"role\":\"developer\",\"content\":\"d\"},"
                              "{\"role\":\"assistant\",\"content\":\"x\",\"weight\":0},"
                              "{\"role\":\"assistant\",\"content\":\"<|end|>\"}]");
     const int32_t ids[] = {BEGIN, SYSTEM, 'd', END, ASSISTANT, 'x', END, ASSISTANT,
                            '<',   '|',    'e', 'n', 'd',       '|', '>', END};
-    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &tokens, &err),
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &writer, &err),
                      0);
-    expect(&tokens, ids, "0000000011111111");
-    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &tokens, &err), 0);
-    expect(&tokens, ids, "0111100111111111"); /* weight 0 holds under "all" too */
-    chat_tokens_done(&tokens);
+    expect(&writer.tokens, ids, "0000000011111111");
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &writer, &err), 0);
+    expect(&writer.tokens, ids, "0111100111111111"); /* weight 0 holds under "all" too */
+    chat_writer_done(&writer);
 }
 
 /* Every assistant turn's end token is trained, padding never appears. */
@@ -110,22 +110,22 @@ static void test_end_is_trained(void **state)
 {
     (void)state;
     struct err err;
-    struct chat_tokens tokens = {0};
+    struct chat_writer writer = {0};
     CLEANUP(json_unref) json_t *messages = parse(talk);
-    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &tokens, &err),
+    assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &writer, &err),
                      0);
     int32_t role = -1;
     int begins = 0;
-    for (int64_t i = 0; i < tokens.count; i++) {
-        if (tokens.ids[i] >= USER && tokens.ids[i] <= SYSTEM)
-            role = tokens.ids[i];
-        if (tokens.ids[i] == END)
-            assert_int_equal(tokens.trained[i], role == ASSISTANT);
-        assert_int_not_equal(tokens.ids[i], PAD);
-        begins += tokens.ids[i] == BEGIN;
+    for (int64_t i = 0; i < writer.tokens.count; i++) {
+        if (writer.tokens.ids[i] >= USER && writer.tokens.ids[i] <= SYSTEM)
+            role = writer.tokens.ids[i];
+        if (writer.tokens.ids[i] == END)
+            assert_int_equal(writer.tokens.trained[i], role == ASSISTANT);
+        assert_int_not_equal(writer.tokens.ids[i], PAD);
+        begins += writer.tokens.ids[i] == BEGIN;
     }
     assert_int_equal(begins, 1);
-    chat_tokens_done(&tokens);
+    chat_writer_done(&writer);
 }
 
 static void test_refusals(void **state)
@@ -146,12 +146,12 @@ static void test_refusals(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct err err = {0};
-        struct chat_tokens tokens = {0};
+        struct chat_writer writer = {0};
         CLEANUP(json_unref) json_t *messages = parse(cases[i].messages);
         assert_int_equal(
-            chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &tokens, &err), -ERR_DATA);
+            chat_template_render(chat, messages, JOB_train_on_ASSISTANT, &writer, &err), -ERR_DATA);
         assert_non_null(strstr(err.text, cases[i].word));
-        chat_tokens_done(&tokens);
+        chat_writer_done(&writer);
     }
 }
 
@@ -183,13 +183,13 @@ static void test_allocation_failures(void **state)
     int64_t before = mem_live();
     for (int n = 1; n <= 2; n++) {
         struct err err;
-        struct chat_tokens tokens = {0};
+        struct chat_writer writer = {0};
         mem_fault_after(n);
-        assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &tokens, &err),
+        assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &writer, &err),
                          -ERR_NOMEM);
         mem_fault_after(0);
-        assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &tokens, &err), 0);
-        chat_tokens_done(&tokens);
+        assert_int_equal(chat_template_render(chat, messages, JOB_train_on_ALL, &writer, &err), 0);
+        chat_writer_done(&writer);
         assert_int_equal(mem_live(), before);
     }
 }
