@@ -93,6 +93,33 @@ uint16_t dtype_f32_to_f16(float value)
     return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
 }
 
+/* Eight at a time, for BF16 is what files and GPUs hold: compilers vectorise this and not the loops
+ * over single values. */
+typedef uint16_t dtype_u16x8 __attribute__((vector_size(16)));
+typedef uint32_t dtype_u32x8 __attribute__((vector_size(32)));
+typedef int32_t dtype_i32x8 __attribute__((vector_size(32)));
+enum { DTYPE_LANES = 8 };
+
+static void dtype_bf16_to_f32s(const uint16_t *from, float *ret)
+{
+    dtype_u16x8 half;
+    memcpy(&half, from, sizeof half);
+    dtype_u32x8 bits = __builtin_convertvector(half, dtype_u32x8) << 16;
+    memcpy(ret, &bits, sizeof bits);
+}
+
+static void dtype_f32_to_bf16s(const float *from, uint16_t *ret)
+{
+    dtype_u32x8 bits;
+    memcpy(&bits, from, sizeof bits);
+    dtype_i32x8 over = 0x7f800000 - (dtype_i32x8)(bits & 0x7fffffffu);
+    dtype_u32x8 nan = (dtype_u32x8)(over >> 31); /* all ones where it is one */
+    dtype_u32x8 rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    dtype_u32x8 high = ((nan & (bits | 0x400000u)) | (~nan & rounded)) >> 16;
+    dtype_u16x8 half = __builtin_convertvector(high, dtype_u16x8);
+    memcpy(ret, &half, sizeof half);
+}
+
 void dtype_to_f32(enum dtype from, const void *source, float *ret, size_t count)
 {
     must(from == DTYPE_F32 || from == DTYPE_BF16 || from == DTYPE_F16);
@@ -101,7 +128,10 @@ void dtype_to_f32(enum dtype from, const void *source, float *ret, size_t count)
         return;
     }
     const uint16_t *bits = source;
-    for (size_t i = 0; i < count; i++)
+    size_t i = 0;
+    for (; from == DTYPE_BF16 && i + DTYPE_LANES <= count; i += DTYPE_LANES)
+        dtype_bf16_to_f32s(bits + i, ret + i);
+    for (; i < count; i++)
         ret[i] = from == DTYPE_BF16 ? dtype_bf16_to_f32(bits[i]) : dtype_f16_to_f32(bits[i]);
 }
 
@@ -113,6 +143,9 @@ void dtype_from_f32(enum dtype to, const float *source, void *ret, size_t count)
         return;
     }
     uint16_t *bits = ret;
-    for (size_t i = 0; i < count; i++)
+    size_t i = 0;
+    for (; to == DTYPE_BF16 && i + DTYPE_LANES <= count; i += DTYPE_LANES)
+        dtype_f32_to_bf16s(source + i, bits + i);
+    for (; i < count; i++)
         bits[i] = to == DTYPE_BF16 ? dtype_f32_to_bf16(source[i]) : dtype_f32_to_f16(source[i]);
 }

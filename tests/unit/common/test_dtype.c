@@ -133,6 +133,32 @@ static void test_arrays(void **state)
     }
 }
 
+/* Many values at once are each as one alone: all high halves, ties and NaNs in any lane, any length
+ * and no alignment. */
+static void test_long_arrays(void **state)
+{
+    (void)state;
+    static const uint32_t tails[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+    enum { COUNT = 1000, TAILS = sizeof tails / sizeof tails[0] };
+    for (uint32_t first = 0; first < 0x10000 * TAILS; first += COUNT) {
+        float values[COUNT + 1], back[COUNT];
+        uint16_t stored[COUNT + 3];
+        for (uint32_t i = 0; i < COUNT; i++) {
+            uint32_t bits = (first + i) / TAILS << 16 | tails[(first + i) % TAILS];
+            memcpy(&values[1 + i], &bits, sizeof bits);
+        }
+        size_t count = COUNT - first / COUNT % 9; /* with and without a rest */
+        memset(stored, 0xee, sizeof stored);
+        dtype_from_f32(DTYPE_BF16, values + 1, stored + 1, count);
+        dtype_to_f32(DTYPE_BF16, stored + 1, back, count);
+        assert_true(stored[0] == 0xeeee && stored[count + 1] == 0xeeee);
+        for (size_t i = 0; i < count; i++) {
+            assert_int_equal(stored[1 + i], dtype_f32_to_bf16(values[1 + i]));
+            assert_int_equal(bits_of(back[i]), (uint32_t)stored[1 + i] << 16);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +167,7 @@ int main(void)
         cmocka_unit_test(test_half_rounds_to_nearest_even),
         cmocka_unit_test(test_every_bf16),
         cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_long_arrays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

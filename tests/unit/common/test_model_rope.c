@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -158,6 +160,54 @@ static void test_yarn(void **state)
     }
 }
 
+/* What transformers computes in fp32, for settings of every kind (tests/fixtures/make_models.py),
+ * in either spelling. */
+static void test_transformers(void **state)
+{
+    (void)state;
+    struct err err;
+    CLEANUP(json_unref) json_t *rows = NULL;
+    CLEANUP(mem_free_ptr)
+    char *path = mem_printf("%s/tests/fixtures/rope.json", getenv("ITHACA_SOURCE_DIR"));
+    assert_int_equal(json_parse_file(path, 1 << 20, &rows, &err), 0);
+    assert_int_equal(json_array_size(rows), 12);
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        json_t *settings = json_deep_copy(json_object_get(row, "rope"));
+        const json_t *theta_json = json_object_get(row, "rope_theta");
+        CLEANUP(json_unref)
+        json_t *old = json_pack("{s:O, s:O}", "rope_theta", theta_json, "rope_scaling", settings);
+        CLEANUP(json_unref)
+        json_t *new = json_pack("{s:o}", "rope_parameters", json_deep_copy(settings));
+        json_object_set(json_object_get(new, "rope_parameters"), "rope_theta",
+                        (json_t *)(uintptr_t)theta_json);
+        json_decref(settings);
+        int64_t head_dim = json_integer_value(json_object_get(row, "head_dim"));
+        int64_t context = json_integer_value(json_object_get(row, "max_position_embeddings"));
+        int64_t seq_len = json_integer_value(json_object_get(row, "seq_len"));
+        double factor = json_number_value(json_object_get(row, "attention_factor")), theta;
+        const json_t *want = json_object_get(row, "inv_freq");
+        for (int spelling = 0; spelling < 2; spelling++) {
+            struct model_rope rope;
+            float got[HALF_MAX];
+            if (model_rope_parse(spelling == 0 ? old : new, context, head_dim, &rope, &theta,
+                                 &err) != 0)
+                fail_msg("row %zu: %s", i, err.text);
+            model_rope_inv_freq(&rope, theta, head_dim, seq_len, got);
+            assert_true(fabs((double)model_rope_scale(&rope) / factor - 1) < 1e-7);
+            assert_int_equal(json_array_size(want), head_dim / 2);
+            for (int64_t k = 0; k < head_dim / 2; k++) {
+                double theirs = json_number_value(json_array_get(want, (size_t)k));
+                if (!(fabs((double)got[k] / theirs - 1) < 1e-6)) /* made in fp32 */
+                    fail_msg("row %zu, index %d: %.9g, not %.9g", i, (int)k, (double)got[k],
+                             theirs);
+            }
+        }
+    }
+}
+
 /* One embedding in every spelling of it. */
 static void test_spellings(void **state)
 {
@@ -265,9 +315,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama3),   cmocka_unit_test(test_linear_and_dynamic),
-        cmocka_unit_test(test_yarn),     cmocka_unit_test(test_spellings),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_llama3),       cmocka_unit_test(test_linear_and_dynamic),
+        cmocka_unit_test(test_transformers), cmocka_unit_test(test_yarn),
+        cmocka_unit_test(test_spellings),    cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
