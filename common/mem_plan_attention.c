@@ -4,7 +4,11 @@
  * brings while this one computes: two sets of it. */
 #include "common/mem_plan_private.h"
 
-enum { F32 = sizeof(float), BF16 = 2 };
+enum {
+    F32 = sizeof(float),
+    BF16 = 2,
+    LIBRARY_BYTES = 1 << 20 /* cuDNN's own workspace: a bound */
+};
 
 /* From one phase to another in the forward pass, in forward again, and in backward. */
 #define STAGE_FORWARD(from, to) \
@@ -98,6 +102,41 @@ static void attention_out(struct mem_builder *b, const struct attention_phases *
     mem_declare_device(b, MEM_STAGE_OUT_DO, 0, MEM_SPAN(BWD_KV, BWD_DKV), q * l->act_bytes);
 }
 
+static int64_t attention_room(int64_t elements, int64_t bytes)
+{
+    return (elements * bytes + MEM_ALIGN_BYTES - 1) / MEM_ALIGN_BYTES * MEM_ALIGN_BYTES;
+}
+
+/* As worker/cuda/attention_bwd.c lays it out for packed documents: a stand-in for O, delta, dq
+ * twice, dk and dv, these by query head where heads are grouped, and copies of what cuDNN would not
+ * read where it lies: several heads in pieces of their own. */
+static int64_t attention_cudnn_bytes(const struct mem_layout *l)
+{
+    bool pieces = l->mesh.ulysses > 1;
+    int64_t q_heads = l->heads.per_stage, kv_heads = l->heads.kv_staged;
+    int64_t q = q_heads * l->rows * l->config.head_dim, q_rows = q_heads * l->rows;
+    int64_t kv = kv_heads * l->rows * l->config.head_dim;
+    int64_t bytes = attention_room(q, BF16) + attention_room(q_rows, F32);
+    bytes += attention_room(q, F32) + attention_room(q, BF16) + 2 * attention_room(kv, BF16);
+    if (q_heads > kv_heads)
+        bytes += 2 * attention_room(q, BF16);
+    if (pieces && q_heads > 1)
+        bytes += 2 * attention_room(q, BF16);
+    if (pieces && kv_heads > 1)
+        bytes += 2 * attention_room(kv, BF16);
+    if (q_heads > 1)
+        bytes += attention_room(q_rows, F32);
+    return bytes + LIBRARY_BYTES;
+}
+
+static void attention_cudnn(struct mem_builder *b)
+{
+    mem_declare_device(b, MEM_ATTENTION_SCRATCH, 0, STAGE_FORWARD(ATTENTION, ATTENTION),
+                       LIBRARY_BYTES);
+    mem_declare_device(b, MEM_ATTENTION_BWD_SCRATCH, 0, MEM_AT(BWD_ATTENTION),
+                       attention_cudnn_bytes(&b->layout));
+}
+
 void mem_plan_attention(struct mem_builder *b)
 {
     const struct mem_layout *l = &b->layout;
@@ -114,34 +153,5 @@ void mem_plan_attention(struct mem_builder *b)
         attention_out(b, &phases, q, kv, q_rows);
     attention_ring(b, phases.in_attention, kv);
     if (l->backend == MEM_BACKEND_CUDA)
-        mem_declare(b, MEM_ARENA_DRIVER, MEM_ATTENTION_SCRATCH, 0, MEM_ALWAYS,
-                    mem_plan_cudnn_bytes(l)); /* the device keeps it once it was needed */
-}
-
-static int64_t attention_room(int64_t elements, int64_t bytes)
-{
-    return (elements * bytes + MEM_ALIGN_BYTES - 1) / MEM_ALIGN_BYTES * MEM_ALIGN_BYTES;
-}
-
-/* As worker/cuda/attention_bwd.c lays it out for packed documents: a stand-in for O, delta, dq
- * twice, dk and dv, these by query head where heads are grouped, and copies of what cuDNN would not
- * read where it lies: several heads in pieces of their own. */
-int64_t mem_plan_cudnn_bytes(const struct mem_layout *l)
-{
-    enum { LIBRARY_BYTES = 1 << 20 };
-    bool pieces = l->mesh.ulysses > 1;
-    int64_t q_heads = l->heads.per_stage, kv_heads = l->heads.kv_staged;
-    int64_t q = q_heads * l->rows * l->config.head_dim, q_rows = q_heads * l->rows;
-    int64_t kv = kv_heads * l->rows * l->config.head_dim;
-    int64_t bytes = attention_room(q, BF16) + attention_room(q_rows, F32);
-    bytes += attention_room(q, F32) + attention_room(q, BF16) + 2 * attention_room(kv, BF16);
-    if (q_heads > kv_heads)
-        bytes += 2 * attention_room(q, BF16);
-    if (pieces && q_heads > 1)
-        bytes += 2 * attention_room(q, BF16);
-    if (pieces && kv_heads > 1)
-        bytes += 2 * attention_room(kv, BF16);
-    if (q_heads > 1)
-        bytes += attention_room(q_rows, F32);
-    return bytes + LIBRARY_BYTES;
+        attention_cudnn(b);
 }

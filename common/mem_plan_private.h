@@ -29,5 +29,3 @@ void mem_plan_layers(struct mem_builder *builder);    /* what layers keep and ha
 void mem_plan_attention(struct mem_builder *builder); /* the buffers of a stage */
 void mem_plan_lora(struct mem_builder *builder);      /* what adapters take beside their states */
 void mem_plan_tiles(struct mem_builder *builder);     /* tiles, tokens, scalars, libraries */
-/* Bytes that attention's backward takes besides, from cuDNN and for it. */
-int64_t mem_plan_cudnn_bytes(const struct mem_layout *layout);

@@ -69,9 +69,9 @@ static void tiles_libraries(struct mem_builder *b)
     const struct mem_layout *l = &b->layout;
     int64_t heads = l->config.heads * l->config.head_dim;
     int64_t width = heads > l->config.hidden_size ? heads : l->config.hidden_size;
-    mem_declare(b, MEM_ARENA_DRIVER, MEM_GEMM_SCRATCH, 0, MEM_ALWAYS, GEMM_BYTES);
-    mem_declare(b, MEM_ARENA_DRIVER, MEM_OP_SCRATCH, 0, MEM_ALWAYS,
-                (int64_t)OP_KEYS * 8 + OP_PARTS * width * F32 + l->tile_loss * 12);
+    mem_declare_device(b, MEM_GEMM_SCRATCH, 0, MEM_ALWAYS, GEMM_BYTES);
+    mem_declare_device(b, MEM_OP_SCRATCH, 0, MEM_ALWAYS,
+                       (int64_t)OP_KEYS * 8 + OP_PARTS * width * F32 + l->tile_loss * 12);
     mem_declare(b, MEM_ARENA_DRIVER, MEM_DRIVER, 0, MEM_ALWAYS, DRIVER_BYTES);
     if (l->mesh.world > 1)
         mem_declare(b, MEM_ARENA_DRIVER, MEM_COLLECTIVES, 0, MEM_ALWAYS, NCCL_BYTES);

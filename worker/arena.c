@@ -65,9 +65,16 @@ enum mem_arena arena_where(const struct arena *arena, enum mem_name name, int64_
     return buffer == NULL ? MEM_ARENA_COUNT : buffer->arena;
 }
 
+int64_t arena_planned(const struct arena *arena, enum mem_name name, int64_t index)
+{
+    const struct mem_buffer *buffer =
+        arena->plan == NULL ? NULL : arena_find(arena, name, index, MEM_ARENA_HOST);
+    return buffer == NULL ? 0 : buffer->bytes;
+}
+
 /* The buffer as it is planned: once, and with the size that the worker works with. */
-static int arena_planned(const struct arena *arena, enum mem_name name, int64_t index,
-                         int64_t bytes, const struct mem_buffer **ret, struct err *err)
+static int arena_take_planned(const struct arena *arena, enum mem_name name, int64_t index,
+                              int64_t bytes, const struct mem_buffer **ret, struct err *err)
 {
     const struct mem_buffer *buffer = arena_find(arena, name, index, MEM_ARENA_HOST);
     if (buffer == NULL || buffer->bytes != bytes)
@@ -87,7 +94,7 @@ int arena_reserve(struct arena *arena, enum mem_name name, int64_t index, void *
     TRY(arena_grow(arena, err));
     struct arena_slot next = {.slot = slot, .where = MEM_ARENA_DEVICE};
     if (arena->plan != NULL) {
-        TRY(arena_planned(arena, name, index, bytes, &next.buffer, err));
+        TRY(arena_take_planned(arena, name, index, bytes, &next.buffer, err));
         next.where = next.buffer->arena;
     }
     struct arena_block *block = &arena->blocks[next.where];

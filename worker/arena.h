@@ -55,6 +55,8 @@ void arena_done(struct arena *arena);
  * bytes may be 0 where there is no plan (the pointer is then not to be used). */
 int arena_reserve(struct arena *arena, enum mem_name name, int64_t index, void *slot, int64_t bytes,
                   struct err *err);
+/* Bytes that the plan has for a buffer; 0: it has none. */
+int64_t arena_planned(const struct arena *arena, enum mem_name name, int64_t index);
 int arena_commit(struct arena *arena, struct err *err);
 /* Of a block, DEVICE or HOST. */
 int64_t arena_bytes(const struct arena *arena, enum mem_arena where);

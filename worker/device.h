@@ -24,6 +24,15 @@ struct stream; /* NULL: the default stream */
 struct event;
 struct ops;
 
+/* What operations need for themselves, of each kind one piece. */
+enum device_scratch {
+    DEVICE_SCRATCH_GEMM,          /* cuBLASLt's workspace */
+    DEVICE_SCRATCH_ATTENTION,     /* cuDNN's workspace, forward */
+    DEVICE_SCRATCH_ATTENTION_BWD, /* and backward, with accumulators */
+    DEVICE_SCRATCH_OP,            /* partial sums of our own kernels, sorted keys */
+    DEVICE_SCRATCH_COUNT
+};
+
 struct device_ops {
     const char *name;     /* "cpu", "cuda" */
     enum dtype act_dtype; /* of activations and gathered weights: F32 on the CPU, BF16 on CUDA */
@@ -52,8 +61,14 @@ struct device_ops {
     int (*event_elapsed)(struct device *device, struct event *from, struct event *to,
                          int64_t *ret_ns, struct err *err);
     int (*sync)(struct device *device, struct stream *stream,
-                struct err *err);                        /* waits for the stream */
-    int64_t (*bytes_in_use)(struct device *device);      /* by alloc */
+                struct err *err); /* waits for the stream */
+    /* Memory of the caller's for the default stream's operations; it stays until the device is
+     * closed, and its contents last for one operation. Once lent to, a device takes no scratch of
+     * its own: an operation that needs more is ERR_INTERNAL. Without a loan CUDA's operations take
+     * what they need when they first need it. The CPU needs none. */
+    void (*lend_scratch)(struct device *device, enum device_scratch kind, void *memory,
+                         size_t bytes);
+    int64_t (*bytes_in_use)(struct device *device);      /* by alloc, and taken as scratch */
     int64_t (*host_bytes_in_use)(struct device *device); /* by host_alloc */
     void (*close)(struct device *device);
 };

@@ -9,6 +9,7 @@
 #include "worker/device_cuda.h"
 #include "worker/export.h"
 #include "worker/resume.h"
+#include "worker/scratch.h"
 #include "worker/train.h"
 #include "worker/weights.h"
 
@@ -166,7 +167,10 @@ static int rank_open_memory(struct rank *rank, struct err *err)
         TRY(batch_want_numbers(&rank->batch, &rank->arena, err));
     TRY(arena_reserve(&rank->arena, MEM_SUMS, 0, &rank->sums, RANK_SUMS * (int64_t)sizeof(int64_t),
                       err));
+    struct scratch scratch;
+    TRY(scratch_reserve(&scratch, &rank->arena, err));
     TRY(arena_commit(&rank->arena, err));
+    scratch_lend(&scratch, rank->device);
     TRY(rank_open_offload(rank, err));
     TRY(fsdp_clear(&rank->fsdp, rank->stream, err));
     if (spec->lora)
@@ -178,8 +182,7 @@ void rank_check_memory(struct rank *rank)
 {
     const struct device_ops *dev = rank->device->dev;
     must(dev->host_bytes_in_use(rank->device) == arena_bytes(&rank->arena, MEM_ARENA_HOST));
-    if (rank->plan->device == LAUNCH_CPU) /* on GPUs libraries take scratch when first used */
-        must(dev->bytes_in_use(rank->device) == arena_bytes(&rank->arena, MEM_ARENA_DEVICE));
+    must(dev->bytes_in_use(rank->device) == arena_bytes(&rank->arena, MEM_ARENA_DEVICE));
 }
 
 /* Those of the plan's checkpoint, else the first. */

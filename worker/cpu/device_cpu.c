@@ -152,6 +152,12 @@ static int device_cpu_sync(struct device *device, struct stream *stream, struct 
     return 0;
 }
 
+static void device_cpu_lend_scratch(struct device *device, enum device_scratch kind, void *memory,
+                                    size_t bytes)
+{
+    (void)device, (void)kind, (void)memory, (void)bytes;
+}
+
 static int64_t device_cpu_bytes_in_use(struct device *device)
 {
     return atomic_load(&((struct device_cpu *)device)->bytes_in_use);
@@ -188,6 +194,7 @@ static const struct device_ops device_cpu_ops = {
     .event_wait = device_cpu_event_wait,
     .event_elapsed = device_cpu_event_elapsed,
     .sync = device_cpu_sync,
+    .lend_scratch = device_cpu_lend_scratch,
     .bytes_in_use = device_cpu_bytes_in_use,
     .host_bytes_in_use = device_cpu_host_bytes_in_use,
     .close = device_cpu_close,

@@ -40,7 +40,7 @@ int cuda_attention(struct device *device, struct stream *stream, const struct op
         return attention_small(stream, args, err);
     TRY(attention_plan_find(cuda, &shape, &plan, err));
     size_t bytes = (size_t)graph_workspace_bytes(plan->graph) + 256;
-    void *workspace = device_cuda_scratch(cuda, stream, SCRATCH_ATTENTION, bytes, err);
+    void *workspace = device_cuda_scratch(cuda, stream, DEVICE_SCRATCH_ATTENTION, bytes, err);
     if (workspace == NULL)
         return -(int)err->code;
     void *pointers[GRAPH_TENSORS_MAX] = {[ATTENTION_Q] = args->q.data,

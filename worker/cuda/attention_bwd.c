@@ -233,8 +233,8 @@ int cuda_attention_bwd(struct device *device, struct stream *stream,
         return attention_small_bwd(call.stream, args, err);
     TRY(attention_plan_find(call.cuda, &call.shape, &plan, err));
     call.at = attention_scratch_of(&call.shape, args, call.kv_rows, plan->graph);
-    call.scratch =
-        device_cuda_scratch(call.cuda, call.stream, SCRATCH_ATTENTION, call.at.total, err);
+    call.scratch = device_cuda_scratch(call.cuda, call.stream, DEVICE_SCRATCH_ATTENTION_BWD,
+                                       call.at.total, err);
     if (call.scratch == NULL)
         return -(int)err->code;
     struct ops_heads stand_in =

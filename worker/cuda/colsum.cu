@@ -80,7 +80,7 @@ int cuda_colsum(struct device *device, struct stream *stream, const struct ops_c
     int64_t down = ceil_div(BLOCKS_WANTED, across), most = ceil_div(args->rows, WARPS);
     down = down < most ? down : most;
     int64_t share = ceil_div(args->rows, down);
-    float *parts = (float *)device_cuda_scratch(device_cuda_of(device), stream, SCRATCH_OP,
+    float *parts = (float *)device_cuda_scratch(device_cuda_of(device), stream, DEVICE_SCRATCH_OP,
                                                 (size_t)(down * args->width) * sizeof(float), err);
     if (parts == nullptr)
         return -(int)err->code;

@@ -229,7 +229,7 @@ int cuda_cross_entropy(struct device *device, struct stream *stream,
         return 0;
     stream = device_cuda_stream(device, stream);
     double *losses =
-        (double *)device_cuda_scratch(device_cuda_of(device), stream, SCRATCH_OP,
+        (double *)device_cuda_scratch(device_cuda_of(device), stream, DEVICE_SCRATCH_OP,
                                       (size_t)args->rows * (sizeof(double) + sizeof(int)), err);
     if (losses == nullptr)
         return -(int)err->code;

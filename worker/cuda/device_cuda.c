@@ -125,11 +125,18 @@ static void device_cuda_host_free(struct device *device, void *memory)
     host_unpin(memory, bytes);
 }
 
-void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum scratch kind,
+void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum device_scratch kind,
                           size_t bytes, struct err *err)
 {
+    static const char *const names[] = {"matrix products", "attention", "attention backward",
+                                        "kernels"};
     if (stream->scratch[kind].bytes >= bytes)
         return stream->scratch[kind].memory;
+    if (cuda->lent_to) {
+        (void)err_set(err, ERR_INTERNAL, "scratch of %s: planned with %zu bytes, needed with %zu",
+                      names[kind], stream->scratch[kind].bytes, bytes);
+        return NULL;
+    }
     if (cuda_check(cudaStreamSynchronize(stream->cuda), "cudaStreamSynchronize", err) != 0)
         return NULL;
     if (stream->scratch[kind].memory != NULL)
@@ -140,6 +147,17 @@ void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum 
     if (stream->scratch[kind].memory != NULL)
         stream->scratch[kind].bytes = bytes;
     return stream->scratch[kind].memory;
+}
+
+static void device_cuda_lend_scratch(struct device *device, enum device_scratch kind, void *memory,
+                                     size_t bytes)
+{
+    struct device_cuda *cuda = device_cuda_of(device);
+    must(cuda->main.scratch[kind].memory == NULL); /* before the first operation */
+    cuda->main.scratch[kind].memory = memory;
+    cuda->main.scratch[kind].bytes = bytes;
+    cuda->main.scratch[kind].lent = 1;
+    cuda->lent_to = 1;
 }
 
 /* ---- copies, streams, events ---- */
@@ -182,7 +200,9 @@ static void stream_done(struct device_cuda *cuda, struct stream *stream)
 {
     if (stream->cuda != NULL)
         (void)cudaStreamDestroy(stream->cuda); /* its work still runs to the end */
-    for (int kind = 0; kind < SCRATCH_COUNT; kind++) {
+    for (int kind = 0; kind < DEVICE_SCRATCH_COUNT; kind++) {
+        if (stream->scratch[kind].lent)
+            continue;
         if (stream->scratch[kind].memory != NULL)
             (void)cudaFree(stream->scratch[kind].memory); /* waits for the device */
         cuda->bytes_in_use -= (int64_t)stream->scratch[kind].bytes;
@@ -307,6 +327,7 @@ static const struct device_ops device_cuda_ops = {
     .event_wait = device_cuda_event_wait,
     .event_elapsed = device_cuda_event_elapsed,
     .sync = device_cuda_sync,
+    .lend_scratch = device_cuda_lend_scratch,
     .bytes_in_use = device_cuda_bytes_in_use,
     .host_bytes_in_use = device_cuda_host_bytes_in_use,
     .close = device_cuda_close,

@@ -1,10 +1,10 @@
 /* device_cuda: the CUDA device's inside, for the files of cuda/ only. Compiles as C and as C++.
  *
  * One thread at a time calls a device's operations. A stream carries scratch memory of its own, so
- * that operations of different streams never share any; an operation takes what it needs with
- * device_cuda_scratch(), which allocates only when a larger piece is asked for than ever before on
- * that stream (and waits for the stream then): after one step of full size nothing is allocated.
- * What is held counts in bytes_in_use. */
+ * that operations of different streams never share any; an operation gets what it needs with
+ * device_cuda_scratch(): of what was lent, or, on a device that nothing was lent to, by taking a
+ * larger piece when more is asked for than ever before on that stream (which waits for the stream
+ * then). What is taken counts in bytes_in_use. */
 #pragma once
 #include "worker/device.h"
 
@@ -19,19 +19,13 @@ struct cudnnContext;
 struct gemm_cache;
 struct attention_cache;
 
-enum scratch {
-    SCRATCH_GEMM,      /* cuBLASLt's workspace */
-    SCRATCH_ATTENTION, /* cuDNN's workspace and accumulators */
-    SCRATCH_OP,        /* partial sums of our own kernels, sorted keys */
-    SCRATCH_COUNT
-};
-
 struct stream {
     cudaStream_t cuda;
     struct {
         void *memory;
         size_t bytes;
-    } scratch[SCRATCH_COUNT];
+        int lent; /* it is the caller's */
+    } scratch[DEVICE_SCRATCH_COUNT];
 };
 
 struct device_cuda_block {
@@ -52,6 +46,7 @@ struct device_cuda {
     struct device_cuda_blocks pinned; /* host memory given out */
     int64_t bytes_in_use;             /* blocks and scratch */
     int64_t host_bytes_in_use;        /* of pinned, as asked for */
+    int lent_to;                      /* lend_scratch was called: no scratch is taken */
     int broken;                       /* set after `reason`, by another thread: syncs fail */
     struct err reason;                /* why */
     struct cublasLtContext *blas;
@@ -71,7 +66,7 @@ static inline struct stream *device_cuda_stream(struct device *device, struct st
 
 /* At least `bytes` of memory, 256-byte aligned, valid for operations issued to this stream until
  * the next device_cuda_scratch() of the same kind. NULL with err filled. */
-void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum scratch kind,
+void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum device_scratch kind,
                           size_t bytes, struct err *err);
 
 /* What is on the streams can no longer be relied on (a collective was given up): every sync from

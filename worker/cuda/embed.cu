@@ -206,7 +206,7 @@ int cuda_embed_bwd(struct device *device, struct stream *stream, const struct op
     size_t bytes = BATCH * sizeof(uint64_t) +
                    2 * (size_t)(BATCH / PIECE) * (size_t)args->width * sizeof(float);
     char *scratch =
-        (char *)device_cuda_scratch(device_cuda_of(device), stream, SCRATCH_OP, bytes, err);
+        (char *)device_cuda_scratch(device_cuda_of(device), stream, DEVICE_SCRATCH_OP, bytes, err);
     if (scratch == nullptr)
         return -(int)err->code;
     for (int64_t first = 0; first < args->tokens; first += BATCH) {

@@ -245,7 +245,8 @@ int cuda_gemm(struct device *device, struct stream *stream, const struct ops_gem
     struct gemm_key key = gemm_key_of(args);
     struct gemm_entry *entry = NULL;
     TRY(gemm_find(cuda, &key, &entry, err));
-    void *workspace = device_cuda_scratch(cuda, stream, SCRATCH_GEMM, gemm_workspace_bytes, err);
+    void *workspace =
+        device_cuda_scratch(cuda, stream, DEVICE_SCRATCH_GEMM, gemm_workspace_bytes, err);
     if (workspace == NULL)
         return -(int)err->code;
     if ((key.flags & GEMM_BIAS) != 0)

@@ -254,7 +254,7 @@ int cuda_rmsnorm_bwd(struct device *device, struct stream *stream,
         blocks = rmsnorm_heads_blocks(args->rows, args->width, vector, PARTS_MAX);
     float *parts = nullptr;
     if (args->dweight != nullptr) {
-        parts = (float *)device_cuda_scratch(device_cuda_of(device), stream, SCRATCH_OP,
+        parts = (float *)device_cuda_scratch(device_cuda_of(device), stream, DEVICE_SCRATCH_OP,
                                              (size_t)(blocks * args->width) * sizeof *parts, err);
         if (parts == nullptr)
             return -(int)err->code;

@@ -55,7 +55,7 @@ int cuda_sumsq(struct device *device, struct stream *stream, const struct ops_su
     if (args->count == 0)
         return 0;
     stream = device_cuda_stream(device, stream);
-    double *parts = (double *)device_cuda_scratch(device_cuda_of(device), stream, SCRATCH_OP,
+    double *parts = (double *)device_cuda_scratch(device_cuda_of(device), stream, DEVICE_SCRATCH_OP,
                                                   BLOCKS * sizeof(double), err);
     if (parts == nullptr)
         return -(int)err->code;
