@@ -1,13 +1,27 @@
 #!/bin/sh
 # quickstart.sh: from a fresh Debian or Ubuntu machine to a tuned model that answers: installs, builds, starts the
-# daemon on the CPU backend, runs the example job to its end, asks base and tuned model the same questions.
-#   sh deploy/quickstart.sh [--data-dir DIR] [--stop]
-# --stop ends the daemon at the end; otherwise it stays up, and a later run replaces it.
+# daemon, runs the example job to its end, asks base and tuned model the same questions.
+#   sh deploy/quickstart.sh [--model DIR] [--data FILE] [--data-dir DIR] [--stop]
+# --model: a Hugging Face folder instead of the built-in model; --data: a training file instead of the example's. With a
+# model 20 short steps are trained: enough to see it work. --stop ends the daemon at the end; otherwise it stays up, and
+# a later run replaces it.
 set -eu
+here=$PWD
 cd "$(dirname "$0")/.."
 . deploy/packages.sh
 
+whole() { # the path as seen from where the script was started; what must be there is there
+    case "$1" in
+    /*) path=$1 ;;
+    *) path=$here/$1 ;;
+    esac
+    [ -e "$path" ] || { echo "error: $path: no such file or folder" >&2; exit 66; }
+    echo "$path"
+}
+
 data=$PWD/build/quickstart
+model=
+file=
 stop=no
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -16,12 +30,22 @@ while [ $# -gt 0 ]; do
         data=$2
         shift 2
         ;;
+    --model)
+        [ $# -ge 2 ] || { echo "error: --model needs a folder" >&2; exit 64; }
+        model=$(whole "${2%/}")
+        shift 2
+        ;;
+    --data)
+        [ $# -ge 2 ] || { echo "error: --data needs a file" >&2; exit 64; }
+        file=$(whole "$2")
+        shift 2
+        ;;
     --stop)
         stop=yes
         shift
         ;;
     *)
-        echo "usage: sh deploy/quickstart.sh [--data-dir DIR] [--stop]" >&2
+        echo "usage: sh deploy/quickstart.sh [--model DIR] [--data FILE] [--data-dir DIR] [--stop]" >&2
         exit 64
         ;;
     esac
@@ -72,16 +96,32 @@ echo "$daemon" >"$data/quickstart.pid"
 echo "ithacad $(cat "$data/url"), process $daemon"
 trap 'kill "$daemon" 2>/dev/null || true' INT TERM
 
-echo "== 4/5 fine-tune the example"
-job=$(ithaca submit deploy/example/job.json --training-file deploy/example/train.jsonl \
-    --validation-file deploy/example/valid.jsonl)
+echo "== 4/5 fine-tune ${model:-the built-in model} on ${file:-the example}"
+questions=deploy/example/valid.jsonl
+if [ -n "$file" ]; then
+    set -- --training-file "$file"
+    questions=$file
+else
+    set -- --training-file deploy/example/train.jsonl --validation-file deploy/example/valid.jsonl
+fi
+name=tiny-llama
+if [ -n "$model" ]; then
+    name=$(basename "$model" | LC_ALL=C tr -c 'A-Za-z0-9_.:\n-' '-' | sed 's/^\.*//')
+    [ -d "$data/models/$name" ] && [ ! -L "$data/models/$name" ] && name=$name.local
+    ln -sfn "$model" "$data/models/$name"
+    set -- "$@" --model "$name" --set gpus=1 --set seq_len=1024 --set max_steps=20 --set batch.sequences=1 \
+        --set optimizer.learning_rate=1e-5
+else
+    set -- deploy/example/job.json "$@"
+fi
+job=$(ithaca submit "$@")
 ithaca watch "$job"
 
 echo "== 5/5 the same questions to the base and to the tuned model"
-sed -n '1p;7p;13p' deploy/example/valid.jsonl |
-    sed -n 's/.*"role": *"user", *"content": *"\([^"]*\)".*/\1/p' |
+LC_ALL=C sed -n '1p;7p;13{p;q;}' "$questions" | # of other formats than chat lines there are none to ask
+    LC_ALL=C sed -n 's/.*"role": *"user", *"content": *"\([^"\\]*\)".*/\1/p' |
     while IFS= read -r question; do
-        base=$(ithaca sample --model tiny-llama --max-tokens 48 --prompt "$question" | LC_ALL=C tr -c '[:print:]\n' '?')
+        base=$(ithaca sample --model "$name" --max-tokens 48 --prompt "$question" | LC_ALL=C tr -c '[:print:]\n' '?')
         tuned=$(ithaca sample --job "$job" --max-tokens 96 --prompt "$question")
         printf '  Q:     %s\n  base:  %s\n  tuned: %s\n' "$question" "${base:-(nothing)}" "${tuned:-(nothing)}"
     done
