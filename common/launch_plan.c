@@ -157,11 +157,33 @@ int launch_plan_memory(const struct launch_plan *plan, const struct model_shape 
     return mem_plan_build(&request, ret, err);
 }
 
+const char *launch_purpose_name(enum launch_purpose purpose)
+{
+#define X(id, name) [LAUNCH_##id] = name,
+    static const char *const names[LAUNCH_PURPOSE_COUNT] = { LAUNCH_PURPOSE_TABLE(X) };
+#undef X
+    must((unsigned)purpose < LAUNCH_PURPOSE_COUNT);
+    return names[purpose];
+}
+
+static int plan_take_purpose(const json_t *object, enum launch_purpose *ret, struct err *err)
+{
+    const char *text;
+    TRY(json_get_string(object, "purpose", ERR_CORRUPT, &text, err));
+    for (int i = 0; i < LAUNCH_PURPOSE_COUNT; i++)
+        if (strcmp(text, launch_purpose_name((enum launch_purpose)i)) == 0) {
+            *ret = (enum launch_purpose)i;
+            return 0;
+        }
+    return err_set(err, ERR_CORRUPT, "\"purpose\" is none that is known");
+}
+
 static int plan_take(const json_t *object, struct launch_plan *plan, struct err *err)
 {
     TRY(plan_take_text(object, "job_id", plan->job_id, sizeof plan->job_id, err));
     TRY(plan_check_id("job_id", plan->job_id, err));
     TRY(plan_take_u32(object, "attempt", INT32_MAX, &plan->attempt, err));
+    TRY(plan_take_purpose(object, &plan->purpose, err));
     TRY(plan_take_u32(object, "world", LIMIT_RANKS, &plan->world, err));
     TRY(plan_take_secret(object, plan->secret, err));
     TRY(plan_take_text(object, "socket", plan->socket, sizeof plan->socket, err));
@@ -183,6 +205,7 @@ static int plan_take(const json_t *object, struct launch_plan *plan, struct err 
     TRY(plan_take_integer(object, "steps_done", 0, INT64_MAX, &plan->steps_done, err));
     TRY(plan_take_text(object, "memory_digest", plan->memory_digest, sizeof plan->memory_digest,
                        err));
+    TRY(plan_take_integer(object, "peak_flops", 0, INT64_MAX, &plan->peak_flops, err));
     int rc = job_spec_parse(json_object_get(object, "spec"), &plan->spec, err);
     return rc == 0 ? plan_check_layout(plan, err) : err_wrap(err, rc, "\"spec\": ");
 }
@@ -224,17 +247,18 @@ json_t *launch_plan_json(const struct launch_plan *plan)
     must(plan->world >= 1 && plan->world <= LIMIT_RANKS && plan->attempt >= 1);
     must(plan->job_dir != NULL && plan->model_dir != NULL);
     return json_pack(
-        "{s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:s, s:I, s:s, "
-        "s:o}",
-        "job_id", plan->job_id, "attempt", (json_int_t)plan->attempt, "world",
-        (json_int_t)plan->world, "secret", plan_secret_json(plan->secret), "socket", plan->socket,
-        "shm_name", plan->shm_name, "job_dir", plan->job_dir, "model_dir", plan->model_dir,
-        "model_name", plan->model_name, "heartbeat_limit_ms", (json_int_t)plan->heartbeat_limit_ms,
-        "coll_timeout_ms", (json_int_t)plan->coll_timeout_ms, "orphan_limit_ms",
-        (json_int_t)plan->orphan_limit_ms, "threads", (json_int_t)plan->threads, "gpus",
-        plan_gpus_json(plan), "resume_from", plan->resume_from != NULL ? plan->resume_from : "",
-        "steps_done", (json_int_t)plan->steps_done, "memory_digest", plan->memory_digest, "spec",
-        job_spec_json(&plan->spec));
+        "{s:s, s:I, s:s, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:s, s:I, "
+        "s:s, s:I, s:o}",
+        "job_id", plan->job_id, "attempt", (json_int_t)plan->attempt, "purpose",
+        launch_purpose_name(plan->purpose), "world", (json_int_t)plan->world, "secret",
+        plan_secret_json(plan->secret), "socket", plan->socket, "shm_name", plan->shm_name,
+        "job_dir", plan->job_dir, "model_dir", plan->model_dir, "model_name", plan->model_name,
+        "heartbeat_limit_ms", (json_int_t)plan->heartbeat_limit_ms, "coll_timeout_ms",
+        (json_int_t)plan->coll_timeout_ms, "orphan_limit_ms", (json_int_t)plan->orphan_limit_ms,
+        "threads", (json_int_t)plan->threads, "gpus", plan_gpus_json(plan), "resume_from",
+        plan->resume_from != NULL ? plan->resume_from : "", "steps_done",
+        (json_int_t)plan->steps_done, "memory_digest", plan->memory_digest, "peak_flops",
+        plan->peak_flops, "spec", job_spec_json(&plan->spec));
 }
 
 void launch_plan_done(struct launch_plan *plan)

@@ -34,9 +34,20 @@ enum launch_device {
     LAUNCH_CUDA /* rank r computes on GPU gpus[r] */
 };
 
+/* X(id, name): what ranks are started for */
+#define LAUNCH_PURPOSE_TABLE(X)                                                             \
+    X(TRAIN, "train")                                                                       \
+    X(MEASURE, "measure")     /* steps with random weights; nothing is saved or exported */ \
+    X(CALIBRATE, "calibrate") /* worker/calibrate.h; of the spec time_limit_s counts */
+#define X(id, name) LAUNCH_##id,
+enum launch_purpose { LAUNCH_PURPOSE_TABLE(X) LAUNCH_PURPOSE_COUNT };
+#undef X
+const char *launch_purpose_name(enum launch_purpose purpose);
+
 struct launch_plan {
     char job_id[LIMIT_ID_BYTES + 1];
     uint32_t attempt;                  /* 1, 2, ... */
+    enum launch_purpose purpose;       /* TRAIN but where the command line starts ranks itself */
     uint32_t world;                    /* ranks */
     uint8_t secret[WIRE_SECRET_BYTES]; /* hex in JSON; proves a HELLO */
     char socket[108]; /* the daemon's job socket; "" runs without a daemon (tests) */
@@ -56,6 +67,7 @@ struct launch_plan {
     int64_t steps_done;    /* its step; 0 without one */
     char memory_digest[IO_HASH_BYTES]; /* of the memory plan that the job was admitted with
                                           (common/mem_plan.h); "": not known */
+    int64_t peak_flops;                /* of a rank's device, for MFU; 0: not known */
     struct job_spec spec;              /* resolved */
 };
 

@@ -107,6 +107,18 @@ static int estimate_offload(const struct mem_ask *ask, struct mem_estimate *esti
     return estimate_plan(ask, estimate, err);
 }
 
+static void estimate_time(const struct mem_ask *ask, struct mem_estimate *estimate)
+{
+    const struct time_job job = {.layout = &estimate->plan.layout,
+                                 .shape = ask->shape,
+                                 .micro_steps = estimate->spec.grad_accum,
+                                 .seq_len = estimate->spec.seq_len,
+                                 .document_tokens = ask->document_tokens};
+    estimate->rates = ask->rates;
+    if (ask->rates != NULL)
+        time_plan_make(&job, estimate->spec.sequences, ask->rates, &estimate->time);
+}
+
 int mem_estimate_make(const struct mem_ask *ask, struct mem_estimate *ret, struct err *err)
 {
     struct mem_estimate estimate = {.spec = *ask->spec};
@@ -125,6 +137,7 @@ int mem_estimate_make(const struct mem_ask *ask, struct mem_estimate *ret, struc
     }
     estimate.disk_bytes = estimate_disk(ask->shape, &estimate.spec, estimate.file_bytes);
     estimate.served = job_spec_check_served(&estimate.spec, &ignored) == 0;
+    estimate_time(ask, &estimate);
     *ret = estimate;
     return 0;
 }

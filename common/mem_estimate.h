@@ -4,10 +4,13 @@
  *     TRY(mem_estimate_check(&ask, &estimate, err));    or: need, what there is, changes that fit
  *     mem_estimate_done(&estimate);
  *
+ * With rates (common/time_rates.h) it also says how long a step takes.
+ *
  * Used at submit and by /v1/fine_tuning/estimate (daemon), and by `ithaca plan`. */
 #pragma once
 #include "common/buf.h"
 #include "common/mem_plan.h"
+#include "common/time_plan.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,11 +25,13 @@ struct mem_ask {
     const struct model_shape *shape;
     const struct job_spec *spec; /* as asked for: "auto" not settled */
     enum mem_backend backend;
-    int64_t ranks_max;    /* of the machine */
-    int64_t device_bytes; /* of each rank's device; 0: no limit */
-    int64_t host_bytes;   /* of the machine, for all ranks; 0: no limit */
-    bool planned;         /* values that are not served yet are taken */
-    bool unchecked;       /* so is what mem_layout_check() refuses */
+    int64_t ranks_max;              /* of the machine */
+    int64_t device_bytes;           /* of each rank's device; 0: no limit */
+    int64_t host_bytes;             /* of the machine, for all ranks; 0: no limit */
+    bool planned;                   /* values that are not served yet are taken */
+    bool unchecked;                 /* so is what mem_layout_check() refuses */
+    const struct time_rates *rates; /* of the machine, borrowed; NULL: times are not asked for */
+    int64_t document_tokens;        /* of each document in a sequence; 0: one fills it */
 };
 
 struct mem_estimate {
@@ -40,6 +45,8 @@ struct mem_estimate {
                              written, the model */
     bool served;          /* this version can run it */
     bool fits;
+    const struct time_rates *rates; /* the ask's */
+    struct time_plan time;          /* of a step; zeros without rates */
 };
 
 /* Fails where the job's values do, or the plan cannot be made; not where it does not fit. */

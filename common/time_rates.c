@@ -200,6 +200,16 @@ static int rates_nearest(const json_t *file, enum mem_backend backend, int64_t r
     return 0;
 }
 
+/* On the CPU ranks share the cores: as many more of them are as much slower. */
+static void rates_share(struct time_rates *rates, int64_t ranks)
+{
+    double share = (double)rates->ranks / (double)ranks;
+    for (int op = 0; op < TIME_OP_COUNT; op++)
+        for (int32_t i = 0; i < rates->counts[op]; i++)
+            rates->points[op][i].rate *= share;
+    rates->peak_flops *= share;
+}
+
 int time_rates_find(const char *data_dir, enum mem_backend backend, int64_t ranks,
                     const char *device, struct time_rates *ret, struct err *err)
 {
@@ -209,7 +219,7 @@ int time_rates_find(const char *data_dir, enum mem_backend backend, int64_t rank
         TRY(rates_read(data_dir, &file, err));
     if (file != NULL)
         TRY(rates_nearest(file, backend, ranks, &found, err));
-    if (found.ranks == 0) {
+    if (found.ranks == 0 || !time_rates_same_card(found.device, device)) {
         time_rates_table(backend, device, ranks, ret);
         return 0;
     }
@@ -217,6 +227,8 @@ int time_rates_find(const char *data_dir, enum mem_backend backend, int64_t rank
     int64_t days = (clock_wall_ms() / 1000 - created) / RATES_DAY_S;
     (void)snprintf(found.source, sizeof found.source, "calibrated here %lld days ago, %lld ranks",
                    (long long)(days > 0 ? days : 0), (long long)found.ranks);
+    if (backend == MEM_BACKEND_CPU)
+        rates_share(&found, ranks);
     *ret = found;
     return 0;
 }

@@ -6,7 +6,7 @@
  *
  * Rates are those of one rank while all ranks of the job work. They are kept for a backend and a
  * number of ranks (on the CPU ranks share cores and memory, on GPUs links); of another number the
- * nearest stands in, and `source` says so.
+ * nearest stands in, on the CPU as much slower as there are more ranks, and `source` says so.
  *
  * <data_dir>/calibration.json, written by rename:
  *   {"object": "calibration", "version": 1, "created": seconds since 1970, "host": text, "sets":
@@ -55,8 +55,12 @@ void time_rates_table(enum mem_backend backend, const char *device, int64_t rank
 /* What its maker says of a card in dense bf16, by NVML's name or mem_card.h's; 0: not known. */
 double time_rates_card_peak(const char *device);
 
+/* Whether two names may stand for one card: false where the table knows that they do not. */
+bool time_rates_same_card(const char *device, const char *other);
+
 /* The calibration of this machine nearest to `ranks`; the table where there is none for the
- * backend. A file that is not a calibration is ERR_CORRUPT. data_dir NULL: the table. */
+ * backend, or of another card than `device`. A file that is not a calibration is ERR_CORRUPT.
+ * data_dir NULL: the table. */
 int time_rates_find(const char *data_dir, enum mem_backend backend, int64_t ranks,
                     const char *device, struct time_rates *ret, struct err *err);
 /* Adds a set to the folder's calibration. */

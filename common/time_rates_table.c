@@ -76,6 +76,14 @@ double time_rates_card_peak(const char *device)
     return card < TABLE_CARDS ? table_cards[card].peak_flops : 0;
 }
 
+bool time_rates_same_card(const char *device, const char *other)
+{
+    size_t a = table_card(device), b = table_card(other);
+    return a == TABLE_CARDS || b == TABLE_CARDS ||
+           (table_cards[a].peak_flops == table_cards[b].peak_flops &&
+            table_cards[a].memory_share == table_cards[b].memory_share);
+}
+
 static void table_fill(struct time_rates *rates, const struct table_row *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++)

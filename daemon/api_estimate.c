@@ -1,10 +1,11 @@
-/* api_estimate: what a job would take of this machine's memory: asked for by itself, and at submit,
- * where what does not fit is refused before it is queued. */
+/* api_estimate: what a job would take of this machine's memory and time: asked for by itself, and
+ * at submit, where what does not fit is refused before it is queued. */
 #include "common/host_memory.h"
 #include "common/mem.h"
 #include "common/mem_estimate.h"
 #include "common/mem_report.h"
 #include "common/model_published.h"
+#include "common/time_report.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
 #include "daemon/disk_budget.h"
@@ -31,6 +32,17 @@ static struct mem_ask estimate_ask(struct api *api, const struct job_spec *spec,
             ask.device_bytes == 0 || bytes < ask.device_bytes ? bytes : ask.device_bytes;
     }
     return ask;
+}
+
+/* How fast the machine is: its calibration, or the table's. */
+static int estimate_rates(struct api *api, struct mem_ask *ask, struct time_rates *rates,
+                          struct err *err)
+{
+    const struct inventory *inventory = coordinator_inventory(api->coordinator);
+    const char *device = inventory->gpu_count > 0 ? inventory->gpus[0].name : "";
+    ask->rates = rates;
+    return time_rates_find(api->settings->data_dir, ask->backend, ask->spec->gpus, device, rates,
+                           err);
 }
 
 int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
@@ -63,9 +75,10 @@ static int estimate_config(struct api *api, const char *name, struct model_confi
 
 static json_t *estimate_json(const struct mem_estimate *estimate, const char *message)
 {
-    return json_pack("{s:s, s:s, s:o, s:o, s:s?}", "object", "fine_tuning.estimate", "model",
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:s?}", "object", "fine_tuning.estimate", "model",
                      estimate->spec.model, "ithaca", job_spec_ithaca_json(&estimate->spec),
-                     "memory", mem_report_json(estimate, false), "message", message);
+                     "memory", mem_report_json(estimate, false), "time", time_report_json(estimate),
+                     "message", message);
 }
 
 /* The body is a job's; training_file may be absent. */
@@ -76,6 +89,7 @@ int api_estimate(struct api *api, struct http_request *request, struct err *err)
     CLEANUP(model_shape_done) struct model_shape shape = {.rows = NULL};
     CLEANUP(mem_estimate_done) struct mem_estimate estimate = {.fits = false};
     struct model_config config;
+    struct time_rates rates;
     struct err message = {.code = ERR_NONE};
     TRY(api_read_body(request, &body, err));
     if (json_object_get(body, "training_file") == NULL &&
@@ -86,6 +100,7 @@ int api_estimate(struct api *api, struct http_request *request, struct err *err)
     TRY(model_shape_build(&config, &shape, err));
     struct mem_ask ask = estimate_ask(api, &spec, &shape);
     ask.planned = true;
+    TRY(estimate_rates(api, &ask, &rates, err));
     TRY(mem_estimate_make(&ask, &estimate, err));
     int rc = mem_estimate_check(&ask, &estimate, &message);
     if (rc != 0 && rc != -ERR_DOES_NOT_FIT) {

@@ -87,7 +87,8 @@ static const struct schema_object schema_rows[] = {
                "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}"},
     {.name = "Estimate",
      .schema =
-         "{'type':'object','required':['object','model','ithaca','memory','message'],"
+         "{'type':'object','required':['object','model','ithaca','memory','time',"
+         "'message'],"
          "'properties':{'object':{'const':'fine_tuning.estimate'},'model':" TEXT ",'ithaca':{"
          "'description':'Every field, resolved',"
          "'$ref':'#/components/schemas/JobCreate/properties/ithaca'},"
@@ -101,7 +102,17 @@ static const struct schema_object schema_rows[] = {
          "'device_limit_bytes':" WHOLE_OR_NULL ",'host_bytes':{'type':'integer','description':"
          "'All ranks together'},'host_limit_bytes':" WHOLE_OR_NULL ",'file_bytes':" WHOLE ","
          "'disk_bytes':" WHOLE ","
-         "'phases':{'type':'array','items':{'type':'object'}}}}}}"},
+         "'phases':{'type':'array','items':{'type':'object'}}}},"
+         "'time':{'type':'object','required':['predicted_step_s','tokens_per_s',"
+         "'tokens_per_s_gpu','mfu_causal','mfu_full','calibrated','rates','phases'],"
+         "'properties':{'object':{'const':'time_plan'},'predicted_step_s':{'type':'number'},"
+         "'tokens_per_s':{'type':'number'},'tokens_per_s_gpu':{'type':'number'},"
+         "'mfu_causal':" NUMBER_OR_NULL ",'mfu_full':" NUMBER_OR_NULL
+         ",'peak_flops':" NUMBER_OR_NULL
+         ",'calibrated':{'type':'boolean','description':'Rates measured on this machine'},"
+         "'rates':{'type':'string','description':'Where they are from'},"
+         "'phases':{'type':'array','items':{'type':'object','description':'Seconds, and those of "
+         "each part'}}}}}}"},
     {.name = "JobResume",
      .schema = "{'type':'object','additionalProperties':false,'properties':{"
                "'checkpoint':{'type':['string','null'],'description':'Go on from this one; newer "

@@ -12,6 +12,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/worker_program.h"
 #include "daemon/settings_row.h"
 
 #include <errno.h>
@@ -189,29 +190,11 @@ static int settings_absolute(char **member, struct err *err)
     return settings_row_put_text(member, path, err);
 }
 
-/* Installed: <prefix>/bin/ithacad and <prefix>/libexec/ithaca/ithaca-worker. Build tree:
- * daemon/ithacad and worker/ithaca-worker. */
 static int settings_default_worker(char **member, struct err *err)
 {
-    char self[LIMIT_PATH_BYTES];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length < 0)
-        return err_set_errno(err, errno, "/proc/self/exe");
-    self[length] = '\0';
-    for (int up = 0; up < 2; up++) {
-        char *slash = strrchr(self, '/');
-        if (slash != NULL)
-            *slash = '\0';
-    }
-    static const char *const places[] = {"libexec/ithaca/ithaca-worker", "worker/ithaca-worker"};
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        CLEANUP(mem_free_ptr) char *path = io_join(self, places[i]);
-        if (path == NULL)
-            return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-        if (access(path, X_OK) == 0)
-            return settings_row_put_text(member, path, err);
-    }
-    return settings_row_put_text(member, ITHACA_LIBEXEC_DIR "/ithaca-worker", err);
+    CLEANUP(mem_free_ptr) char *path = NULL;
+    TRY(worker_program_find(NULL, &path, err));
+    return settings_row_put_text(member, path, err);
 }
 
 static int settings_finish(struct settings *settings, struct err *err)

@@ -13,6 +13,7 @@
 #include "common/launch_plan.h"
 #include "common/limits.h"
 #include "common/mem.h"
+#include "worker/calibrate.h"
 #include "worker/export.h"
 #include "worker/keeper.h"
 #include "worker/last_words.h"
@@ -77,7 +78,8 @@ static int main_rank(const char *number_text, const char *attempt_dir, struct er
     last_words_install(attempt_dir, (uint32_t)number);
     int rc = main_load_plan(attempt_dir, number, &plan, err);
     if (rc == 0)
-        rc = main_train(&plan, (int)number, err);
+        rc = plan.purpose == LAUNCH_CALIBRATE ? calibrate_rank(&plan, (int)number, err)
+                                              : main_train(&plan, (int)number, err);
     if (rc != 0)
         last_words_say(err->text);
     return rc;

@@ -199,7 +199,7 @@ static int rank_open_weights(struct rank *rank, struct err *err)
 }
 
 /* The ranks meet over shared memory; on GPUs NCCL takes over from there. */
-static int rank_open_device(struct rank *rank, struct err *err)
+int rank_open_device(struct rank *rank, struct err *err)
 {
     const struct launch_plan *plan = rank->plan;
     bool cuda = plan->device == LAUNCH_CUDA;

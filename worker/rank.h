@@ -57,6 +57,8 @@ struct rank {
 };
 
 int rank_open(struct rank *rank, const struct launch_plan *plan, int number, struct err *err);
+/* Device and communicator alone: for what needs no model. */
+int rank_open_device(struct rank *rank, struct err *err);
 /* 0 too when the job is paused, or orphaned: then the checkpoint is written and a next attempt goes
  * on. */
 int rank_run(struct rank *rank, struct err *err);

@@ -72,21 +72,34 @@ static void address_find_in(struct address *address, const char *folder, bool na
         address->token = address_read_line(folder, "admin.token");
 }
 
+static const char address_system_wide[] = "/var/lib/ithaca";
+
+/* That of a daemon which this user started. */
+static char *address_own_dir(void)
+{
+    const char *xdg = getenv("XDG_DATA_HOME");
+    const char *home = cli_environment("HOME");
+    return xdg != NULL && xdg[0] == '/'
+               ? mem_printf("%s/ithaca", xdg)
+               : mem_printf("%s/.local/share/ithaca", home != NULL ? home : "");
+}
+
+char *address_data_dir(const char *named)
+{
+    if (named != NULL)
+        return mem_strdup(named);
+    return geteuid() == 0 ? mem_strdup(address_system_wide) : address_own_dir();
+}
+
 /* The data directories that a daemon of this user or of the system has by default. */
 static int address_find_default(struct address *address, struct err *err)
 {
-    static const char system_wide[] = "/var/lib/ithaca";
-    const char *xdg = getenv("XDG_DATA_HOME");
-    const char *home = cli_environment("HOME");
-    CLEANUP(mem_free_ptr)
-    char *own = xdg != NULL && xdg[0] == '/'
-                    ? mem_printf("%s/ithaca", xdg)
-                    : mem_printf("%s/.local/share/ithaca", home != NULL ? home : "");
+    CLEANUP(mem_free_ptr) char *own = address_own_dir();
     if (own == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     bool root = geteuid() == 0;
-    address_find_in(address, root ? system_wide : own, false);
-    address_find_in(address, root ? own : system_wide, false);
+    address_find_in(address, root ? address_system_wide : own, false);
+    address_find_in(address, root ? own : address_system_wide, false);
     return 0;
 }
 

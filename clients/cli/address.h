@@ -18,3 +18,6 @@ struct address {
 /* url and data_dir may be NULL. ERR_UNAVAILABLE when no URL is found. */
 int address_find(const char *url, const char *data_dir, struct address *ret, struct err *err);
 void address_done(struct address *address);
+/* The folder named, else the one that a daemon of this user has by default. New string, NULL when
+ * out of memory. */
+char *address_data_dir(const char *named);

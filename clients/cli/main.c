@@ -72,7 +72,7 @@ const struct cli_command cli_commands[] = {
     {.name = "plan",
      .usage =
          "plan [JOB.json] [--model NAME|DIR] [--seq-len N] [--gpus N] [--memory CARD] [options]",
-     .summary = "what a job takes of memory (no daemon needed)",
+     .summary = "what a job takes of memory and time (no daemon needed)",
      .details =
          "  --model NAME|DIR         llama3-8b, qwen3-32b ..., tiny-llama, or a model's folder\n"
          "  --seq-len N              tokens; 512K and 3M are understood\n"
@@ -83,12 +83,21 @@ const struct cli_command cli_commands[] = {
          "  --backend NAME           cuda (attention through cuDNN), cuda_own (kernels without\n"
          "                           its buffers) or cpu\n"
          "  --max-seq-len            the longest sequence that fits\n"
+         "  --document-tokens N      documents of N tokens are packed; else one fills a sequence\n"
          "  --buffers                with --json: every buffer\n",
      .run = cmd_plan},
     {.name = "ladder",
      .usage = "ladder --model NAME|DIR --seq-len N --gpus N [--memory CARD]",
      .summary = "what each technique saves of a job's memory",
      .run = cmd_ladder},
+    {.name = "calibrate",
+     .usage = "calibrate [--seconds N] [--ranks N] [--backend cpu|cuda]",
+     .summary = "measure this machine, for predicted times (no daemon needed)",
+     .details = "  --seconds N              to take, about; 40 unless given\n"
+                "  --ranks N                for jobs of N ranks; else of 1, 2, 4 ...\n"
+                "Into calibration.json in the data folder (--data-dir), where `ithaca plan` and\n"
+                "the daemon find it. Let nothing else run meanwhile.\n",
+     .run = cmd_calibrate},
     {.name = "fields",
      .usage = "fields",
      .summary = "list every field of a job with default and range",

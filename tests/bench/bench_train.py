@@ -42,7 +42,7 @@ def run(options, folder):
     write_json(attempt / "plan.json", {
         "job_id": "bench", "attempt": 1, "world": options.ranks, "secret": "00" * 32, "socket": "",
         "shm_name": f"/ithaca-bench-{os.getpid()}", "job_dir": str(job), "model_dir": str(base), "model_name": "m",
-        "heartbeat_limit_ms": 60000, "coll_timeout_ms": 60000, "orphan_limit_ms": 60000, "threads": options.threads, "gpus": [], "memory_digest": "",
+        "heartbeat_limit_ms": 60000, "coll_timeout_ms": 60000, "orphan_limit_ms": 60000, "threads": options.threads, "gpus": [], "memory_digest": "", "purpose": "train", "peak_flops": 0,
         "resume_from": "", "steps_done": 0,
         "spec": spec})
     subprocess.run([worker, "--keep", str(attempt)], check=True)

@@ -34,6 +34,13 @@ class Plan(unittest.TestCase):
         self.assertEqual(sum(plan["peak"].values()), plan["peak_device_bytes"])
         self.assertEqual(plan["peak_phase"], "backward: attention")
         self.assertNotIn("buffers", plan)
+        time = plan["time"]
+        self.assertLess(time["mfu_causal"], time["mfu_full"])
+        self.assertLess(time["mfu_full"], 1)
+        self.assertGreater(time["tokens_per_s_gpu"], 100)
+        packed = self.plan("--model", "llama3-8b", "--seq-len", "3M", "--memory", "80GB", "--document-tokens", "64K",
+                           *STACK)["time"]
+        self.assertGreater(packed["tokens_per_s"], 5 * time["tokens_per_s"])
 
     def test_longest(self):
         plan = self.plan("--model", "llama3-8b", "--memory", "80GB", "--max-seq-len", *STACK)
@@ -107,6 +114,11 @@ class Admission(unittest.TestCase):
         self.assertEqual(small["object"], "fine_tuning.estimate")
         self.assertTrue(small["memory"]["fits"] and small["memory"]["served"])
         self.assertIsNone(small["message"])
+        time = small["time"]
+        self.assertFalse(time["calibrated"])
+        self.assertIn("ithaca calibrate", time["rates"])
+        self.assertAlmostEqual(sum(phase["seconds"] for phase in time["phases"]), time["predicted_step_s"])
+        self.assertAlmostEqual(time["tokens_per_s"] * time["predicted_step_s"], 8 * 512)
         self.assertEqual(small["ithaca"]["tile_mlp"], 512)  # resolved
         large = self.estimate(seq_len=1 << 20, memory_limit_gib=1)
         self.assertFalse(large["memory"]["fits"])

@@ -121,7 +121,7 @@ class Case:
         plan = {"job_id": "golden", "attempt": 1, "world": self.world, "secret": "00" * 32, "socket": "",
                 "shm_name": f"/ithaca-golden-{os.getpid()}", "job_dir": self.job, "model_dir": self.base,
                 "model_name": "m", "heartbeat_limit_ms": 60000, "coll_timeout_ms": 30000,
-                "orphan_limit_ms": 60000, "threads": 1, "gpus": [], "memory_digest": "",
+                "orphan_limit_ms": 60000, "threads": 1, "gpus": [], "memory_digest": "", "purpose": "train", "peak_flops": 0,
                 "resume_from": "", "steps_done": 0, "spec": self.spec}
         with open(os.path.join(self.attempt, "plan.json"), "w") as file:
             json.dump(plan, file)

@@ -12,13 +12,13 @@
 static json_t *literal_plan(void)
 {
     return json_literal(
-        "{'job_id':'ftjob-a_1','attempt':2,'world':4,'secret':"
+        "{'job_id':'ftjob-a_1','attempt':2,'purpose':'measure','world':4,'secret':"
         "'000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f','socket':'/run/x.sock',"
         "'shm_name':'/ithaca-ftjob-a_1-2','job_dir':'/data/jobs/ftjob-a_1','model_dir':'/models/m',"
         "'model_name':'m','heartbeat_limit_ms':30000,'coll_timeout_ms':60000,'orphan_limit_ms':0,"
         "'threads':2,'gpus':[3,0,1,2],'resume_from':'/data/jobs/ftjob-a_1/checkpoints/"
-        "step-7','steps_done':7,'memory_digest':'000102030405060708090a0b0c0d0e0f','spec':{'model':"
-        "'m','training_file':'file-1','metadata':{'a':'b'},"
+        "step-7','steps_done':7,'memory_digest':'000102030405060708090a0b0c0d0e0f','peak_flops':"
+        "1500000000000,'spec':{'model':'m','training_file':'file-1','metadata':{'a':'b'},"
         "'ithaca':{'gpus':4,'seq_len':512}}}");
 }
 
@@ -39,6 +39,8 @@ static void test_round_trip(void **state)
     assert_string_equal(plan.resume_from, "/data/jobs/ftjob-a_1/checkpoints/step-7");
     assert_int_equal(plan.steps_done, 7);
     assert_string_equal(plan.memory_digest, "000102030405060708090a0b0c0d0e0f");
+    assert_int_equal(plan.purpose, LAUNCH_MEASURE);
+    assert_int_equal(plan.peak_flops, 1500000000000);
     assert_int_equal(plan.device, LAUNCH_CUDA);
     assert_int_equal(plan.gpus[0], 3);
     assert_int_equal(plan.gpus[3], 2);
@@ -158,6 +160,7 @@ static void test_values_out_of_range(void **state)
         {"job_id", json_string(long_text)},
         {"attempt", json_integer(0)},
         {"attempt", json_integer(1LL << 40)},
+        {"purpose", json_string("play")},
         {"world", json_integer(0)},
         {"world", json_integer(LIMIT_RANKS + 1)},
         {"secret", json_string("00")},
@@ -181,6 +184,7 @@ static void test_values_out_of_range(void **state)
         {"gpus", json_literal("{}")},
         {"resume_from", json_string("checkpoints/step-7")},
         {"steps_done", json_integer(-1)},
+        {"peak_flops", json_integer(-1)},
         {"spec", json_object()},
         {"spec", json_literal("{'model':'m','training_file':'f','ithaca':{'gpus':65}}")},
     };

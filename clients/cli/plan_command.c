@@ -1,0 +1,174 @@
+/* plan_command: see plan_command.h. */
+#include "clients/cli/plan_command.h"
+
+#include "clients/cli/address.h"
+#include "clients/cli/job_body.h"
+#include "clients/cli/local_run.h"
+#include "common/io.h"
+#include "common/limits.h"
+#include "common/mem.h"
+#include "common/mem_card.h"
+#include "common/mem_report.h"
+#include "common/model_published.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void plan_command_done(struct plan_command *command)
+{
+    job_spec_done(&command->spec);
+    model_shape_done(&command->shape);
+    json_decref(command->job);
+}
+
+int plan_command_count(const char *option, const char *text, int64_t *ret, struct err *err)
+{
+    char *end = NULL;
+    long long count = strtoll(text, &end, 10);
+    int64_t unit = *end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : 1;
+    bool whole = end != text && end[unit > 1] == '\0';
+    if (!whole || count < 1 || count > LIMIT_SEQ_LEN / unit)
+        return err_set(err, ERR_USAGE, "%s %s: write a number from 1 to %lld, or one with K or M",
+                       option, text, LIMIT_SEQ_LEN);
+    *ret = count * unit;
+    return 0;
+}
+
+/* An option that is a field of `ithaca`. */
+static int plan_field(struct cli *cli, json_t *job, const char *option, const char *field,
+                      struct err *err)
+{
+    const char *text = NULL;
+    int64_t count = 0;
+    TRY(cli_take_option(cli, option, &text, err));
+    if (text == NULL)
+        return 0;
+    TRY(plan_command_count(option, text, &count, err));
+    json_t *ithaca = json_object_get(job, "ithaca");
+    return json_object_set_new(ithaca, field, json_integer(count)) == 0
+               ? 0
+               : mem_fail(err, 0, "the job");
+}
+
+/* *ret_card: the text of --memory, "" without. */
+static int plan_memory(struct cli *cli, struct mem_ask *ask, const char **ret_card, struct err *err)
+{
+    const char *text = NULL;
+    TRY(cli_take_option(cli, "--memory", &text, err));
+    if (text != NULL)
+        TRY(mem_card_bytes(text, &ask->device_bytes, err));
+    *ret_card = text != NULL ? text : "";
+    TRY(cli_take_option(cli, "--host-memory", &text, err));
+    return text != NULL ? mem_card_bytes(text, &ask->host_bytes, err) : 0;
+}
+
+int plan_command_backend(struct cli *cli, enum mem_backend *ret, struct err *err)
+{
+    const char *text = NULL;
+    TRY(cli_take_option(cli, "--backend", &text, err));
+    for (int i = 0; text != NULL; i++) {
+        if (i == MEM_BACKEND_COUNT)
+            return err_set(err, ERR_USAGE, "--backend %s: write cpu, cuda or cuda_own", text);
+        if (strcmp(text, mem_backend_name((enum mem_backend)i)) == 0) {
+            *ret = (enum mem_backend)i;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+/* A published model, the built-in one, or a folder with a config.json, which is no name of a model
+ * for a job: there it is called "folder". */
+static int plan_shape(json_t *job, const char *name, struct model_shape *ret, struct err *err)
+{
+    const struct model_config *known = model_published_find(name);
+    struct model_config config;
+    if (known == NULL)
+        known = model_config_builtin(name);
+    if (known != NULL)
+        return model_shape_build(known, ret, err);
+    if (!io_exists(name)) {
+        CLEANUP(buf_done) struct buf names;
+        buf_init(&names, LIMIT_PATH_BYTES);
+        for (size_t i = 0; i < model_published_count; i++)
+            buf_printf(&names, "%s, ", model_published[i].name);
+        return err_set_field(err, ERR_NOT_FOUND, "model",
+                             "no shape is known of \"%s\"; give %sor a model's folder", name,
+                             buf_str(&names));
+    }
+    TRY(model_config_load(name, &config, err));
+    TRY(model_shape_build(&config, ret, err));
+    return job_body_set_string(job, "model", "folder", err);
+}
+
+/* A plan needs no data. */
+static int plan_without_file(json_t *job, struct err *err)
+{
+    if (json_object_get(job, "training_file") != NULL)
+        return 0;
+    return job_body_set_string(job, "training_file", "none", err);
+}
+
+static int plan_rates(struct cli *cli, struct plan_command *command, const char *card,
+                      struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *data_dir = address_data_dir(cli->data_dir);
+    if (data_dir == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    command->ask.rates = &command->rates;
+    return time_rates_find(data_dir, command->ask.backend, command->spec.gpus, card,
+                           &command->rates, err);
+}
+
+/* Tokens of each document. */
+static int plan_documents(struct cli *cli, struct mem_ask *ask, struct err *err)
+{
+    const char *text = NULL;
+    TRY(cli_take_option(cli, "--document-tokens", &text, err));
+    return text == NULL ? 0
+                        : plan_command_count("--document-tokens", text, &ask->document_tokens, err);
+}
+
+static int plan_options(struct cli *cli, struct plan_command *command, const char **ret_card,
+                        struct err *err)
+{
+    struct mem_ask *ask = &command->ask;
+    command->longest = cli_take_flag(cli, "--max-seq-len");
+    command->buffers = cli_take_flag(cli, "--buffers");
+    command->automatic = cli_take_flag(cli, "--auto");
+    command->run = cli_take_flag(cli, "--run");
+    TRY(job_body_start(cli, &command->job, err));
+    TRY(job_body_options(cli, command->job, err));
+    TRY(plan_field(cli, command->job, "--seq-len", "seq_len", err));
+    TRY(plan_field(cli, command->job, "--gpus", "gpus", err));
+    TRY(plan_memory(cli, ask, ret_card, err));
+    TRY(plan_documents(cli, ask, err));
+    ask->backend = command->run ? local_run_backend() : MEM_BACKEND_CUDA;
+    TRY(plan_command_backend(cli, &ask->backend, err));
+    return cli_finish_arguments(cli, err);
+}
+
+int plan_command_read(struct cli *cli, struct plan_command *command, struct err *err)
+{
+    const char *card;
+    TRY(plan_options(cli, command, &card, err));
+    const char *model = json_string_value(json_object_get(command->job, "model"));
+    if (model == NULL)
+        return err_set(err, ERR_USAGE, "--model is missing");
+    TRY(plan_shape(command->job, model, &command->shape, err));
+    TRY(plan_without_file(command->job, err));
+    TRY(job_spec_parse_legal(command->job, &command->spec, err));
+    command->ask.shape = &command->shape;
+    command->ask.spec = &command->spec;
+    command->ask.ranks_max = LIMIT_RANKS;
+    command->ask.planned = true;
+    return plan_rates(cli, command, card, err);
+}
+
+int plan_command_print(const struct buf *text, struct err *err)
+{
+    TRY(buf_error(text, err));
+    (void)fputs(buf_str(text), stdout); /* main looks at stdout's state */
+    return 0;
+}

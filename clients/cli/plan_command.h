@@ -1,0 +1,30 @@
+/* plan_command: what plan, ladder and calibrate understand of the command line. No daemon is asked:
+ * shapes come from the table of published models, from a model folder, or are built in; rates from
+ * the calibration in the data folder, or a table. Legal values that are not served yet are planned,
+ * and said to be. */
+#pragma once
+#include "clients/cli/cli.h"
+#include "common/buf.h"
+#include "common/mem_estimate.h"
+
+enum { PLAN_TEXT_BYTES = 1 << 20 };
+
+struct plan_command {
+    json_t *job;
+    struct job_spec spec;
+    struct model_shape shape;
+    struct mem_ask ask;      /* of them */
+    struct time_rates rates; /* the ask's */
+    bool longest;            /* --max-seq-len */
+    bool buffers;            /* --buffers */
+    bool automatic;          /* --auto */
+    bool run;                /* --run */
+};
+
+int plan_command_read(struct cli *cli, struct plan_command *command, struct err *err);
+void plan_command_done(struct plan_command *command);
+/* 3145728, 3072K or 3M. */
+int plan_command_count(const char *option, const char *text, int64_t *ret, struct err *err);
+/* --backend; *ret stays when it is not given. */
+int plan_command_backend(struct cli *cli, enum mem_backend *ret, struct err *err);
+int plan_command_print(const struct buf *text, struct err *err); /* to stdout */
