@@ -42,6 +42,7 @@ enum time_unit { TIME_FLOPS, TIME_BYTES };
     X(SUMSQ, "sumsq", BYTES, PASSES, COPY)                                      \
     X(COLSUM, "colsum", BYTES, PASSES, COPY)                                    \
     X(ADD, "add", BYTES, PASSES, COPY)                                          \
+    X(DROPOUT, "dropout", BYTES, PASSES, COPY)                                  \
     X(CAST, "cast", BYTES, PASSES, COPY)                                        \
     X(ALL_GATHER, "all_gather", BYTES, SHARDING, ALL_GATHER)                    \
     X(REDUCE_SCATTER, "reduce_scatter", BYTES, SHARDING, ALL_GATHER)            \

@@ -25,7 +25,7 @@ static double copies_kept(const struct time_builder *b)
     return bytes;
 }
 
-/* Kept tensors out once in forward and back once in backward, layer by layer. */
+/* Kept tensors of the first layers out once in forward and back once in backward. */
 static void copies_offload(struct time_builder b)
 {
     const struct mem_layout *l = b.layout;

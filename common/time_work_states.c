@@ -47,18 +47,22 @@ static void states_gather(const struct time_builder *b, double calls, double sha
         time_add(b, TIME_ALL_GATHER, calls, shard * peers * act);
 }
 
-/* A gradient begun as zero, summed over ranks, added to the shard. */
-static void states_reduce(const struct time_builder *b, double calls, double shard, double peers)
+/* Gradients of `units` units, each begun as zero, summed over ranks, and put to the shard: the
+ * first time of a step by a copy, later added. */
+static void states_reduce(struct time_builder b, double units, double shard, double peers,
+                          double first)
 {
-    if (peers == 0 && !b->layout->grad_on_host)
+    double calls = units * b.times, later = calls - first;
+    bool host = b.layout->grad_on_host;
+    if (peers == 0 && !host)
         return;
-    time_add(b, TIME_ZERO, calls, shard * (peers + 1) * F32);
-    time_add(b, TIME_REDUCE_SCATTER, calls, shard * peers * F32);
-    time_add(b, TIME_ADD, calls, shard * 3 * F32);
-    if (!b->layout->grad_on_host)
-        return;
-    time_add_beside(b, TIME_FROM_HOST, calls, shard * F32);
-    time_add_beside(b, TIME_TO_HOST, calls, shard * F32);
+    b.times = 1;
+    time_add(&b, TIME_ZERO, calls, shard * (peers + 1) * F32);
+    time_add(&b, TIME_REDUCE_SCATTER, calls, shard * peers * F32);
+    time_add(&b, TIME_ADD, later, shard * 3 * F32);
+    time_add(&b, TIME_COPY, host ? 0 : first, shard * 2 * F32);
+    time_add_beside(&b, TIME_TO_HOST, host ? calls : 0, shard * F32);
+    time_add_beside(&b, TIME_FROM_HOST, host ? later : 0, shard * F32);
 }
 
 /* Which layers are gathered: two stay, the one used last and another (worker/fsdp.c). */
@@ -145,13 +149,14 @@ static void states_gathers(struct time_builder b, const struct states_sizes *s)
 
 static void states_gradients(struct time_builder b, const struct states_sizes *s)
 {
-    double tied = b.config->tie_embeddings ? 1 : 0;
+    bool tied = b.config->tie_embeddings;
+    double layers = (double)b.config->layers;
     b.phase = TIME_PHASE_LOSS;
-    states_reduce(&b, 1, s->tail, s->peers);
-    states_reduce(&b, tied, s->embed, s->peers);
+    states_reduce(b, 1, s->tail, s->peers, 1);
+    states_reduce(b, tied ? 1 : 0, s->embed, s->peers, tied ? 1 : 0);
     b.phase = TIME_PHASE_BACKWARD;
-    states_reduce(&b, (double)b.config->layers, s->layer, s->peers);
-    states_reduce(&b, 1, s->embed, s->peers);
+    states_reduce(b, layers, s->layer, s->peers, layers);
+    states_reduce(b, 1, s->embed, s->peers, tied ? 0 : 1);
 }
 
 static void states_update(struct time_builder b, const struct states_sizes *s)
@@ -161,7 +166,8 @@ static void states_update(struct time_builder b, const struct states_sizes *s)
     double pieces = (double)b.job->shape->row_count; /* of one shard; of more a little less */
     b.times = 1;
     b.phase = TIME_PHASE_UPDATE;
-    time_add(&b, TIME_ZERO, units, unit);
+    if (s->peers == 0 && !l->grad_on_host) /* gradients add up in place */
+        time_add(&b, TIME_ZERO, units, unit);
     if (l->shards == 1 && l->mesh.world > 1)
         time_add(&b, TIME_ALL_REDUCE, units, 2 * unit * (l->mesh.world - 1) / l->mesh.world);
     if (l->mesh.world > 1)

@@ -76,6 +76,7 @@ COUNT_OP(sumsq, TIME_SUMSQ, F32 *(double)a->count)
 COUNT_OP(colsum, TIME_COLSUM, F32 *ROWS(a))
 COUNT_OP(add, TIME_ADD, 3 * F32 * (double)a->count)
 COUNT_OP(cast, TIME_CAST, 2 * F32 * (double)a->count)
+COUNT_OP(dropout, TIME_DROPOUT, (a->accumulate ? 3 : 2) * F32 * HEADS(a))
 
 /* Bytes that a rank receives from others. */
 static int count_start(struct coll *coll, struct stream *stream, const struct coll_call *call,
