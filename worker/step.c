@@ -42,6 +42,8 @@ int step_gradients(struct rank *rank, int64_t step, struct step_result *result, 
     double loss_sum = 0;
     TRY(model_totals(&rank->model, rank->stream, &loss_sum, &result->correct, err));
     result->loss = loss_sum / (double)result->trained;
+    TRY(offload_account(&rank->model.offload, &result->offload_bytes, &result->offload_wait_ns,
+                        err));
     return optim_norm(&rank->optim, rank->stream, &result->norm, err);
 }
 

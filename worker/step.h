@@ -13,13 +13,15 @@
 struct rank;
 
 struct step_result {
-    int64_t tokens;  /* of real documents, all ranks */
-    int64_t trained; /* N: tokens with loss, all ranks */
-    int64_t correct; /* of them, predicted exactly */
-    double loss;     /* mean over N; 0 when N is 0 */
-    double norm;     /* of the gradient, before clipping */
-    double rate;     /* learning rate */
-    bool updated;    /* false: N = 0, or not finite and on_nonfinite is skip */
+    int64_t tokens;        /* of real documents, all ranks */
+    int64_t trained;       /* N: tokens with loss, all ranks */
+    int64_t correct;       /* of them, predicted exactly */
+    double loss;           /* mean over N; 0 when N is 0 */
+    double norm;           /* of the gradient, before clipping */
+    double rate;           /* learning rate */
+    int64_t offload_bytes; /* this rank's: worker/offload.h's account */
+    int64_t offload_wait_ns;
+    bool updated; /* false: N = 0, or not finite and on_nonfinite is skip */
 };
 
 /* Gradients of a step in the shards, and its loss; the weights are as before. */

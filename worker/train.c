@@ -38,6 +38,7 @@ static double train_host_bytes(void)
 static void train_report(struct rank *rank, int64_t step, const struct step_result *result,
                          double seconds)
 {
+    bool offloads = rank->memory.layout.layers_away > 0 || rank->memory.layout.streamed;
     struct wire_metrics metrics = {.step = (uint64_t)step,
                                    .wall_s = (double)clock_wall_ms() * 1e-3};
     if (rank->number == 0) {
@@ -59,6 +60,10 @@ static void train_report(struct rank *rank, int64_t step, const struct step_resu
     train_point(&metrics, METRIC_ARENA_PEAK_BYTES, device);
     train_point(&metrics, METRIC_HOST_ARENA_BYTES,
                 (double)arena_bytes(&rank->arena, MEM_ARENA_HOST));
+    if (offloads) {
+        train_point(&metrics, METRIC_OFFLOAD_BYTES, (double)result->offload_bytes);
+        train_point(&metrics, METRIC_OFFLOAD_WAIT_S, (double)result->offload_wait_ns * 1e-9);
+    }
     report_metrics(rank->report, &metrics);
 }
 
