@@ -55,7 +55,7 @@ int api_estimate_admit(struct api *api, const struct model_config *config, struc
     TRY(mem_estimate_make(&ask, &estimate, err));
     TRY(mem_estimate_check(&ask, &estimate, err));
     *spec = estimate.spec; /* the same metadata */
-    return disk_budget_check(api->settings->data_dir, &shape, err);
+    return disk_budget_check(api->settings->data_dir, &shape, estimate.file_bytes, err);
 }
 
 /* A model of the roots, else a published shape: nothing need be there to be planned. */

@@ -1,9 +1,11 @@
 /* disk_budget: has the data folder room for a job? It takes two checkpoints, the one being written
- * and the last good one, and the model. Asked at submit, so that a job does not find out at its
- * first save; what other jobs will write is not known then. */
+ * and the last good one, the model, and what is offloaded to files. Asked at submit, so that a job
+ * does not find out at its first save; what other jobs will write is not known then. */
 #pragma once
 #include "common/err.h"
 #include "common/model_shape.h"
 
-/* ERR_NO_SPACE with what is needed and what is free. */
-int disk_budget_check(const char *data_dir, const struct model_shape *shape, struct err *err);
+/* kept_bytes: of all ranks' files for kept tensors. ERR_NO_SPACE with what is needed and what is
+ * free. */
+int disk_budget_check(const char *data_dir, const struct model_shape *shape, int64_t kept_bytes,
+                      struct err *err);

@@ -29,7 +29,7 @@ class Plan(unittest.TestCase):
         plan = self.plan("--model", "llama3-8b", "--seq-len", "3M", "--memory", "80GB", *STACK)
         self.assertEqual(plan["seq_len"], 3 << 20)
         self.assertTrue(plan["fits"])
-        self.assertFalse(plan["served"])  # offload is planned only
+        self.assertTrue(plan["served"])
         self.assertLessEqual(plan["peak_device_bytes"], 42 * GIB)
         self.assertEqual(sum(plan["peak"].values()), plan["peak_device_bytes"])
         self.assertEqual(plan["peak_phase"], "backward: attention")
@@ -123,7 +123,7 @@ class Admission(unittest.TestCase):
         large = self.estimate(seq_len=1 << 20, memory_limit_gib=1)
         self.assertFalse(large["memory"]["fits"])
         self.assertIn("there are 1 (most in", large["message"])
-        planned = self.estimate(seq_len=512, offload="host")
+        planned = self.estimate(seq_len=512, offload="host", launcher="slurm")
         self.assertFalse(planned["memory"]["served"])
         self.assertGreater(planned["memory"]["host_bytes"], 0)
         answer = self.client.post("/v1/fine_tuning/estimate", {"model": "tiny-llama", "ithaca": {"gpus": 65}})

@@ -159,6 +159,24 @@ class Recovery(Scene):
         plan = self.client.post("/v1/fine_tuning/estimate", {"model": "tiny-llama", "ithaca": {**JOB, "states": "host"}})
         self.assertEqual(sum(map(min, held.values())), plan.json()["memory"]["host_bytes"])
 
+    def test_paused_with_tensors_off_the_device(self):
+        """The model is that of a job that keeps all on its device; what copies cost is told; no file is left."""
+        for ithaca in ({"offload": "file", "offload_layers": 3, "file_layers": 1},  # two of four layers on the host
+                       {"offload": "host", "stream_residual": True, "recompute": "attention"}):
+            with self.subTest(ithaca=ithaca):
+                job_id = self.submit_held(4, **ithaca)
+                self.post(job_id, "pause")
+                self.daemon.hold(None)
+                self.post(job_id, "resume")
+                self.check_succeeds(job_id, attempts=2)
+                series = self.client.get(f"/v1/fine_tuning/jobs/{job_id}/metrics?keys=offload_bytes,offload_wait_s")
+                for one in series.json()["data"]:
+                    self.assertTrue(all(point[1] > 0 for point in one["points"]), one)
+                told = {(one["key"], one["rank"]) for one in series.json()["data"]}
+                self.assertEqual(len(told), 2 * JOB["gpus"])
+                files = os.listdir(os.path.join(self.daemon.data_dir, "jobs", job_id))
+                self.assertFalse([name for name in files if name.startswith("kept")], files)
+
     def test_resumed_from_an_earlier_checkpoint(self):
         job_id = self.submit_held(22)
         self.post(job_id, "pause")

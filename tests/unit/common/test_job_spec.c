@@ -175,7 +175,7 @@ static void test_wrong_types_and_ranges(void **state)
            "is \"some\"; it must be \"auto\", \"device\", \"host_optimizer\" or \"host\"");
     refuse("'ithaca':{'recompute':7}", invalid, "ithaca.recompute", "is 7");
     refuse("'ithaca':{'stream_residual':'false'}", invalid, "ithaca.stream_residual",
-           "it must be \"auto\", true (not served yet) or false");
+           "it must be \"auto\", true or false");
     refuse(
         "'ithaca':{'tile_mlp':'01234567890123456789012345678901234567890123456789012345678901234'}",
         invalid, "ithaca.tile_mlp", "...; it must be");
@@ -185,11 +185,8 @@ static void test_legal_values_not_served(void **state)
 {
     (void)state;
     const enum err_code unsupported = ERR_UNSUPPORTED;
-    refuse("'ithaca':{'offload':'host'}", unsupported, "ithaca.offload",
-           "\"host\" is not served by this version yet; use \"auto\" or \"none\"");
-    refuse("'ithaca':{'launcher':'slurm'}", unsupported, "ithaca.launcher", "use \"local\"");
-    refuse("'ithaca':{'stream_residual':true}", unsupported, "ithaca.stream_residual",
-           "use \"auto\" or false");
+    refuse("'ithaca':{'launcher':'slurm'}", unsupported, "ithaca.launcher",
+           "\"slurm\" is not served by this version yet; use \"local\"");
     refuse("'ithaca':{'lora':{'r':8}}", unsupported, "ithaca.lora", "leave it out or give null");
     refuse("'ithaca':{'hold':true}", unsupported, "ithaca.hold", "leave it out or give false");
     refuse("'ithaca':{'tags':['a']}", unsupported, "ithaca.tags", "leave it out or give []");

@@ -132,7 +132,7 @@ static void test_served(void **state)
     struct err err = {0};
     struct job_spec spec;
     struct mem_estimate estimate;
-    parse("'gpus':2,'seq_len':8192,'offload':'host'", &spec);
+    parse("'gpus':2,'seq_len':8192,'offload':'host','launcher':'slurm'", &spec);
     struct mem_ask ask = ask_of(&spec);
     assert_int_equal(mem_estimate_make(&ask, &estimate, &err), 0);
     assert_false(estimate.served);
@@ -140,7 +140,7 @@ static void test_served(void **state)
     mem_estimate_done(&estimate);
     ask.planned = false;
     assert_int_equal(mem_estimate_make(&ask, &estimate, &err), -ERR_UNSUPPORTED);
-    assert_string_equal(err.field, "ithaca.offload");
+    assert_string_equal(err.field, "ithaca.launcher");
     /* What is not legal stays so. */
     ask.planned = true;
     spec.gpus = 9;
@@ -261,7 +261,7 @@ static void test_report(void **state)
     struct err err = {0};
     struct job_spec spec;
     struct mem_estimate estimate;
-    parse("'gpus':8,'seq_len':8192,'offload':'host'", &spec);
+    parse("'gpus':8,'seq_len':8192,'offload':'host','launcher':'slurm'", &spec);
     struct mem_ask ask = ask_of(&spec);
     ask.device_bytes = 80 * GIB;
     assert_int_equal(mem_estimate_make(&ask, &estimate, &err), 0);
@@ -293,8 +293,81 @@ static void test_report(void **state)
     assert_non_null(strstr(buf_str(&text), "states"));
     assert_non_null(strstr(buf_str(&text), "it fits\n"));
     assert_non_null(strstr(buf_str(&text), "planned only"));
+    assert_non_null(strstr(buf_str(&text), "of 32 layers: 32 on the host, 0 on the device\n"));
     buf_done(&text);
     mem_estimate_done(&estimate);
+}
+
+static struct mem_layout layout_of(const struct mem_ask *ask, bool fits, int64_t *ret_host)
+{
+    struct err err = {0};
+    struct mem_estimate estimate;
+    assert_int_equal(mem_estimate_make(ask, &estimate, &err), 0);
+    assert_int_equal(estimate.fits, fits);
+    struct mem_layout layout = estimate.plan.layout;
+    *ret_host = estimate.host_bytes;
+    if (!fits)
+        assert_int_equal(mem_estimate_check(ask, &estimate, &err), -ERR_DOES_NOT_FIT);
+    if (!fits)
+        assert_non_null(strstr(err.text, "host memory, all ranks together"));
+    mem_estimate_done(&estimate);
+    return layout;
+}
+
+/* As many layers on the host as it holds; R40: what it does not hold is refused, with the sum. */
+static void test_layers(void **state)
+{
+    (void)state;
+    struct job_spec spec;
+    int64_t all = 0, host = 0, one = 0;
+    parse("'gpus':8,'seq_len':131072,'offload':'host','recompute':'input_and_attention',"
+          "'context_parallel':{'kind':'ulysses'}",
+          &spec);
+    struct mem_ask ask = ask_of(&spec);
+    assert_int_equal(layout_of(&ask, true, &all).layers_away, 32);
+    spec.offload_layers = 1;
+    assert_int_equal(layout_of(&ask, true, &one).layers_away, 1);
+    spec.offload_layers = 0;
+    /* All but a byte: one layer less. All are alike, so the rest is counted too. */
+    ask.host_bytes = all - 1;
+    assert_int_equal(layout_of(&ask, true, &host).layers_away, 31);
+    ask.host_bytes = host;
+    assert_int_equal(layout_of(&ask, true, &host).layers_away, 31);
+    ask.host_bytes = 7 * one;
+    assert_int_equal(layout_of(&ask, true, &host).layers_away, 7);
+    assert_int_equal(host, 7 * one);
+    /* The device has no room for the others, or the host not for one. */
+    ask.device_bytes = 24 * GIB;
+    assert_int_equal(layout_of(&ask, false, &host).layers_away, 32);
+    assert_int_equal(host, all);
+    ask.device_bytes = 0;
+    ask.host_bytes = one - 1;
+    (void)layout_of(&ask, false, &host);
+    /* What is asked for is not changed. */
+    ask.host_bytes = all - 1;
+    spec.offload_layers = 32;
+    (void)layout_of(&ask, false, &host);
+
+    /* To the file what a given share of the host does not hold, else all. */
+    spec.offload = JOB_offload_FILE;
+    spec.offload_layers = 0;
+    ask.host_bytes = 0;
+    struct mem_layout layout = layout_of(&ask, true, &host);
+    assert_int_equal(layout.layers_filed, 32);
+    spec.host_memory_gib = host / GIB + 1 + 3 * one / GIB + 1;
+    layout = layout_of(&ask, true, &host);
+    assert_int_equal(layout.layers_away, 32);
+    assert_true(layout.layers_filed <= 29 && layout.layers_filed > 1);
+    assert_int_equal(mem_layout_keeps(&layout, 0), MEM_ARENA_FILE);
+    assert_int_equal(mem_layout_keeps(&layout, layout.layers_filed), MEM_ARENA_HOST);
+    assert_true(host <= spec.host_memory_gib * GIB && host + one > spec.host_memory_gib * GIB);
+    spec.host_memory_gib = 0;
+    spec.file_layers = 5;
+    layout = layout_of(&ask, true, &host);
+    assert_int_equal(layout.layers_filed, 5);
+    spec.offload_layers = 3; /* of these three */
+    layout = layout_of(&ask, true, &host);
+    assert_int_equal(layout.layers_filed, 3);
 }
 
 static void test_ladder(void **state)
@@ -336,6 +409,6 @@ int main(void)
         cmocka_unit_test(test_served),        cmocka_unit_test(test_advice),
         cmocka_unit_test(test_host_is_short), cmocka_unit_test(test_advice_holds),
         cmocka_unit_test(test_longest),       cmocka_unit_test(test_report),
-        cmocka_unit_test(test_ladder)};
+        cmocka_unit_test(test_layers),        cmocka_unit_test(test_ladder)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
