@@ -67,9 +67,8 @@ static int device_cuda_explain(const char *path, const char *reason, struct err 
     return err_set(err, ERR_UNSUPPORTED, "the CUDA backend cannot be loaded: %s", reason);
 }
 
-int device_cuda_open(int ordinal, struct device **ret, struct err *err)
+static int device_cuda_load(struct err *err)
 {
-    must(ordinal >= 0);
     char path[PATH_MAX];
     TRY(device_cuda_path(path, err));
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -86,7 +85,21 @@ int device_cuda_open(int ordinal, struct device **ret, struct err *err)
                        DEVICE_CUDA_OP_COUNT);
     *plugin->must_last_words = must_last_words;
     device_cuda_loaded = plugin;
-    return plugin->open(ordinal, ret, err);
+    return 0;
+}
+
+int device_cuda_open(int ordinal, struct device **ret, struct err *err)
+{
+    must(ordinal >= 0);
+    TRY(device_cuda_load(err));
+    return device_cuda_loaded->open(ordinal, ret, err);
+}
+
+int device_cuda_describe(struct device_cuda_facts *ret, struct err *err)
+{
+    TRY(device_cuda_load(err));
+    device_cuda_loaded->describe(ret);
+    return 0;
 }
 
 int device_cuda_coll_open(struct device *device, struct coll *control, int64_t timeout_ms,

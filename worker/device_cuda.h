@@ -28,8 +28,27 @@ int device_cuda_open(int ordinal, struct device **ret, struct err *err);
 int device_cuda_coll_open(struct device *device, struct coll *control, int64_t timeout_ms,
                           struct coll **ret, struct err *err);
 
+/* What there is for the CUDA backend, versions as the libraries write them as numbers. */
+enum { DEVICE_CUDA_GPUS_MAX = 16 };
+struct device_cuda_facts {
+    int driver;    /* CUDA version that the driver serves, 13000 for 13.0; 0: no driver */
+    int runtime;   /* that this build needs */
+    size_t cudnn;  /* 91900 for 9.19.0 */
+    size_t blas;   /* cuBLASLt, 130001 for 13.0.1 */
+    int nccl;      /* 22803 for 2.28.3 */
+    int gpu_count; /* visible, at most DEVICE_CUDA_GPUS_MAX of them below */
+    struct device_cuda_gpu {
+        char name[96];             /* "NVIDIA H200" */
+        int major, minor;          /* compute capability */
+        int64_t bytes, free_bytes; /* of memory; before this process took any */
+        char trouble[160];         /* why it cannot be used, or "" */
+    } gpus[DEVICE_CUDA_GPUS_MAX];
+};
+/* Fails where the plug-in cannot be loaded; no driver and no GPU are facts. Starts each GPU. */
+int device_cuda_describe(struct device_cuda_facts *ret, struct err *err);
+
 /* What the plug-in exports, as the symbol `ithaca_cuda_plugin`. */
-enum { DEVICE_CUDA_ABI = 4 }; /* raised whenever device.h, ops.h or this struct change */
+enum { DEVICE_CUDA_ABI = 5 }; /* raised whenever device.h, ops.h or this struct change */
 struct device_cuda_plugin {
     int abi;                                        /* DEVICE_CUDA_ABI it was built with */
     int op_count;                                   /* rows of OPS_TABLE it was built with */
@@ -37,6 +56,7 @@ struct device_cuda_plugin {
     int (*open)(int ordinal, struct device **ret, struct err *err);
     int (*coll_open)(struct device *device, struct coll *control, int64_t timeout_ms,
                      struct coll **ret, struct err *err);
+    void (*describe)(struct device_cuda_facts *ret);
 };
 
 #ifdef __cplusplus

@@ -7,6 +7,7 @@
  *   --init-model NAME DIR [--seed N]  a built-in model with random weights
  *   --export CHECKPOINT_DIR MODEL_DIR OUT_DIR  a checkpoint of MODEL_DIR's tuning as a model folder
  *   --sample MODEL_DIR              one greedy answer: request on stdin, answer on stdout
+ *   --doctor DATA_DIR [--json]      what this machine offers, on one page
  *   --version */
 #include "common/io.h"
 #include "common/json.h"
@@ -14,6 +15,7 @@
 #include "common/limits.h"
 #include "common/mem.h"
 #include "worker/calibrate.h"
+#include "worker/doctor.h"
 #include "worker/export.h"
 #include "worker/keeper.h"
 #include "worker/last_words.h"
@@ -120,6 +122,9 @@ static int main_run(int count, char **arguments, struct err *err)
         return export_checkpoint(arguments[1], arguments[2], arguments[3], err);
     if (strcmp(role, "--sample") == 0 && count == 2)
         return sample_main(arguments[1], stdin, stdout, err);
+    bool json = count == 3 && strcmp(arguments[2], "--json") == 0;
+    if (strcmp(role, "--doctor") == 0 && (count == 2 || json))
+        return doctor_run(arguments[1], json, err);
     if (strcmp(role, "--version") == 0 && count == 1) {
         printf("ithaca-worker %s\n", ITHACA_VERSION);
         return 0;
@@ -128,7 +133,7 @@ static int main_run(int count, char **arguments, struct err *err)
                    "usage: ithaca-worker --rank R --attempt-dir DIR | --keep DIR | --prepare "
                    "REQUEST | --init-model "
                    "NAME DIR [--seed N] | --export CHECKPOINT_DIR MODEL_DIR OUT_DIR | --sample "
-                   "MODEL_DIR | --version");
+                   "MODEL_DIR | --doctor DATA_DIR [--json] | --version");
 }
 
 int main(int argc, char **argv)

@@ -98,6 +98,12 @@ const struct cli_command cli_commands[] = {
                 "Into calibration.json in the data folder (--data-dir), where `ithaca plan` and\n"
                 "the daemon find it. Let nothing else run meanwhile.\n",
      .run = cmd_calibrate},
+    {.name = "doctor",
+     .usage = "doctor",
+     .summary = "what this machine offers to training, on one page (no daemon needed)",
+     .details = "GPUs, driver and libraries, shared memory, limits, the disk of the data folder\n"
+                "(--data-dir). Ends with 0 where nothing will make jobs fail.\n",
+     .run = cmd_doctor},
     {.name = "fields",
      .usage = "fields",
      .summary = "list every field of a job with default and range",

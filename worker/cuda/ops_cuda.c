@@ -3,6 +3,7 @@
 
 #include "common/must.h"
 #include "worker/cuda/coll_nccl.h"
+#include "worker/cuda/facts.h"
 #include "worker/device_cuda.h"
 
 const struct ops ops_cuda = {
@@ -19,5 +20,6 @@ __attribute__((visibility("default"))) const struct device_cuda_plugin ithaca_cu
     .must_last_words = &must_last_words,
     .open = device_cuda_open_plugin,
     .coll_open = coll_nccl_open,
+    .describe = facts_describe,
 };
 #undef X
