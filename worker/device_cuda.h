@@ -38,7 +38,7 @@ struct device_cuda_facts {
     int nccl;      /* 22803 for 2.28.3 */
     int gpu_count; /* visible, at most DEVICE_CUDA_GPUS_MAX of them below */
     struct device_cuda_gpu {
-        char name[96];             /* "NVIDIA H200" */
+        char name[256];            /* "NVIDIA H200" */
         int major, minor;          /* compute capability */
         int64_t bytes, free_bytes; /* of memory; before this process took any */
         char trouble[160];         /* why it cannot be used, or "" */

@@ -21,7 +21,7 @@ static int read_page(const json_t **ret_data, json_t **ret_page)
 {
     struct err err = {0};
     int bad = 0;
-    assert_int_equal(json_parse(program.out, strlen(program.out), ret_page, &err), 0);
+    assert_int_equal(json_parse(program.out, strlen(program.out), "the page", ret_page, &err), 0);
     *ret_data = json_object_get(*ret_page, "data");
     for (size_t i = 0; i < json_array_size(*ret_data); i++) {
         const json_t *finding = json_array_get(*ret_data, i);
