@@ -1,6 +1,7 @@
 /* doctor: see doctor.h. One function a check; each says one line or more. */
 #include "worker/doctor.h"
 
+#include "common/buf.h"
 #include "common/clock.h"
 #include "common/host_memory.h"
 #include "common/io.h"
@@ -14,7 +15,6 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -25,6 +25,7 @@
 
 enum {
     DOCTOR_TEXT_BYTES = 512,
+    DOCTOR_PAGE_BYTES = 1 << 20,
     DOCTOR_DISK_PIECE = 4 << 20,
     DOCTOR_DISK_PIECES = 64,
     DOCTOR_SHM_MIB = 64,     /* of eight ranks, with their groups */
@@ -254,6 +255,18 @@ static void doctor_disk(struct doctor *doctor, const char *data_dir)
                    (double)disk.f_bavail * (double)disk.f_frsize / DOCTOR_GIB, rate);
 }
 
+static int doctor_print(json_t *said, struct err *err)
+{
+    CLEANUP(json_unref) json_t *page = json_pack("{s:s, s:o}", "object", "doctor", "data", said);
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, DOCTOR_PAGE_BYTES);
+    if (page == NULL)
+        return mem_fail(err, DOCTOR_PAGE_BYTES, "a page");
+    TRY(json_print_pretty(page, &text, err));
+    (void)puts(buf_str(&text));
+    return 0;
+}
+
 int doctor_run(const char *data_dir, bool json, struct err *err)
 {
     struct doctor doctor = {.said = json ? json_array() : NULL};
@@ -263,15 +276,8 @@ int doctor_run(const char *data_dir, bool json, struct err *err)
     doctor_limits(&doctor);
     doctor_huge_pages(&doctor);
     doctor_disk(&doctor, data_dir);
-    if (json) {
-        CLEANUP(json_unref)
-        json_t *page = json_pack("{s:s, s:o}", "object", "doctor", "data", doctor.said);
-        char *text = page == NULL ? NULL : json_dumps(page, JSON_INDENT(2));
-        if (text == NULL)
-            return mem_fail(err, DOCTOR_TEXT_BYTES, "a page");
-        (void)puts(text);
-        free(text);
-    }
+    if (json)
+        TRY(doctor_print(doctor.said, err));
     return doctor.bad == 0 ? 0
                            : err_set(err, ERR_UNSUPPORTED, "%d finding%s above will make jobs fail",
                                      doctor.bad, doctor.bad == 1 ? "" : "s");
