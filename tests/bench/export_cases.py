@@ -3,8 +3,8 @@
 
     ITHACA_BUILD_DIR=build/ci /usr/bin/python3 tests/bench/export_cases.py OUT
 
-Each case of the golden loss trace (and a few more: other ties, a long rotary base, a bf16 base) is trained for 20 steps
-by two ranks and exported by the worker: OUT/<case>/model, a Hugging Face folder; OUT/<case>/logits.json, the logits of
+Each case of the golden loss trace (and a few more: other ties, a long rotary base, a bf16 base, the checkpoints in
+tests/fixtures) is trained for 20 steps by two ranks and exported by the worker: OUT/<case>/model, a Hugging Face folder; OUT/<case>/logits.json, the logits of
 our own forward pass after each of 300 random tokens; OUT/<case>/text.json, a text and its token ids.
 """
 import json
@@ -26,6 +26,9 @@ MORE = {
     "qwen3_untied": dict(golden.CASES["qwen3"], tie_word_embeddings=False, rope_theta=1000000.0, rms_norm_eps=1e-6),
     "qwen3_bf16": dict(golden.CASES["qwen3"], torch_dtype="bfloat16"),
 }
+FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures")
+for family in ("llama", "qwen2", "qwen3"):
+    MORE["fixture_" + family] = golden.CASES[family]
 TEXT = "naïve café — नमस्ते, 12345 tokens\n\n\tI'M it's e\u0301"
 
 
@@ -46,7 +49,11 @@ def to_bf16(path):
 def make(name, out):
     with tempfile.TemporaryDirectory() as folder:
         case = golden.Case(folder, name)
-        if case.config["torch_dtype"] == "bfloat16":
+        if name.startswith("fixture_"):
+            os.unlink(os.path.join(case.base, "model.safetensors"))
+            shutil.copytree(os.path.join(FIXTURES, name[len("fixture_"):]), case.base, dirs_exist_ok=True,
+                            ignore=shutil.ignore_patterns("reference.*"))
+        elif case.config["torch_dtype"] == "bfloat16":
             to_bf16(os.path.join(case.base, "model.safetensors"))
         case.prepare()
         case.train(batch=4)
