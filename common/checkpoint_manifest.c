@@ -2,6 +2,7 @@
  * from the parsed object, so white space does not matter and every value does. */
 #include "common/checkpoint_manifest.h"
 
+#include "common/job_field.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -32,6 +33,28 @@ static json_t *checkpoint_files_json(const struct checkpoint_manifest *manifest)
     return files;
 }
 
+/* The part of a job field's path below "lora."; NULL when it is not there. */
+static const char *checkpoint_lora_key(const struct job_field *field)
+{
+    static const char group[] = "lora.";
+    size_t length = strlen(group);
+    return strncmp(field->path, group, length) == 0 ? field->path + length : NULL;
+}
+
+static json_t *checkpoint_lora_json(const struct job_spec *adapters)
+{
+    json_t *lora = json_pack("{s:s}", "model", adapters->model);
+    for (size_t i = 0; i < job_field_count; i++) {
+        const char *key = checkpoint_lora_key(&job_fields[i]);
+        if (key == NULL ||
+            json_object_set_new(lora, key, job_field_json(&job_fields[i], adapters)) == 0)
+            continue;
+        json_decref(lora);
+        return NULL;
+    }
+    return lora;
+}
+
 static json_t *checkpoint_json(const struct checkpoint_manifest *manifest)
 {
     const struct checkpoint_progress *p = &manifest->progress;
@@ -39,14 +62,19 @@ static json_t *checkpoint_json(const struct checkpoint_manifest *manifest)
         json_pack("{s:o, s:o, s:o, s:I, s:I}", "loss", json_number(p->loss), "valid_loss",
                   json_number(p->valid_loss), "best_valid_loss", json_number(p->best_valid_loss),
                   "best_step", (json_int_t)p->best_step, "stale", (json_int_t)p->stale);
-    return json_pack("{s:i, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:{s:I}, s:I, s:I, s:o, s:o}",
+    json_t *lora = NULL; /* no such key */
+    if (manifest->adapters.lora && (lora = checkpoint_lora_json(&manifest->adapters)) == NULL) {
+        json_decref(metrics);
+        return NULL;
+    }
+    return json_pack("{s:i, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:{s:I}, s:I, s:I, s:o, s:o, s:o*}",
                      "version", CHECKPOINT_VERSION, "job_id", manifest->job_id, "attempt",
                      (json_int_t)manifest->attempt, "step", (json_int_t)p->step, "world",
                      (json_int_t)manifest->world, "created_ms", (json_int_t)manifest->created_ms,
                      "model_digest", manifest->model_digest, "data_digest", manifest->data_digest,
                      "loader", "position", (json_int_t)manifest->position, "updates",
                      (json_int_t)p->updates, "trained_tokens", (json_int_t)p->trained_tokens,
-                     "metrics", metrics, "files", checkpoint_files_json(manifest));
+                     "metrics", metrics, "files", checkpoint_files_json(manifest), "lora", lora);
 }
 
 static int checkpoint_hash(const json_t *object, char ret_hex[IO_HASH_BYTES], struct err *err)
@@ -134,6 +162,27 @@ static int checkpoint_take_files(const json_t *object, struct checkpoint_manifes
     return 0;
 }
 
+static int checkpoint_take_lora(const json_t *object, struct job_spec *adapters, struct err *err)
+{
+    const json_t *lora = json_object_get(object, "lora");
+    const char *model;
+    if (lora == NULL)
+        return 0;
+    adapters->lora = true;
+    TRY(json_get_string(lora, "model", ERR_CORRUPT, &model, err));
+    if (strlen(model) >= sizeof adapters->model)
+        return err_set(err, ERR_CORRUPT, "\"model\" is too long");
+    memcpy(adapters->model, model, strlen(model) + 1);
+    for (size_t i = 0; i < job_field_count; i++) {
+        const char *key = checkpoint_lora_key(&job_fields[i]);
+        const json_t *value = key == NULL ? NULL : json_object_get(lora, key);
+        if (key != NULL && (value == NULL || job_field_parse(&job_fields[i], job_fields[i].path,
+                                                             value, adapters, err) != 0))
+            return err_set(err, ERR_CORRUPT, "\"lora.%s\" is missing or wrong", key);
+    }
+    return 0;
+}
+
 static int checkpoint_take(const json_t *object, struct checkpoint_manifest *manifest,
                            struct err *err)
 {
@@ -153,6 +202,7 @@ static int checkpoint_take(const json_t *object, struct checkpoint_manifest *man
     TRY(checkpoint_take_count(json_object_get(object, "loader"), "position", 0, INT64_MAX,
                               &manifest->position, err));
     TRY(checkpoint_take_progress(object, &manifest->progress, err));
+    TRY(checkpoint_take_lora(object, &manifest->adapters, err));
     return checkpoint_take_files(object, manifest, err);
 }
 

@@ -14,6 +14,9 @@
  *    "metrics":{"loss":2.5,"valid_loss":null,"best_valid_loss":null,"best_step":0,"stale":0},
  *    "files":[{"name":"rank-0.ckpt","bytes":123,"hash":"<32 hex>"}, ...],"hash":"<32 hex>"}
  *
+ * Where what is trained are adapters the files hold these, and there is a key that says of what:
+ *    "lora":{"model":"<base's name>","r":16,"alpha":32,"dropout":0,"modules":"all","export":"both"}
+ *
  * Validity: (1) every key above and no other, of its type and in range; (2) "hash" is XXH3-128 of
  * the object printed compact without that key, so that a changed digit shows; (3) "step" is the
  * folder's; (4) file i is rank-i.ckpt and is there with the size said. The hashes of the files are
@@ -21,6 +24,7 @@
 #pragma once
 #include "common/err.h"
 #include "common/io.h"
+#include "common/job_spec.h"
 #include "common/limits.h"
 
 #include <stdint.h>
@@ -51,7 +55,8 @@ struct checkpoint_manifest {
     char data_digest[IO_HASH_BYTES];  /* of tokens and order: what a position means */
     int64_t position;                 /* training sequences consumed */
     struct checkpoint_progress progress;
-    uint32_t file_count; /* rank files: `world`, or 1 when every rank holds everything */
+    struct job_spec adapters; /* its `lora` fields and `model` only */
+    uint32_t file_count;      /* rank files: `world`, or 1 when every rank holds everything */
     struct checkpoint_entry files[LIMIT_RANKS]; /* (file_count) */
 };
 

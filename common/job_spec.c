@@ -170,10 +170,6 @@ int job_spec_parse_legal(const json_t *body, struct job_spec *ret_spec, struct e
 
 int job_spec_check_served(const struct job_spec *spec, struct err *err)
 {
-    if (spec->lora)
-        return err_set_field(err, ERR_UNSUPPORTED, "ithaca.lora",
-                             "ithaca.lora is not served by this version yet; leave it out or give "
-                             "null");
     for (size_t i = 0; i < job_field_count; i++)
         TRY(job_field_check_served(&job_fields[i], spec, err));
     return 0;

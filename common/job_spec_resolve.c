@@ -4,6 +4,7 @@
  * lists it. Resolving twice changes nothing. */
 #include "common/job_field.h"
 #include "common/job_spec.h"
+#include "common/lora_shape.h"
 #include "common/mesh.h"
 #include "common/must.h"
 
@@ -185,8 +186,8 @@ static void job_resolve_memory(struct job_spec *spec)
 
 static void job_resolve_lora(struct job_spec *spec)
 {
-    if (spec->lora && spec->lora_alpha == 0)
-        spec->lora_alpha = 2 * spec->lora_r;
+    if (spec->lora)
+        spec->lora_alpha = lora_shape_alpha(spec);
 }
 
 /* A schedule that cannot be what its sender thinks. With steps by epochs the same is known only

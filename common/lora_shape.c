@@ -25,10 +25,14 @@ bool lora_shape_has(const struct job_spec *spec, enum job_lora_module module)
     return spec->lora && (spec->lora_modules >> module & 1) != 0;
 }
 
+int64_t lora_shape_alpha(const struct job_spec *spec)
+{
+    return spec->lora_alpha > 0 ? spec->lora_alpha : 2 * spec->lora_r;
+}
+
 float lora_shape_scale(const struct job_spec *spec)
 {
-    int64_t alpha = spec->lora_alpha > 0 ? spec->lora_alpha : 2 * spec->lora_r;
-    return (float)((double)alpha / (double)spec->lora_r);
+    return (float)((double)lora_shape_alpha(spec) / (double)spec->lora_r);
 }
 
 static int64_t lora_aligned(int64_t elements)

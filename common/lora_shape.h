@@ -16,9 +16,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Folder of the adapters in a tuned model's, where it has both (worker/export.h). */
+#define LORA_SHAPE_FOLDER "adapter"
+
 /* The weight that a module's adapter goes beside. */
 enum model_tensor lora_shape_tensor(enum job_lora_module module);
 bool lora_shape_has(const struct job_spec *spec, enum job_lora_module module);
+int64_t lora_shape_alpha(const struct job_spec *spec);
 float lora_shape_scale(const struct job_spec *spec); /* s */
 
 /* base: the model's table; spec->lora is true. */

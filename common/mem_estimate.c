@@ -1,6 +1,7 @@
 /* mem_estimate: see mem_estimate.h. */
 #include "common/mem_estimate.h"
 
+#include "common/lora_shape.h"
 #include "common/mem.h"
 #include "common/mem_advice.h"
 
@@ -21,16 +22,25 @@ static bool estimate_within(int64_t bytes, int64_t limit)
     return limit == 0 || bytes <= limit;
 }
 
-static int64_t estimate_disk(const struct model_shape *shape, const struct job_spec *spec,
-                             int64_t file_bytes)
+/* *sum += count * each; false when that overflows. */
+static bool estimate_add(int64_t count, int64_t each, int64_t *sum)
 {
-    int64_t each =
-        MEM_CHECKPOINT_PARAMETER_BYTES * (spec->save_keep + 1) + MEM_MODEL_PARAMETER_BYTES;
     int64_t bytes;
-    if (__builtin_mul_overflow(shape->parameters, each, &bytes) ||
-        __builtin_add_overflow(bytes, file_bytes, &bytes))
-        return INT64_MAX;
-    return bytes;
+    return !__builtin_mul_overflow(count, each, &bytes) &&
+           !__builtin_add_overflow(*sum, bytes, sum);
+}
+
+int64_t mem_disk_bytes(const struct model_shape *shape, const struct job_spec *spec,
+                       int64_t checkpoints)
+{
+    int64_t trained = spec->lora ? lora_shape_parameters(shape, spec) : shape->parameters;
+    bool model = !spec->lora || spec->lora_export != JOB_lora_export_ADAPTER;
+    bool adapters = spec->lora && spec->lora_export != JOB_lora_export_MERGED;
+    int64_t sum = 0;
+    bool good = estimate_add(trained, MEM_CHECKPOINT_PARAMETER_BYTES * checkpoints, &sum) &&
+                estimate_add(shape->parameters, model ? MEM_MODEL_PARAMETER_BYTES : 0, &sum) &&
+                estimate_add(trained, adapters ? MEM_MODEL_PARAMETER_BYTES : 0, &sum);
+    return good ? sum : INT64_MAX;
 }
 
 static int estimate_settle(const struct mem_ask *ask, struct job_spec *spec, struct err *err)
@@ -135,7 +145,9 @@ int mem_estimate_make(const struct mem_ask *ask, struct mem_estimate *ret, struc
         mem_plan_done(&estimate.plan);
         return rc;
     }
-    estimate.disk_bytes = estimate_disk(ask->shape, &estimate.spec, estimate.file_bytes);
+    estimate.disk_bytes = mem_disk_bytes(ask->shape, &estimate.spec, estimate.spec.save_keep + 1);
+    if (!estimate_add(1, estimate.file_bytes, &estimate.disk_bytes))
+        estimate.disk_bytes = INT64_MAX;
     estimate.served = job_spec_check_served(&estimate.spec, &ignored) == 0;
     estimate_time(ask, &estimate);
     *ret = estimate;

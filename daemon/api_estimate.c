@@ -55,7 +55,7 @@ int api_estimate_admit(struct api *api, const struct model_config *config, struc
     TRY(mem_estimate_make(&ask, &estimate, err));
     TRY(mem_estimate_check(&ask, &estimate, err));
     *spec = estimate.spec; /* the same metadata */
-    return disk_budget_check(api->settings->data_dir, &shape, estimate.file_bytes, err);
+    return disk_budget_check(api->settings->data_dir, &shape, spec, estimate.file_bytes, err);
 }
 
 /* A model of the roots, else a published shape: nothing need be there to be planned. */
@@ -64,7 +64,7 @@ static int estimate_config(struct api *api, const char *name, struct model_confi
 {
     CLEANUP(models_entry_done) struct models_entry model = {.dir = NULL};
     const struct model_config *published = model_published_find(name);
-    int rc = models_find(api, name, &model, err);
+    int rc = models_find_whole(api, name, &model, err);
     if (rc == -ERR_NOT_FOUND && published != NULL) {
         *ret = *published;
         return 0;

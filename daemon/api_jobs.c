@@ -53,7 +53,7 @@ static int api_jobs_resolve(struct api *api, struct job_spec *spec, struct model
     TRY(api_jobs_find_file(api, spec->training_file, training, err));
     if (spec->validation_file[0] != '\0')
         TRY(api_jobs_find_file(api, spec->validation_file, validation, err));
-    TRY(models_find(api, spec->model, model, err));
+    TRY(models_find_whole(api, spec->model, model, err));
     struct model_config config;
     TRY(model_config_load(model->dir, &config, err));
     return api_estimate_admit(api, &config, spec, err);

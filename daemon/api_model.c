@@ -1,6 +1,7 @@
 /* api_model: the files of a tuned model, or of a checkpoint as a model: their list and their bytes.
  * A checkpoint's folder is made when its list is asked for (exports.h), which is then answered when
  * it is there. Names are checked by their characters and opened without following links. */
+#include "common/lora_shape.h"
 #include "common/mem.h"
 #include "daemon/api.h"
 #include "daemon/checkpoints.h"
@@ -99,30 +100,51 @@ static bool model_is_file(int folder_fd, const char *name, int64_t *ret_bytes)
     return true;
 }
 
-static int model_list(DIR *folder, json_t *data, struct err *err)
+/* What lies in a folder, called prefix and its name. */
+static int model_list(DIR *folder, const char *prefix, json_t *data, struct err *err)
 {
     const struct dirent *entry;
     while ((entry = readdir(folder)) != NULL && json_array_size(data) < MODEL_FILES_MAX) {
         int64_t bytes = 0;
-        if (model_is_file(dirfd(folder), entry->d_name, &bytes) &&
-            json_array_append_new(data, json_pack("{s:s, s:s, s:I}", "id", entry->d_name, "object",
+        if (!model_is_file(dirfd(folder), entry->d_name, &bytes))
+            continue;
+        CLEANUP(mem_free_ptr) char *id = mem_printf("%s%s", prefix, entry->d_name);
+        if (id == NULL ||
+            json_array_append_new(data, json_pack("{s:s, s:s, s:I}", "id", id, "object",
                                                   "model.file", "bytes", (json_int_t)bytes)) != 0)
             return mem_fail(err, 0, "a list of files");
     }
     return 0;
 }
 
+static void model_close(DIR **folder)
+{
+    if (*folder != NULL)
+        (void)closedir(*folder); /* read only */
+}
+
+/* The folder of adapters beside the model; NULL when there is none. */
+static DIR *model_adapters(int folder_fd)
+{
+    int fd = openat(folder_fd, LORA_SHAPE_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (fd >= 0 && folder == NULL)
+        (void)close(fd); /* read only */
+    return folder;
+}
+
 static int model_answer_list(struct http_request *request, const char *dir, struct err *err)
 {
     CLEANUP(json_unref) json_t *data = json_array();
-    DIR *folder = opendir(dir);
+    CLEANUP(model_close) DIR *folder = opendir(dir);
     if (folder == NULL)
         return err_set_errno(err, errno, "the model's folder");
-    int rc = model_list(folder, data, err);
-    (void)closedir(folder); /* read only */
-    if (rc == 0)
-        api_answer_list(request, json_incref(data), false);
-    return rc;
+    CLEANUP(model_close) DIR *adapters = model_adapters(dirfd(folder));
+    TRY(model_list(folder, "", data, err));
+    if (adapters != NULL)
+        TRY(model_list(adapters, LORA_SHAPE_FOLDER "/", data, err));
+    api_answer_list(request, json_incref(data), false);
+    return 0;
 }
 
 struct model_wait {
@@ -180,12 +202,18 @@ int api_model_content(struct api *api, struct http_request *request, struct err 
         return err_set_field(err, ERR_MISSING_FIELD, "file",
                              "file: name one of the files that .../model/files lists");
     TRY(model_find(api, request, &source, err));
-    int folder = source.dir != NULL ? open(source.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    int fd = folder >= 0 && model_is_file(folder, name, &bytes)
-                 ? openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+    CLEANUP(model_close) DIR *folder = source.dir != NULL ? opendir(source.dir) : NULL;
+    CLEANUP(model_close) DIR *adapters = NULL;
+    static const char below[] = LORA_SHAPE_FOLDER "/";
+    const char *leaf = name;
+    DIR *in = folder;
+    if (folder != NULL && strncmp(name, below, strlen(below)) == 0) {
+        leaf = name + strlen(below);
+        in = adapters = model_adapters(dirfd(folder));
+    }
+    int fd = in != NULL && model_is_file(dirfd(in), leaf, &bytes)
+                 ? openat(dirfd(in), leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
                  : -1;
-    if (folder >= 0)
-        (void)close(folder); /* only looked into */
     if (fd < 0)
         return err_set_field(err, ERR_NOT_FOUND, "file",
                              "file: there is no \"%.100s\"; .../model/files lists what is", name);

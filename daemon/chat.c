@@ -318,7 +318,7 @@ static int chat_fill(struct chat_question *question, const char *model, const js
                      struct err *err)
 {
     struct api *api = question->chat->api;
-    TRY(models_find(api, model, &question->model, err));
+    TRY(models_find_whole(api, model, &question->model, err));
     TRY(host_new_id(api->host, "chatcmpl-", question->id, sizeof question->id, err));
     question->created_ms = api->host->ops->wall_ms(api->host);
     const char *data_dir = api->settings->data_dir;

@@ -9,16 +9,14 @@
 
 enum { DISK_CHECKPOINTS = 2 };
 
-int disk_budget_check(const char *data_dir, const struct model_shape *shape, int64_t kept_bytes,
-                      struct err *err)
+int disk_budget_check(const char *data_dir, const struct model_shape *shape,
+                      const struct job_spec *spec, int64_t kept_bytes, struct err *err)
 {
     struct statvfs disk;
     if (statvfs(data_dir, &disk) != 0)
         return err_set_errno(err, errno, "%s", data_dir);
     double kept = (double)kept_bytes;
-    double needed = (double)shape->parameters * (DISK_CHECKPOINTS * MEM_CHECKPOINT_PARAMETER_BYTES +
-                                                 MEM_MODEL_PARAMETER_BYTES) +
-                    kept;
+    double needed = (double)mem_disk_bytes(shape, spec, DISK_CHECKPOINTS) + kept;
     double available = (double)disk.f_bavail * (double)disk.f_frsize;
     if (needed <= available)
         return 0;

@@ -3,9 +3,10 @@
  * does not find out at its first save; what other jobs will write is not known then. */
 #pragma once
 #include "common/err.h"
+#include "common/job_spec.h"
 #include "common/model_shape.h"
 
 /* kept_bytes: of all ranks' files for kept tensors. ERR_NO_SPACE with what is needed and what is
  * free. */
-int disk_budget_check(const char *data_dir, const struct model_shape *shape, int64_t kept_bytes,
-                      struct err *err);
+int disk_budget_check(const char *data_dir, const struct model_shape *shape,
+                      const struct job_spec *spec, int64_t kept_bytes, struct err *err);

@@ -90,6 +90,21 @@ int models_find(struct api *api, const char *name, struct models_entry *ret_entr
     return rc;
 }
 
+int models_find_whole(struct api *api, const char *name, struct models_entry *ret_entry,
+                      struct err *err)
+{
+    TRY(models_find(api, name, ret_entry, err));
+    CLEANUP(mem_free_ptr) char *adapter = io_join(ret_entry->dir, "adapter_config.json");
+    if (adapter == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (!io_exists(adapter))
+        return 0;
+    return err_set_field(err, ERR_BAD_STATE, "model",
+                         "model %s is adapters alone (ithaca.lora.export \"adapter\"); a job with "
+                         "\"merged\" or \"both\" leaves a model",
+                         ret_entry->name);
+}
+
 /* ---- routes ---- */
 
 /* New reference; takes card, which may be NULL. */

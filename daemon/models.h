@@ -20,6 +20,11 @@ void models_entry_done(struct models_entry *entry);
 /* ERR_NOT_FOUND with field "model" when nothing has the name. */
 int models_find(struct api *api, const char *name, struct models_entry *ret_entry, struct err *err);
 
+/* The same of one that can be asked or trained on: ERR_BAD_STATE where a result is adapters alone.
+ */
+int models_find_whole(struct api *api, const char *name, struct models_entry *ret_entry,
+                      struct err *err);
+
 /* Makes the built-in tiny-llama in the first model root when it is not there, by running the worker
  * program; returns when it is done. The loop turns meanwhile: no request may be served yet. */
 int models_make_builtin(struct api *api, struct err *err);

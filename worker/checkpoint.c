@@ -52,6 +52,9 @@ static int checkpoint_init(struct checkpoint *checkpoint, struct rank *rank, str
         return mem_fail(err, strlen(plan->job_dir), "a path");
     struct checkpoint_manifest *manifest = &checkpoint->manifest;
     memcpy(manifest->job_id, plan->job_id, sizeof plan->job_id);
+    if (plan->spec.lora)
+        manifest->adapters = plan->spec;
+    manifest->adapters.metadata = NULL; /* the plan's */
     manifest->progress.updates = rank->optim.updates;
     TRY(checkpoint_model_digest(&rank->shape.config, manifest->model_digest, err));
     loader_digest(&rank->train, &plan->spec, manifest->data_digest);

@@ -28,10 +28,25 @@ static void download_done(struct download *download)
     mem_free(download->part);
 }
 
-/* A name that stays in its folder, whatever the server says. */
+/* A name that stays in its folder, or in one of it, whatever the server says. */
 static bool download_is_name(const char *name)
 {
-    return name != NULL && name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL;
+    if (name == NULL || name[0] == '\0' || name[0] == '.')
+        return false;
+    const char *slash = strchr(name, '/');
+    return slash == NULL || (slash[1] != '\0' && slash[1] != '.' && strchr(slash + 1, '/') == NULL);
+}
+
+/* The folder that the file goes to, made. */
+static int download_make_folder(const struct download *download, const char *name, struct err *err)
+{
+    const char *slash = strchr(name, '/');
+    if (slash == NULL)
+        return 0;
+    CLEANUP(mem_free_ptr)
+    char *folder = mem_printf("%s/%.*s", download->part, (int)(slash - name), name);
+    return folder != NULL ? io_make_dirs(folder, 0755, err)
+                          : mem_fail(err, LIMIT_PATH_BYTES, "a path");
 }
 
 static int download_file(struct download *download, const json_t *file, struct err *err)
@@ -48,6 +63,7 @@ static int download_file(struct download *download, const json_t *file, struct e
     CLEANUP(mem_free_ptr) char *to = io_join(download->part, name);
     if (path == NULL || to == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(download_make_folder(download, name, err));
     TRY(client_file(download->client, path, to, err));
     TRY(io_file_size(to, &bytes, err));
     if (bytes != wanted)

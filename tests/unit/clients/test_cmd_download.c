@@ -31,6 +31,20 @@ static void test_model(void **state)
     assert_false(io_exists(stale_there));
 }
 
+static void test_folder_in_it(void **state)
+{
+    struct scene *s = *state;
+    CLEANUP(mem_free_ptr) char *to = scene_path(s, "model");
+    scene_reply(s, 200, LIST("config.json", "adapter/b"));
+    scene_reply(s, 200, "12345");
+    scene_reply(s, 200, "abc");
+    scene_run(s, cmd_download, "ftjob-a", "--output", to, NULL);
+    assert_int_equal(s->rc, 0);
+    scene_asked(s, 2, "GET /v1/fine_tuning/jobs/ftjob-a/model/content?file=adapter%2Fb HTTP/1.1");
+    CLEANUP(mem_free_ptr) char *second = scene_text(s, "model/adapter/b");
+    assert_string_equal(second, "abc");
+}
+
 static void test_checkpoint(void **state)
 {
     struct scene *s = *state;
@@ -78,8 +92,9 @@ static void test_names_stay_in_the_folder(void **state)
 {
     struct scene *s = *state;
     static const char *const lists[] = {
-        LIST("../evil", "b"), LIST("/etc/evil", "b"),       LIST("..", "b"), LIST("", "b"),
-        LIST(".bashrc", "b"), "{\"data\":[{\"bytes\":1}]}", "{\"data\":[7]}"};
+        LIST("../evil", "b"),   LIST("/etc/evil", "b"),       LIST("..", "b"), LIST("", "b"),
+        LIST("a/../evil", "b"), LIST("a/b/c", "b"),           LIST("a/", "b"), LIST("a/.b", "b"),
+        LIST(".bashrc", "b"),   "{\"data\":[{\"bytes\":1}]}", "{\"data\":[7]}"};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         scene_reply(s, 200, lists[i]);
         expect_nothing(s, ERR_PROTOCOL);
@@ -104,6 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SCENE_TEST(test_model),
+        SCENE_TEST(test_folder_in_it),
         SCENE_TEST(test_checkpoint),
         SCENE_TEST(test_failures_leave_nothing),
         SCENE_TEST(test_names_stay_in_the_folder),

@@ -114,6 +114,28 @@ static void test_round_trip(void **state)
     assert_int_equal(mem_live(), 0);
 }
 
+static void test_adapters(void **state)
+{
+    (void)state;
+    struct err err;
+    char *dir = make_checkpoint(10);
+    struct checkpoint_manifest wrote = example(), read;
+    wrote.adapters = (struct job_spec){.model = "org/base",
+                                       .lora = true,
+                                       .lora_r = 8,
+                                       .lora_alpha = 24,
+                                       .lora_dropout = 0.05,
+                                       .lora_modules = 5,
+                                       .lora_export = JOB_lora_export_MERGED};
+    assert_int_equal(checkpoint_manifest_write(dir, &wrote, &err), 0);
+    if (checkpoint_manifest_read(dir, &read, &err) != 0)
+        fail_msg("%s", err.text);
+    read.progress.valid_loss = wrote.progress.valid_loss; /* NaN */
+    assert_memory_equal(&read, &wrote, sizeof read);
+    mem_free(dir);
+    assert_int_equal(mem_live(), 0);
+}
+
 static void test_every_flipped_bit_shows(void **state)
 {
     (void)state;
@@ -232,8 +254,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_job_dir, remove_job_dir)
     const struct CMUnitTest tests[] = {
-        TEST(test_round_trip), TEST(test_every_flipped_bit_shows), TEST(test_files_and_names),
-        TEST(test_list),       TEST(test_out_of_memory),
+        TEST(test_round_trip),      TEST(test_adapters), TEST(test_every_flipped_bit_shows),
+        TEST(test_files_and_names), TEST(test_list),     TEST(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

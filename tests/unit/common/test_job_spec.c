@@ -187,7 +187,6 @@ static void test_legal_values_not_served(void **state)
     const enum err_code unsupported = ERR_UNSUPPORTED;
     refuse("'ithaca':{'launcher':'slurm'}", unsupported, "ithaca.launcher",
            "\"slurm\" is not served by this version yet; use \"local\"");
-    refuse("'ithaca':{'lora':{'r':8}}", unsupported, "ithaca.lora", "leave it out or give null");
     refuse("'ithaca':{'hold':true}", unsupported, "ithaca.hold", "leave it out or give false");
     refuse("'ithaca':{'tags':['a']}", unsupported, "ithaca.tags", "leave it out or give []");
 }
@@ -406,6 +405,7 @@ static void test_ithaca_json_nests(void **state)
             fail_msg("%s is not printed", job_fields[i].path);
     }
     json_decref(ithaca);
+    job_spec_done(&spec);
 }
 
 static void *json_allocate(size_t bytes)
@@ -420,7 +420,9 @@ static void test_failing_allocations(void **state)
     (void)state;
     struct err err;
     struct job_spec spec;
-    accept("'suffix':'s','validation_file':'v','metadata':{'a':'b'},'ithaca':{'lora':null}", &spec);
+    accept("'suffix':'s','validation_file':'v','metadata':{'a':'b'},'ithaca':{'lora':{'modules':"
+           "['q_proj']}}",
+           &spec);
     json_t *body = job_spec_json(&spec);
     int failures = 0;
     for (int64_t fault = 1; fault < 1000; fault++) {

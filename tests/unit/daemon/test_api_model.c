@@ -47,6 +47,38 @@ static void test_tuned(void **state)
     }
 }
 
+/* Adapters lie in a folder of the model's; no other folder is looked into. */
+static void test_adapters(void **state)
+{
+    struct http_world *h = *state;
+    struct world_job job = http_world_succeeded(h);
+    CLEANUP(mem_free_ptr) char *dir = mem_printf("%s/jobs/%s/model", h->w->dir, job.id);
+    CLEANUP(mem_free_ptr) char *adapter = io_join(dir, "adapter");
+    CLEANUP(mem_free_ptr) char *other = io_join(dir, "other");
+    CLEANUP(mem_free_ptr) char *link = io_join(adapter, "link");
+    http_world_put(h, adapter, "adapter_config.json", "{\"r\":1}");
+    http_world_put(h, other, "adapter_config.json", "{\"r\":2}");
+    assert_int_equal(symlink("/etc/passwd", link), 0);
+    ask_model(h, &job, "files");
+    assert_int_equal(json_array_size(answer(h, "data")), 2);
+    expect(h, 200, "data.1.id", "adapter/adapter_config.json");
+    assert_int_equal(answer_int(h, "data.1.bytes"), 7);
+    ask_model(h, &job, "content?file=adapter%2Fadapter_config.json");
+    assert_int_equal(h->status, 200);
+    assert_string_equal(h->body, "{\"r\":1}");
+    static const char *const none[] = {"content?file=adapter",
+                                       "content?file=adapter%2F",
+                                       "content?file=adapter%2Flink",
+                                       "content?file=adapter%2F..%2Fconfig.json",
+                                       "content?file=other%2Fadapter_config.json",
+                                       "content?file=adapter%2Fadapter%2Fadapter_config.json"};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        ask_model(h, &job, none[i]);
+        if (h->status != 404)
+            fail_msg("%s: %d %s", none[i], h->status, h->body);
+    }
+}
+
 static void test_without_a_model(void **state)
 {
     struct http_world *h = *state;
@@ -151,10 +183,8 @@ static void test_client_leaves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_tuned),
-        HTTP_TEST(test_without_a_model),
-        HTTP_TEST(test_checkpoint),
-        HTTP_TEST(test_client_leaves),
+        HTTP_TEST(test_tuned),      HTTP_TEST(test_adapters),      HTTP_TEST(test_without_a_model),
+        HTTP_TEST(test_checkpoint), HTTP_TEST(test_client_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

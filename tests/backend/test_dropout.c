@@ -1,0 +1,123 @@
+/* dropout: the mask is the function of worker/ops.h and nothing else: the same in one piece, in
+ * tiles, in heads, for any thread count; the share that is dropped; sums and places. */
+#include <inttypes.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/rng.h"
+#include "tests/lib/on_device.h"
+
+enum { ROWS = 37, HEADS = 6, HEAD_DIM = 10, WIDTH = HEADS * HEAD_DIM };
+
+static int64_t numbers[ROWS];
+
+static void fill_numbers(void)
+{
+    for (int64_t row = 0; row < ROWS; row++)
+        numbers[row] = (row * 1000003) << (row % 20); /* beyond 32 bits too */
+}
+
+static bool is_dropped(uint64_t key, int64_t number, int64_t feature, int64_t width, double rate)
+{
+    uint32_t words[4];
+    rng_block(key, 0, (uint64_t)(number * ((width + 3) / 4) + feature / 4), words);
+    return words[feature % 4] < (uint32_t)(rate * 0x1p32);
+}
+
+static struct ops_heads flat(float *data)
+{
+    return (struct ops_heads){data, 0, WIDTH};
+}
+
+static void test_definition(void **state)
+{
+    (void)state;
+    float *x = testing_normal(ROWS * WIDTH), *y = testing_poison(ROWS * WIDTH);
+    float *sum = testing_normal(ROWS * WIDTH), *before = testing_copy(sum, ROWS * WIDTH);
+    fill_numbers();
+    RUN(3, dropout, .heads = 1, .rows = ROWS, .head_dim = WIDTH, .in = flat(x), .out = flat(y),
+        .numbers = numbers, .width = WIDTH, .key = 99, .rate = 0.25f);
+    RUN(2, dropout, .heads = 1, .rows = ROWS, .head_dim = WIDTH, .in = flat(x), .out = flat(sum),
+        .accumulate = true, .numbers = numbers, .width = WIDTH, .key = 99, .rate = 0.25f);
+    for (int64_t i = 0; i < ROWS * WIDTH; i++) {
+        bool dropped = is_dropped(99, numbers[i / WIDTH], i % WIDTH, WIDTH, 0.25);
+        float want = dropped ? 0 : x[i] * (1.0f / 0.75f);
+        assert_true(y[i] == want && sum[i] == before[i] + want);
+    }
+    RUN(1, dropout, .heads = 1, .rows = ROWS, .head_dim = WIDTH, .in = flat(x), .out = flat(x),
+        .numbers = numbers, .width = WIDTH, .key = 99, .rate = 0.25f); /* in place */
+    testing_same_bits("in place", x, y, ROWS * WIDTH * (int64_t)sizeof(float));
+}
+
+/* Heads first to heads last, some of them, in tiles of rows: the flat op's elements. */
+static void test_heads_and_tiles(void **state)
+{
+    (void)state;
+    float *x = testing_normal(ROWS * WIDTH), *y = testing_poison(ROWS * WIDTH);
+    float *packed = testing_poison(3 * ROWS * HEAD_DIM), *out = testing_poison(ROWS * WIDTH);
+    fill_numbers();
+    RUN(1, dropout, .heads = 1, .rows = ROWS, .head_dim = WIDTH, .in = flat(x), .out = flat(y),
+        .numbers = numbers, .width = WIDTH, .key = 7, .rate = 0.5f);
+    for (int64_t h = 0; h < 3; h++) /* heads 1, 3 and 5 */
+        for (int64_t row = 0; row < ROWS; row++)
+            memcpy(packed + (h * ROWS + row) * HEAD_DIM, x + row * WIDTH + (2 * h + 1) * HEAD_DIM,
+                   HEAD_DIM * sizeof *x);
+    for (int64_t row = 0; row < ROWS; row += 11) {
+        int64_t rows = ROWS - row < 11 ? ROWS - row : 11;
+        RUN(2, dropout, .heads = 3, .rows = rows, .head_dim = HEAD_DIM,
+            .in = {packed + row * HEAD_DIM, ROWS * HEAD_DIM, HEAD_DIM},
+            .out = {out + row * WIDTH + HEAD_DIM, 2 * HEAD_DIM, WIDTH}, .numbers = numbers + row,
+            .feature = HEAD_DIM, .feature_stride = 2 * HEAD_DIM, .width = WIDTH, .key = 7,
+            .rate = 0.5f);
+    }
+    for (int64_t i = 0; i < ROWS * WIDTH; i++) {
+        if (i % WIDTH / HEAD_DIM % 2 == 1)
+            assert_true(out[i] == y[i]);
+        else
+            testing_untouched("other heads", out + i, 1);
+    }
+}
+
+static void test_share(void **state)
+{
+    (void)state;
+    enum { MANY = 400, WIDE = 512 };
+    static int64_t many[MANY];
+    float *ones = testing_poison(MANY * WIDE), *y = testing_poison(MANY * WIDE);
+    for (int64_t i = 0; i < MANY * WIDE; i++)
+        ones[i] = 1;
+    for (int64_t row = 0; row < MANY; row++)
+        many[row] = row;
+    for (int i = 1; i < 10; i += 2) {
+        double rate = 0.1 * i, sum = 0, dropped = 0;
+        RUN(2, dropout, .heads = 1, .rows = MANY, .head_dim = WIDE, .in = {ones, 0, WIDE},
+            .out = {y, 0, WIDE}, .numbers = many, .width = WIDE,
+            .key = testing_seed() + (uint64_t)i, .rate = (float)rate);
+        for (int64_t j = 0; j < MANY * WIDE; j++) {
+            sum += (double)y[j];
+            dropped += y[j] == 0;
+        }
+        double n = (double)MANY * WIDE, deviation = sqrt(rate * (1 - rate) / n);
+        if (fabs(dropped / n - rate) > 6 * deviation)
+            fail_msg("%g of %g dropped; ITHACA_TEST_SEED=%" PRIu64, dropped / n, rate,
+                     testing_seed());
+        assert_true(fabs(sum / n - 1) < 6 * deviation / (1 - rate)); /* the mean stays */
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_definition, testing_free),
+        cmocka_unit_test_teardown(test_heads_and_tiles, testing_free),
+        cmocka_unit_test_teardown(test_share, testing_free),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
