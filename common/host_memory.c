@@ -31,14 +31,20 @@ static const struct host_groups host_groups_v1 = {
     .usage = "memory.usage_in_bytes",
     .caches = {"total_inactive_file", "total_active_file"}};
 
-/* <root><folder>/<name>; "" where it cannot be read. */
-static void host_text(const char *root, const char *folder, const char *name,
-                      char ret_text[HOST_TEXT_BYTES])
+static const char *host_root = "";
+
+void host_memory_root(const char *root)
+{
+    host_root = root;
+}
+
+/* <folder>/<name>; "" where it cannot be read. */
+static void host_text(const char *folder, const char *name, char ret_text[HOST_TEXT_BYTES])
 {
     char path[PATH_MAX];
     size_t length = 0;
     ret_text[0] = '\0';
-    int wide = snprintf(path, sizeof path, "%s%s/%s", root, folder, name);
+    int wide = snprintf(path, sizeof path, "%s%s/%s", host_root, folder, name);
     if (wide < 0 || (size_t)wide >= sizeof path)
         return;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -75,19 +81,19 @@ static int64_t host_field(const char *text, const char *key)
 }
 
 /* A group's limit upon what was found so far. */
-static void host_limit(const char *root, const struct host_groups *groups, const char *path,
+static void host_limit(const struct host_groups *groups, const char *path,
                        struct host_memory *memory)
 {
     char text[HOST_TEXT_BYTES], folder[PATH_MAX];
     (void)snprintf(folder, sizeof folder, "%s%s", groups->mount, path); /* too long: no such file */
-    host_text(root, folder, groups->limit, text);
+    host_text(folder, groups->limit, text);
     int64_t limit = host_number(text);
     if (limit < 0)
         return;
     memory->total = limit < memory->total ? limit : memory->total;
-    host_text(root, folder, groups->usage, text);
+    host_text(folder, groups->usage, text);
     int64_t used = host_number(text);
-    host_text(root, folder, "memory.stat", text);
+    host_text(folder, "memory.stat", text);
     for (int i = 0; i < 2 && used > 0; i++) {
         int64_t cached = host_field(text, groups->caches[i]);
         used -= cached > 0 ? cached : 0;
@@ -116,21 +122,21 @@ static bool host_path(const char *line, const char *end, const struct host_group
     return true;
 }
 
-struct host_memory host_memory_read(const char *root)
+struct host_memory host_memory_read(void)
 {
     char text[HOST_TEXT_BYTES], path[PATH_MAX];
     const struct host_groups *groups = NULL;
-    host_text(root, "/proc", "meminfo", text);
+    host_text("/proc", "meminfo", text);
     int64_t total = host_field(text, "MemTotal"), available = host_field(text, "MemAvailable");
     struct host_memory memory = {.total = total < 0 ? INT64_MAX : total * 1024};
     memory.available = available < 0 ? memory.total : available * 1024;
-    host_text(root, "/proc/self", "cgroup", text);
+    host_text("/proc/self", "cgroup", text);
     for (const char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         if (!host_path(line, end, &groups, path))
             continue;
         char *slash;
         do {
-            host_limit(root, groups, path, &memory);
+            host_limit(groups, path, &memory);
             slash = strrchr(path, '/');
             if (slash != NULL)
                 *slash = '\0';
@@ -139,12 +145,12 @@ struct host_memory host_memory_read(const char *root)
     return memory;
 }
 
-int host_memory_check(size_t bytes, struct err *err)
+int host_memory_check(int64_t bytes, struct err *err)
 {
-    struct host_memory host = host_memory_read("");
-    if (bytes <= (uint64_t)host.available)
+    struct host_memory host = host_memory_read();
+    if (bytes <= host.available)
         return 0;
     return err_set(err, ERR_NOMEM,
-                   "out of host memory: %zu bytes asked for, %lld available of %lld", bytes,
-                   (long long)host.available, (long long)host.total);
+                   "out of host memory: %lld bytes asked for, %lld available of %lld",
+                   (long long)bytes, (long long)host.available, (long long)host.total);
 }

@@ -3,13 +3,12 @@
  * and 2. Beyond a group's limit memory is not refused but its user is killed, so whoever takes much
  * asks here first.
  *
- *     struct host_memory host = host_memory_read("");
+ *     struct host_memory host = host_memory_read();
  *     TRY(host_memory_check(bytes, err));     ERR_NOMEM, with what is asked for and what there is
  */
 #pragma once
 #include "common/err.h"
 
-#include <stddef.h>
 #include <stdint.h>
 
 struct host_memory {
@@ -17,8 +16,10 @@ struct host_memory {
     int64_t available; /* bytes of these that can be had now; file caches count as available */
 };
 
-/* root: "" (another one in tests) stands before /proc and /sys. What cannot be read sets no limit.
- * Allocates nothing. */
-struct host_memory host_memory_read(const char *root);
+/* What cannot be read sets no limit. Allocates nothing. */
+struct host_memory host_memory_read(void);
 /* 0 when so many bytes are available. */
-int host_memory_check(size_t bytes, struct err *err);
+int host_memory_check(int64_t bytes, struct err *err);
+/* For tests: a folder that stands before /proc and /sys from now on; "" for none. Kept by
+ * reference. */
+void host_memory_root(const char *root);

@@ -24,7 +24,7 @@ static struct mem_ask estimate_ask(struct api *api, const struct job_spec *spec,
                           .spec = spec,
                           .backend = MEM_BACKEND_CPU,
                           .ranks_max = inventory->slots,
-                          .host_bytes = host_memory_read("").total};
+                          .host_bytes = host_memory_read().total};
     for (int64_t i = 0; i < inventory->gpu_count; i++) {
         int64_t bytes = inventory->gpus[i].bytes;
         ask.backend = MEM_BACKEND_CUDA;

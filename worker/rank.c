@@ -2,6 +2,7 @@
 #include "worker/rank.h"
 
 #include "common/clock.h"
+#include "common/host_memory.h"
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -137,6 +138,21 @@ static int rank_open_offload(struct rank *rank, struct err *err)
     return 0;
 }
 
+/* All ranks' memory of this machine, before any of them takes its part: the kernel refuses nobody,
+ * it kills whoever is largest when memory is used up. */
+static int rank_check_host(struct rank *rank, struct err *err)
+{
+    const int64_t *planned = rank->memory.arena_bytes;
+    bool cpu = rank->plan->device == LAUNCH_CPU; /* whose device memory is the host's, too */
+    int64_t bytes = planned[MEM_ARENA_HOST] + (cpu ? planned[MEM_ARENA_DEVICE] : 0);
+    if (__builtin_mul_overflow(bytes, rank->world, &bytes))
+        bytes = INT64_MAX;
+    int rc = host_memory_check(bytes, err);
+    if (rc != 0)
+        return err_wrap(err, rc, "all ranks together: ");
+    return coll_barrier(rank->coll, err);
+}
+
 /* Declares all memory, takes it, fills what has a first value. */
 static int rank_open_memory(struct rank *rank, struct err *err)
 {
@@ -169,6 +185,7 @@ static int rank_open_memory(struct rank *rank, struct err *err)
                       err));
     struct scratch scratch;
     TRY(scratch_reserve(&scratch, &rank->arena, err));
+    TRY(rank_check_host(rank, err));
     TRY(arena_commit(&rank->arena, err));
     scratch_lend(&scratch, rank->device);
     TRY(rank_open_offload(rank, err));

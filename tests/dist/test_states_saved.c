@@ -2,6 +2,7 @@
  * on the device; a run goes on with its states elsewhere, bit for bit; all memory is taken before
  * `ready`, and memory that the host does not have is refused there, with rank, asked and available.
  * Field cases R40, R41. */
+#include "common/host_memory.h"
 #include "tests/lib/rank_scene.h"
 #include "worker/export.h"
 
@@ -186,6 +187,46 @@ static void test_no_host_memory(void **state)
     train_scene_close(&s.scene);
 }
 
+/* The machine says that so many KiB are available. */
+static void pretend(const struct train_scene *scene, int64_t kib)
+{
+    struct err err = {0};
+    char text[96];
+    CLEANUP(mem_free_ptr) char *proc = io_join(scene->folder, "proc");
+    CLEANUP(mem_free_ptr) char *meminfo = io_join(proc, "meminfo");
+    must_work(io_make_dirs(proc, 0700, &err), &err);
+    (void)snprintf(text, sizeof text, "MemTotal: 100000000 kB\nMemAvailable: %" PRId64 " kB\n",
+                   kib);
+    must_work(io_write_file(meminfo, text, strlen(text), 0600, &err), &err);
+    host_memory_root(scene->folder);
+}
+
+/* Two ranks that each would find room, but not both: neither takes any, and both say why. */
+static void test_host_is_short(void **state)
+{
+    (void)state;
+    struct rank_scene s = {0};
+    struct mem_plan plan;
+    rank_scene_prepare(&s, "\"seq_len\":64,\"max_steps\":1,\"states\":\"host\"");
+    s.scene.plan.world = RANKS;
+    must_work(launch_plan_memory(&s.scene.plan, &s.scene.shape, &plan, &s.err), &s.err);
+    int64_t each = plan.arena_bytes[MEM_ARENA_HOST] + plan.arena_bytes[MEM_ARENA_DEVICE];
+    mem_plan_done(&plan);
+    int64_t short_kib = (RANKS * each - 1) / 1024;
+    assert_true(short_kib * 1024 > each);
+    pretend(&s.scene, short_kib);
+    mem_free(train_scene_run_to(&s.scene, RANKS, play_to_end, NULL, err_code_exit(ERR_NOMEM)));
+    pretend(&s.scene, short_kib + 1);
+    mem_free(train_scene_run(&s.scene, RANKS, play_to_end, NULL));
+    s.scene.plan.world = 1;
+    pretend(&s.scene, 7);
+    assert_int_equal(rank_open(&s.rank, &s.scene.plan, 0, &s.err), -ERR_NOMEM);
+    assert_non_null(strstr(s.err.text, "all ranks together: out of host memory: "));
+    assert_non_null(strstr(s.err.text, " bytes asked for, 7168 available of 102400000000"));
+    host_memory_root("");
+    rank_scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +234,7 @@ int main(void)
         cmocka_unit_test_teardown(test_export_best, testing_free),
         cmocka_unit_test_teardown(test_goes_on_elsewhere, testing_free),
         cmocka_unit_test_teardown(test_no_host_memory, testing_free),
+        cmocka_unit_test_teardown(test_host_is_short, testing_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,12 +28,10 @@ static void *block_new(atomic_int_least64_t *in_use, size_t bytes, struct err *e
     size_t total = 0;
     if (__builtin_add_overflow(bytes, (size_t)HEADER_BYTES, &total))
         total = SIZE_MAX; /* refused below, with a message */
-    if (host_memory_check(bytes, err) != 0)
-        return NULL;
     unsigned char *block = mem_aligned(HEADER_BYTES, total);
     if (block == NULL) {
         (void)err_set(err, ERR_NOMEM, "out of host memory: %zu bytes asked for, %lld available",
-                      bytes, (long long)host_memory_read("").available);
+                      bytes, (long long)host_memory_read().available);
         return NULL;
     }
     memcpy(block, &bytes, sizeof bytes);

@@ -5,7 +5,6 @@
  * copies run across pieces as fast. Small blocks are one piece and one thread. */
 #include "worker/cuda/device_cuda.h"
 
-#include "common/host_memory.h"
 #include "common/must.h"
 
 #include <pthread.h>
@@ -91,8 +90,6 @@ void *host_pin(size_t bytes, struct err *err)
 {
     struct host_piece pieces[PIECES];
     size_t total = host_total(bytes);
-    if (host_memory_check(total, err) != 0) /* who touches more than there is is killed */
-        return NULL;
     char *memory = host_map(total);
     if (memory == NULL) {
         (void)err_set(err, ERR_NOMEM, "out of host memory: %zu bytes asked for", bytes);

@@ -22,6 +22,7 @@ static int setup(void **state)
 {
     (void)state;
     (void)snprintf(root, sizeof root, "/tmp/ithaca-host-memory-XXXXXX");
+    host_memory_root(root);
     return mkdtemp(root) == NULL;
 }
 
@@ -29,6 +30,7 @@ static int teardown(void **state)
 {
     (void)state;
     struct err err = {0};
+    host_memory_root("");
     return io_remove_tree(root, &err);
 }
 
@@ -51,7 +53,7 @@ static void put_machine(void) /* of 1000 MiB, 600 of them free */
 
 static void expect(int64_t total_mib, int64_t available_mib)
 {
-    struct host_memory host = host_memory_read(root);
+    struct host_memory host = host_memory_read();
     assert_int_equal(host.total, total_mib * MIB);
     assert_int_equal(host.available, available_mib * MIB);
 }
@@ -59,7 +61,7 @@ static void expect(int64_t total_mib, int64_t available_mib)
 static void test_machine(void **state)
 {
     (void)state;
-    struct host_memory host = host_memory_read(root); /* nothing is known */
+    struct host_memory host = host_memory_read(); /* nothing is known */
     assert_true(host.total == INT64_MAX && host.available == INT64_MAX);
     put_machine();
     expect(1000, 600);
@@ -120,11 +122,11 @@ static void test_check(void **state)
 {
     (void)state;
     struct err err = {0};
-    struct host_memory host = host_memory_read("");
+    struct host_memory host = host_memory_read();
     assert_true(host.total > 0 && host.available <= host.total);
     assert_int_equal(host_memory_check(1, &err), 0);
-    assert_int_equal(host_memory_check(SIZE_MAX, &err), -ERR_NOMEM);
-    assert_non_null(strstr(err.text, "out of host memory: 18446744073709551615 bytes asked for, "));
+    assert_int_equal(host_memory_check(INT64_MAX, &err), -ERR_NOMEM);
+    assert_non_null(strstr(err.text, "out of host memory: 9223372036854775807 bytes asked for, "));
     assert_non_null(strstr(err.text, " available of "));
 }
 
