@@ -64,7 +64,7 @@ static void doctor_machine(struct doctor *doctor)
 {
     cpu_set_t allowed;
     int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
-    struct host_memory host = host_memory_read("");
+    struct host_memory host = host_memory_read();
     doctor_say(doctor, cores > 1 ? DOCTOR_OK : DOCTOR_NOTE, "processor", "%d core%s", cores,
                cores == 1 ? ": two ranks will share it, slowly" : "s");
     doctor_say(doctor, DOCTOR_OK, "memory", "%.1f GiB available of %.1f GiB",
