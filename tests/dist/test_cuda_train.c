@@ -73,10 +73,8 @@ static double relative(const float *got, const float *want, int64_t count)
 static double worst_tensor(const struct parity_scene *scene, const float *got, const float *want,
                            char ret_name[96])
 {
-    struct model_shape shape;
-    struct err err = {0};
+    struct model_shape shape = parity_shape(scene);
     double worst = 0;
-    assert_int_equal(model_shape_build(&scene->config, &shape, &err), 0);
     for (int64_t r = 0; r < shape.row_count; r++) {
         double error = relative(got, want, shape.rows[r].elements);
         if (!(error <= worst)) {
@@ -176,11 +174,16 @@ static bool run_layout(struct parity_scene *scene, const struct layout *layout,
     return good;
 }
 
-static void play(const struct model_config *config, enum parity_data data)
+/* r: rank of adapters of all modules, 0 for none. */
+static void play_lora(const struct model_config *config, enum parity_data data, int64_t r,
+                      double dropout)
 {
     enum { STATES_EVERY = 3 }; /* layouts whose states are moved to the host */
     struct parity_scene scene;
     parity_open(&scene, config, data, 4);
+    scene.plan.spec.lora = r > 0;
+    scene.plan.spec.lora_r = r;
+    scene.plan.spec.lora_dropout = dropout;
     set_layout(&scene.plan.spec, &layouts[0]);
     bool good = true;
     struct outcome *cpu = parity_run(&scene, 1);
@@ -196,6 +199,22 @@ static void play(const struct model_config *config, enum parity_data data)
     parity_release(cpu);
     parity_close(&scene);
     assert_true(good);
+}
+
+static void play(const struct model_config *config, enum parity_data data)
+{
+    play_lora(config, data, 0, 0);
+}
+
+static void test_lora(void **state)
+{
+    (void)state;
+    struct model_config config = model(MODEL_FAMILY_LLAMA, 2, false);
+    play_lora(&config, PARITY_DATA_MIXED, 16, 0);
+    config = model(MODEL_FAMILY_QWEN3, 4, true);
+    play_lora(&config, PARITY_DATA_MIXED, 8, 0.3);
+    config = model(MODEL_FAMILY_QWEN2, 2, false);
+    play_lora(&config, PARITY_DATA_LONG, 3, 0.1); /* rows that no vector fits */
 }
 
 static void test_llama(void **state)
@@ -229,6 +248,7 @@ static void test_qwen3_short_documents(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lora),
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen2_tied),
         cmocka_unit_test(test_qwen3),
