@@ -1,7 +1,7 @@
-/* job_spec_resolve: the values that depend on model and machine. Until a planner weighs memory
- * against time, "auto" is the plain choice: nothing kept off the device, nothing recomputed, no
- * context parallelism unless degrees ask for it. What is legal is common/mesh's word, and a refusal
- * lists it. Resolving twice changes nothing. */
+/* job_spec_resolve: the values that depend on model and machine. "auto" is the plain choice here:
+ * nothing kept off the device, nothing recomputed, no context parallelism unless degrees ask for it
+ * (where that does not fit, the daemon searches: common/plan_search.h). What is legal is
+ * common/mesh's word, and a refusal lists it. Resolving twice changes nothing. */
 #include "common/job_field.h"
 #include "common/job_spec.h"
 #include "common/lora_shape.h"

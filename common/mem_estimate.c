@@ -4,6 +4,7 @@
 #include "common/lora_shape.h"
 #include "common/mem.h"
 #include "common/mem_advice.h"
+#include "common/must.h"
 
 enum { ESTIMATE_ADVICE_BYTES = 2048, ESTIMATE_STEP = 1024 };
 #define ESTIMATE_GIB ((int64_t)1 << 30)
@@ -117,16 +118,34 @@ static int estimate_offload(const struct mem_ask *ask, struct mem_estimate *esti
     return estimate_plan(ask, estimate, err);
 }
 
-static void estimate_time(const struct mem_ask *ask, struct mem_estimate *estimate)
+static struct time_plan estimate_time(const struct mem_ask *ask, const struct job_spec *spec,
+                                      const struct mem_layout *layout)
 {
-    const struct time_job job = {.layout = &estimate->plan.layout,
+    struct time_plan time = {0};
+    const struct time_job job = {.layout = layout,
                                  .shape = ask->shape,
-                                 .micro_steps = estimate->spec.grad_accum,
-                                 .seq_len = estimate->spec.seq_len,
+                                 .micro_steps = spec->grad_accum,
+                                 .seq_len = spec->seq_len,
                                  .document_tokens = ask->document_tokens};
-    estimate->rates = ask->rates;
     if (ask->rates != NULL)
-        time_plan_make(&job, estimate->spec.sequences, ask->rates, &estimate->time);
+        time_plan_make(&job, spec->sequences, ask->rates, &time);
+    return time;
+}
+
+int mem_estimate_time(const struct mem_ask *ask, struct job_spec *ret_settled,
+                      struct time_plan *ret_time, struct err *err)
+{
+    must(ask->rates != NULL);
+    struct job_spec spec = *ask->spec;
+    TRY(estimate_settle(ask, &spec, err));
+    const struct mem_request request = {
+        .shape = ask->shape, .spec = &spec, .world = (int)spec.gpus, .backend = ask->backend};
+    struct mem_layout layout = mem_layout_make(&request);
+    if (!ask->unchecked)
+        TRY(mem_layout_check(&layout, err));
+    *ret_time = estimate_time(ask, &spec, &layout);
+    *ret_settled = spec;
+    return 0;
 }
 
 int mem_estimate_make(const struct mem_ask *ask, struct mem_estimate *ret, struct err *err)
@@ -149,7 +168,8 @@ int mem_estimate_make(const struct mem_ask *ask, struct mem_estimate *ret, struc
     if (!estimate_add(1, estimate.file_bytes, &estimate.disk_bytes))
         estimate.disk_bytes = INT64_MAX;
     estimate.served = job_spec_check_served(&estimate.spec, &ignored) == 0;
-    estimate_time(ask, &estimate);
+    estimate.rates = ask->rates;
+    estimate.time = estimate_time(ask, &estimate.spec, &estimate.plan.layout);
     *ret = estimate;
     return 0;
 }

@@ -35,6 +35,7 @@ struct mem_ask {
     bool planned;                   /* values that are not served yet are taken */
     bool unchecked;                 /* so is what mem_layout_check() refuses */
     const struct time_rates *rates; /* of the machine, borrowed; NULL: times are not asked for */
+    int64_t disk_bytes;             /* free for the job, where a search looks; 0: no limit */
     int64_t document_tokens;        /* of each document in a sequence; 0: one fills it */
 };
 
@@ -59,6 +60,11 @@ void mem_estimate_done(struct mem_estimate *estimate);
 /* 0 when it fits, else ERR_DOES_NOT_FIT with what mem_advice_write() has to say. */
 int mem_estimate_check(const struct mem_ask *ask, const struct mem_estimate *estimate,
                        struct err *err);
+
+/* The settled values and the time of a step alone, without the plan; fails as mem_estimate_make.
+ * The ask must have rates. */
+int mem_estimate_time(const struct mem_ask *ask, struct job_spec *ret_settled,
+                      struct time_plan *ret_time, struct err *err);
 
 /* The longest seq_len that fits with all else as asked for; a multiple of 1024 from there on. 0
  * when none does. */

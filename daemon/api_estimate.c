@@ -5,6 +5,7 @@
 #include "common/mem_estimate.h"
 #include "common/mem_report.h"
 #include "common/model_published.h"
+#include "common/plan_search.h"
 #include "common/time_report.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
@@ -45,14 +46,35 @@ static int estimate_rates(struct api *api, struct mem_ask *ask, struct time_rate
                            err);
 }
 
+/* What "auto" comes to: the plain settings where they fit, else, or always where `automatic`, the
+ * fastest that do. Where none do, the plain ones stay, with what there is to say of them. */
+static int estimate_settle(struct api *api, struct mem_ask *ask, bool automatic,
+                           struct mem_estimate *ret, struct err *err)
+{
+    struct mem_estimate plain = {.fits = false}, found;
+    struct err ignored;
+    ask->disk_bytes = disk_budget_free(api->settings->data_dir);
+    int rc = mem_estimate_make(ask, &plain, err);
+    bool open = rc == 0 || rc == -ERR_DOES_NOT_FIT || rc == -ERR_UNSUPPORTED;
+    if (open && (automatic || !plain.fits) && plan_search(ask, &found, &ignored) == 0) {
+        mem_estimate_done(&plain);
+        *ret = found;
+        return 0;
+    }
+    *ret = plain;
+    return rc;
+}
+
 int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
                        struct err *err)
 {
     CLEANUP(model_shape_done) struct model_shape shape = {.rows = NULL};
     CLEANUP(mem_estimate_done) struct mem_estimate estimate = {.fits = false};
+    struct time_rates rates;
     TRY(model_shape_build(config, &shape, err));
     struct mem_ask ask = estimate_ask(api, spec, &shape);
-    TRY(mem_estimate_make(&ask, &estimate, err));
+    TRY(estimate_rates(api, &ask, &rates, err));
+    TRY(estimate_settle(api, &ask, false, &estimate, err));
     TRY(mem_estimate_check(&ask, &estimate, err));
     *spec = estimate.spec; /* the same metadata */
     return disk_budget_check(api->settings->data_dir, &shape, spec, estimate.file_bytes, err);
@@ -81,6 +103,17 @@ static json_t *estimate_json(const struct mem_estimate *estimate, const char *me
                      "message", message);
 }
 
+/* Takes "auto" out of the body: whether settings that were left open are searched. */
+static int estimate_take_auto(json_t *body, bool *ret, struct err *err)
+{
+    const json_t *value = json_object_get(body, "auto");
+    if (value != NULL && !json_is_boolean(value))
+        return err_set_field(err, ERR_INVALID_VALUE, "auto", "auto must be true or false");
+    *ret = json_is_true(value);
+    (void)json_object_del(body, "auto"); /* it may not be there */
+    return 0;
+}
+
 /* The body is a job's; training_file may be absent. */
 int api_estimate(struct api *api, struct http_request *request, struct err *err)
 {
@@ -91,7 +124,9 @@ int api_estimate(struct api *api, struct http_request *request, struct err *err)
     struct model_config config;
     struct time_rates rates;
     struct err message = {.code = ERR_NONE};
+    bool automatic = false;
     TRY(api_read_body(request, &body, err));
+    TRY(estimate_take_auto(body, &automatic, err));
     if (json_object_get(body, "training_file") == NULL &&
         json_object_set_new(body, "training_file", json_string("none")) != 0)
         return mem_fail(err, 0, "the job");
@@ -99,9 +134,10 @@ int api_estimate(struct api *api, struct http_request *request, struct err *err)
     TRY(estimate_config(api, spec.model, &config, err));
     TRY(model_shape_build(&config, &shape, err));
     struct mem_ask ask = estimate_ask(api, &spec, &shape);
-    ask.planned = true;
+    ask.planned = job_spec_check_served(&spec, &message) != 0; /* it asks for more */
+    message = (struct err){.code = ERR_NONE};
     TRY(estimate_rates(api, &ask, &rates, err));
-    TRY(mem_estimate_make(&ask, &estimate, err));
+    TRY(estimate_settle(api, &ask, automatic, &estimate, err));
     int rc = mem_estimate_check(&ask, &estimate, &message);
     if (rc != 0 && rc != -ERR_DOES_NOT_FIT) {
         *err = message;

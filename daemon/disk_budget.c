@@ -28,3 +28,9 @@ int disk_budget_check(const char *data_dir, const struct model_shape *shape,
                    "folder has %.1f MiB free; free some, or give the daemon a larger data_dir",
                    needed / 0x1p20, files, available / 0x1p20);
 }
+
+int64_t disk_budget_free(const char *data_dir)
+{
+    struct statvfs disk;
+    return statvfs(data_dir, &disk) == 0 ? (int64_t)disk.f_bavail * (int64_t)disk.f_frsize : 0;
+}

@@ -10,3 +10,5 @@
  * free. */
 int disk_budget_check(const char *data_dir, const struct model_shape *shape,
                       const struct job_spec *spec, int64_t kept_bytes, struct err *err);
+/* Bytes free in the data folder; 0 where that is not known. */
+int64_t disk_budget_free(const char *data_dir);

@@ -83,7 +83,9 @@ static const struct schema_object schema_rows[] = {
     {.name = "JobList", .schema = LIST("Job")},
     {.name = "JobEstimate",
      .schema = "{'type':'object','required':['model'],'description':'A job (JobCreate); no file "
-               "need be named','properties':{'model':" TEXT ",'ithaca':{"
+               "need be named','properties':{'model':" TEXT ",'auto':{'type':'boolean',"
+               "'description':'The fastest settings that fit, of those left open; else the "
+               "plain ones where they fit'},'ithaca':{"
                "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}"},
     {.name = "Estimate",
      .schema =

@@ -1,16 +1,37 @@
 /* cmd_plan: what a job would take of memory and time. */
 #include "clients/cli/plan_command.h"
+#include "common/job_field.h"
 #include "common/mem.h"
 #include "common/mem_report.h"
+#include "common/plan_search.h"
 #include "common/time_report.h"
+
+enum { PLAN_VALUE_BYTES = 64 };
 
 static int plan_print_json(const struct plan_command *command, const struct mem_estimate *estimate,
                            struct err *err)
 {
     CLEANUP(json_unref) json_t *json = mem_report_json(estimate, command->buffers);
-    if (json_object_set_new(json, "time", time_report_json(estimate)) != 0)
+    if (json_object_set_new(json, "time", time_report_json(estimate)) != 0 ||
+        json_object_set_new(json, "ithaca", job_spec_ithaca_json(&estimate->spec)) != 0)
         return mem_fail(err, 0, "the plan");
     return cli_print_json(json, err);
+}
+
+/* Every field whose value is not the one that was asked for, as an option for --set. */
+static void plan_settings_text(const struct job_spec *asked, const struct job_spec *chosen,
+                               struct buf *out)
+{
+    for (size_t i = 0; i < job_field_count; i++) {
+        const struct job_field *field = &job_fields[i];
+        char text[PLAN_VALUE_BYTES];
+        CLEANUP(json_unref) json_t *before = job_field_json(field, asked);
+        CLEANUP(json_unref) json_t *value = job_field_json(field, chosen);
+        if (field->kind == JOB_FIELD_KIND_NOT_YET || json_equal(before, value))
+            continue;
+        json_brief(value, text, sizeof text);
+        buf_printf(out, "--set %s=%s\n", field->path, text);
+    }
 }
 
 static int plan_print_text(const struct plan_command *command, const struct mem_estimate *estimate,
@@ -18,6 +39,8 @@ static int plan_print_text(const struct plan_command *command, const struct mem_
 {
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, PLAN_TEXT_BYTES);
+    if (command->automatic)
+        plan_settings_text(&command->spec, &estimate->spec, &text);
     mem_report_text(estimate, &text);
     time_report_text(estimate, &text);
     TRY(plan_command_print(&text, err));
@@ -33,7 +56,10 @@ static int plan_run(struct cli *cli, struct plan_command *command, struct err *e
         if (command->spec.seq_len == 0)
             return err_set(err, ERR_DOES_NOT_FIT, "no length fits");
     }
-    TRY(mem_estimate_make(&command->ask, &estimate, err));
+    if (command->automatic)
+        TRY(plan_search(&command->ask, &estimate, err));
+    else
+        TRY(mem_estimate_make(&command->ask, &estimate, err));
     return cli->json ? plan_print_json(command, &estimate, err)
                      : plan_print_text(command, &estimate, err);
 }

@@ -82,6 +82,7 @@ const struct cli_command cli_commands[] = {
          "too\n"
          "  --backend NAME           cuda (attention through cuDNN), cuda_own (kernels without\n"
          "                           its buffers) or cpu\n"
+         "  --auto                   the fastest settings that fit, of those left \"auto\"\n"
          "  --max-seq-len            the longest sequence that fits\n"
          "  --document-tokens N      documents of N tokens are packed; else one fills a sequence\n"
          "  --buffers                with --json: every buffer\n",

@@ -42,6 +42,19 @@ class Plan(unittest.TestCase):
                            *STACK)["time"]
         self.assertGreater(packed["tokens_per_s"], 5 * time["tokens_per_s"])
 
+    def test_auto(self):
+        """The fastest that fits, as options; 10M tokens of the 8B model, too."""
+        ask = ["--model", "llama3-8b", "--seq-len", "10M", "--gpus", "8", "--memory", "80GB"]
+        found = self.plan("--auto", *ask)
+        self.assertTrue(found["fits"])
+        text = run("plan", "--auto", *ask).stdout
+        options = [line for line in text.splitlines() if line.startswith("--set ")]
+        self.assertIn("--set context_parallel.kind=\"upipe\"", options)
+        again = self.plan(*ask, *[word for line in options for word in line.split(" ", 1)])
+        self.assertEqual(again["digest"], found["digest"])
+        refused = run("plan", "--auto", "--set", "recompute=none", "--set", "offload=none", *ask)
+        self.assertEqual(refused.returncode, 65)
+
     def test_longest(self):
         plan = self.plan("--model", "llama3-8b", "--memory", "80GB", "--max-seq-len", *STACK)
         again = self.plan("--model", "llama3-8b", "--memory", "80GB", "--seq-len", str(plan["seq_len"]), *STACK)
@@ -120,7 +133,7 @@ class Admission(unittest.TestCase):
         self.assertAlmostEqual(sum(phase["seconds"] for phase in time["phases"]), time["predicted_step_s"])
         self.assertAlmostEqual(time["tokens_per_s"] * time["predicted_step_s"], 8 * 512)
         self.assertEqual(small["ithaca"]["tile_mlp"], 512)  # resolved
-        large = self.estimate(seq_len=1 << 20, memory_limit_gib=1)
+        large = self.estimate(seq_len=1 << 20, memory_limit_gib=1, recompute="none")
         self.assertFalse(large["memory"]["fits"])
         self.assertIn("there are 1 (most in", large["message"])
         planned = self.estimate(seq_len=512, offload="host", launcher="slurm")
@@ -134,7 +147,9 @@ class Admission(unittest.TestCase):
     def test_what_does_not_fit_is_refused(self):
         line = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n'
         body = {"model": "tiny-llama", "training_file": self.client.upload(line * 20)["id"],
-                "ithaca": {"seq_len": 1 << 20, "memory_limit_gib": 12}}
+                "ithaca": {"seq_len": 1 << 20, "memory_limit_gib": 12, "recompute": "none", "offload": "none",
+                           "stream_residual": False, "states": "device", "overlap": False, "tile_mlp": 16384,
+                           "tile_loss": 1024, "context_parallel": {"kind": "none"}}}
         answer = self.client.post("/v1/fine_tuning/jobs", body)
         error = answer.error()
         self.assertEqual((answer.status, error["code"], error["param"]), (400, "does_not_fit", "ithaca.seq_len"))
@@ -144,8 +159,28 @@ class Admission(unittest.TestCase):
         self.assertEqual(self.client.get("/v1/fine_tuning/jobs").json()["data"], [])
         # What it names would be taken.
         longest = int(error["message"].split("seq_len ")[-1].split()[0])
-        self.assertTrue(self.estimate(seq_len=longest, memory_limit_gib=12)["memory"]["fits"])
-        self.assertFalse(self.estimate(seq_len=longest + 1024, memory_limit_gib=12)["memory"]["fits"])
+        fixed = {name: value for name, value in body["ithaca"].items() if name != "seq_len"}
+        self.assertTrue(self.estimate(seq_len=longest, **fixed)["memory"]["fits"])
+        self.assertFalse(self.estimate(seq_len=longest + 1024, **fixed)["memory"]["fits"])
+
+    def test_auto(self):
+        """What the plain settings do not fit is searched for others, at submit too; what is given stays."""
+        plain = self.estimate(seq_len=1 << 14)
+        self.assertEqual((plain["ithaca"]["recompute"], plain["memory"]["fits"]), ("none", True))
+        limit = {"seq_len": 1 << 20, "memory_limit_gib": 12}
+        found = self.estimate(**limit)
+        self.assertTrue(found["memory"]["fits"] and found["memory"]["served"])
+        self.assertNotEqual(found["ithaca"]["recompute"], "none")
+        kept = self.estimate(recompute="input", **limit)
+        self.assertEqual((kept["ithaca"]["recompute"], kept["memory"]["fits"]), ("input", True))
+        self.assertLessEqual(found["time"]["predicted_step_s"], kept["time"]["predicted_step_s"])
+        answer = self.client.post("/v1/fine_tuning/estimate", {"model": "tiny-llama", "auto": True,
+                                                                "ithaca": {"seq_len": 1 << 14, "gpus": 2}})
+        fastest = answer.json()["time"]["predicted_step_s"]
+        plain = self.estimate(seq_len=1 << 14, gpus=2)["time"]["predicted_step_s"]
+        self.assertLessEqual(fastest, plain * 1.005)
+        answer = self.client.post("/v1/fine_tuning/estimate", {"model": "tiny-llama", "auto": 1})
+        self.assertEqual((answer.status, answer.error()["param"]), (400, "auto"))
 
 
 if __name__ == "__main__":
