@@ -278,14 +278,26 @@ static void same_file(const char *a_dir, const char *b_dir, const char *name)
     testing_same_bits(name, a.data, b.data, (int64_t)a.length);
 }
 
+/* A larger model lies where the export appears: nothing of it may stay (field case R20). */
+static void leave_stale_shard(const struct fixture *fixture)
+{
+    struct err err = {0};
+    CLEANUP(mem_free_ptr) char *dir = io_join(fixture->scene.plan.job_dir, "model");
+    CLEANUP(mem_free_ptr) char *shard = io_join(dir, "model-00003-of-00003.safetensors");
+    must_work(io_make_dirs(dir, 0755, &err), &err);
+    must_work(io_write_file(shard, "stale", 5, 0644, &err), &err);
+}
+
 /* The folder of the tuned model: as the base is laid out, every number the updated one rounded. */
 static void check_export(const struct fixture *fixture)
 {
     struct err err = {0};
     struct safetensors *base = NULL, *tuned = NULL;
     CLEANUP(mem_free_ptr) char *dir = io_join(fixture->scene.plan.job_dir, "model");
+    CLEANUP(mem_free_ptr) char *stale = io_join(dir, "model-00003-of-00003.safetensors");
     must_work(safetensors_open_dir(fixture->dir, &base, &err), &err);
     must_work(safetensors_open_dir(dir, &tuned, &err), &err);
+    assert_false(io_exists(stale));
     same_file(dir, fixture->dir, "config.json");
     same_file(dir, fixture->dir, "generation_config.json");
     assert_int_equal(safetensors_files(tuned), safetensors_files(base));
@@ -335,6 +347,7 @@ static void test_step(void **state)
             spec->ring = layouts[l].ring;
             spec->context_kind =
                 spec->ulysses > 1 ? JOB_context_kind_ULYSSES : JOB_context_kind_NONE;
+            leave_stale_shard(&fixture);
             char *out = train_scene_run(&fixture.scene, layouts[l].world, play_step, &fixture);
             print_message("%s", out);
             mem_free(out);
