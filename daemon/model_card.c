@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { CARD_INDEX_BYTES = 16 << 20 }; /* of an index; the largest are 8 MB, a 70B model's 60 KB */
+enum { CARD_INDEX_BYTES = 4 << 20 }; /* of an index; a 405B model has 90 KB */
 
 /* Every file that the index names is there. */
 static int card_check_index(const char *model_dir, const char *path, struct err *err)
