@@ -9,7 +9,8 @@
  *       tokens/train.tok, valid.tok   token shards made by the prepare child (common/dataset.h)
  *       tokens/report.json            its report: kept, dropped, reasons by line
  *       checkpoints/step-N/           state after N steps (common/checkpoint_manifest.h)
- *       model/                        the tuned model, a Hugging Face folder; appears by rename
+ *       model/                        the tuned model, a Hugging Face folder, or PEFT's
+ *                                     (worker/export.h); appears by rename
  *       attempt-N/plan.json           this plan, mode 0600
  *                 rank-R.log          stdout and stderr of rank R
  *                 keeper.log          the keeper's own

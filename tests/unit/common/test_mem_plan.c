@@ -211,6 +211,10 @@ static struct job_spec random_spec(uint64_t round, const struct model_config *co
                             .states = (enum job_states)draw(round, 11, 0, 3),
                             .stream_residual = (enum job_toggle)draw(round, 12, 0, 2),
                             .overlap = (enum job_overlap)draw(round, 18, 0, 2),
+                            .lora = draw(round, 19, 0, 1) != 0,
+                            .lora_r = draw(round, 20, 1, 300),
+                            .lora_modules = draw(round, 21, 1, 127),
+                            .lora_dropout = (double)draw(round, 22, 0, 1) * 0.1,
                             .ring = 1,
                             .ulysses = 1};
     spec.ulysses = (int64_t)1 << draw(round, 13, 0, 3);
