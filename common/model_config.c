@@ -198,6 +198,7 @@ static int model_config_refusals(const json_t *json, struct err *err)
         {"vision_config", "vision models"},
         {"audio_config", "audio models"},
         {"text_config", "nested model descriptions"},
+        {"auto_map", "models with code of their own"},
     };
     for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
         if (model_config_has(json, absent[i].key))

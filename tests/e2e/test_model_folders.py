@@ -10,11 +10,11 @@ import tempfile
 import unittest
 import urllib.parse
 
-from ithaca_e2e import SOURCE_DIR, WORKER, Daemon
+from ithaca_e2e import ITHACA, SOURCE_DIR, WORKER, Daemon
 
 FIXTURES = os.path.join(SOURCE_DIR, "tests", "fixtures")
 LINES = b'{"messages":[{"role":"user","content":"question"},{"role":"assistant","content":"an answer"}]}\n' * 8
-ITHACA = {"gpus": 2, "seq_len": 64, "max_steps": 2, "batch": {"sequences": 2}}
+JOB = {"gpus": 2, "seq_len": 64, "max_steps": 2, "batch": {"sequences": 2}}
 
 
 def copy_fixture(family, to, tokenizer):
@@ -83,6 +83,11 @@ class Models(unittest.TestCase):
         self.assertIn("model-00002-of-00002.safetensors", models["no-shard"]["reason"])
         self.assertIn("mamba", models["other-kind"]["reason"])
         self.assertNotIn(self.root, json.dumps(models))
+        listed = subprocess.run([ITHACA, "--data-dir", self.daemon.data_dir, "models"], capture_output=True, text=True,
+                                check=True).stdout.splitlines()
+        self.assertEqual(len(listed), len(models))
+        self.assertTrue(any(line.startswith("no-shard: cannot be used: ") for line in listed), listed)
+        self.assertTrue(any(line.split()[:2] == ["org/llama", "llama"] and "131072" in line for line in listed), listed)
         for name in self.folders:
             for spelled in (name, urllib.parse.quote(name, safe="")):
                 self.assertEqual(self.client.get("/v1/models/" + spelled).json()["ithaca"], models[name])
@@ -112,7 +117,7 @@ class Models(unittest.TestCase):
     def test_2_train_and_export(self):
         for name, base in self.folders.items():
             with self.subTest(name):
-                job = self.client.submit(self.file, model=name, ithaca=ITHACA)
+                job = self.client.submit(self.file, model=name, ithaca=JOB)
                 job = self.client.wait(job["id"])
                 self.assertEqual(job["ithaca"]["state"], "succeeded", job["error"])
                 tuned = os.path.join(self.daemon.data_dir, "jobs", job["id"], "model")
@@ -129,7 +134,7 @@ class Models(unittest.TestCase):
         for name, word in (("no-shard", "model-00002-of-00002.safetensors"),
                            ("damaged", "model-00002-of-00002.safetensors: tensor ")):
             with self.subTest(name):
-                job = self.client.wait(self.client.submit(self.file, model=name, ithaca=ITHACA)["id"])
+                job = self.client.wait(self.client.submit(self.file, model=name, ithaca=JOB)["id"])
                 self.assertEqual(job["ithaca"]["state"], "failed")
                 self.assertEqual(job["error"]["code"], "invalid_model")
                 self.assertIn(word, job["error"]["message"])

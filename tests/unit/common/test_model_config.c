@@ -20,14 +20,23 @@
 
 static json_t *published_json(const struct published_model *model)
 {
-    json_t *json = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:I, s:n, s:b}", "model_type",
-        model->family, "vocab_size", (json_int_t)model->vocab, "hidden_size",
-        (json_int_t)model->hidden, "intermediate_size", (json_int_t)model->mlp, "num_hidden_layers",
-        (json_int_t)model->layers, "num_attention_heads", (json_int_t)model->heads,
-        "num_key_value_heads", (json_int_t)model->kv_heads, "tie_word_embeddings", (int)model->tied,
-        "rms_norm_eps", model->eps, "rope_theta", model->theta, "max_position_embeddings",
-        (json_int_t)model->context, "rope_scaling", "use_mrope", 0);
+    json_t *json = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:I, s:n}",
+                             "model_type", model->family, "vocab_size", (json_int_t)model->vocab,
+                             "hidden_size", (json_int_t)model->hidden, "intermediate_size",
+                             (json_int_t)model->mlp, "num_hidden_layers", (json_int_t)model->layers,
+                             "num_attention_heads", (json_int_t)model->heads, "num_key_value_heads",
+                             (json_int_t)model->kv_heads, "tie_word_embeddings", (int)model->tied,
+                             "rms_norm_eps", model->eps, "rope_theta", model->theta,
+                             "max_position_embeddings", (json_int_t)model->context, "rope_scaling");
+    /* What such files say beside it, and what changes nothing. */
+    json_t *beside = json_pack(
+        "{s:b, s:i, s:s, s:f, s:n, s:s, s:b, s:i, s:i, s:b, s:s, s:b, s:[i,i,i]}", "attention_bias",
+        0, "attention_dropout", 0, "hidden_act", "silu", "initializer_range", 0.02, "pad_token_id",
+        "torch_dtype", "bfloat16", "use_sliding_window", 0, "sliding_window", 131072,
+        "max_window_layers", 28, "use_mrope", 0, "transformers_version", "4.51.0", "use_cache", 1,
+        "eos_token_id", 7, 8, 9);
+    json_object_update(json, beside);
+    json_decref(beside);
     assert_non_null(json);
     if (model->head_dim_given)
         json_object_set_new(json, "head_dim", json_integer(model->head_dim));
@@ -58,7 +67,7 @@ static void test_published(void **state)
         assert_int_equal(config.qkv_bias, strcmp(model->family, "qwen2") == 0);
         assert_int_equal(config.qk_norm, strcmp(model->family, "qwen3") == 0);
         assert_true(config.rms_norm_eps == model->eps && config.rope_theta == model->theta);
-        assert_true(config.eos_token == -1 && !config.o_bias);
+        assert_true(config.eos_token == 7 && config.pad_token == -1 && !config.o_bias);
         char degrees[MESH_LIST_BYTES];
         mesh_ulysses_list(config.heads, config.kv_heads, 8, degrees);
         assert_string_equal(degrees, model->degrees);
@@ -142,6 +151,7 @@ static void test_refusals(void **state)
         {"{\"num_local_experts\":8}", "num_local_experts"},
         {"{\"quantization_config\":{\"bits\":4}}", "quantization_config"},
         {"{\"vision_config\":{}}", "vision_config"},
+        {"{\"auto_map\":{\"AutoModelForCausalLM\":\"modeling_x.X\"}}", "code of their own"},
         {"{\"use_sliding_window\":true}", "use_sliding_window"},
         {"{\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "layer_types[1]"},
         {"{\"hidden_act\":\"gelu\"}", "gelu"},

@@ -134,7 +134,7 @@ static void test_init(void **state)
     struct err err;
     struct model_shape shape;
     struct model_config config = *model_config_builtin("tiny-llama");
-    config.qkv_bias = true;
+    config.qkv_bias = config.o_bias = true;
     assert_int_equal(model_shape_build(&config, &shape, &err), 0);
     static const enum model_tensor kinds[] = {MODEL_TENSOR_Q, MODEL_TENSOR_DOWN,
                                               MODEL_TENSOR_EMBED};
@@ -162,6 +162,10 @@ static void test_init(void **state)
     assert_true(model_shape_init(&shape, norm, 3, 7) == 1.0f);
     const struct model_shape_row *bias = model_shape_find(&shape, MODEL_TENSOR_V_BIAS, 0);
     assert_true(model_shape_init(&shape, bias, 3, 7) == 0.0f);
+    const struct model_shape_row *out =
+        model_shape_by_name(&shape, "model.layers.3.self_attn.o_proj.bias");
+    assert_true(out != NULL && out->kind == MODEL_TENSOR_O_BIAS && out->dims == 1);
+    assert_int_equal(out->rows, config.hidden_size);
     model_shape_done(&shape);
 }
 
