@@ -148,7 +148,7 @@ static int file_submit(struct offload_file *file, int slot)
     int rc;
     do {
         rc = io_uring_submit(&file->ring);
-    } while (rc == -EINTR || rc == -EAGAIN);
+    } while (rc == -EINTR);
     return rc < 0 ? rc : 0;
 }
 
@@ -163,12 +163,15 @@ int offload_file_start(struct offload_file *file, int slot, enum offload_file_wa
         .way = way, .memory = memory, .offset = offset, .bytes = bytes, .under_way = true};
     if (fault_countdown > 0 && --fault_countdown == 0)
         piece->done = -fault_number;
-    if (file->ring_on && piece->done == 0)
-        return file_submit(file, slot) == 0
-                   ? 0
-                   : err_set(err, ERR_IO, "%s: io_uring takes nothing", file->path);
-    file_finish(file, piece);
-    return 0;
+    if (!file->ring_on || piece->done != 0) {
+        file_finish(file, piece);
+        return 0;
+    }
+    int rc = file_submit(file, slot);
+    if (rc == 0)
+        return 0;
+    piece->under_way = false;
+    return err_set_errno(err, -rc, "%s: io_uring_submit", file->path);
 }
 
 /* Completions until the slot's is among them. */

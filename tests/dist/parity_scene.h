@@ -68,11 +68,12 @@ struct parity_scene {
     struct launch_plan plan;
     struct model_config config;
     char folder[64];
-    const struct ops *ops;            /* instead of the device's, or NULL */
-    bool replay_anew;                 /* under recompute attention, at any length */
-    const struct launch_plan *before; /* a job to run first in the same processes, or NULL */
-    bool strict;                      /* buffers apart, NaN where none is planned (arena.h) */
-    bool good;                        /* of the last run: every rank ended well */
+    const struct ops *ops;             /* instead of the device's, or NULL */
+    void (*opened)(struct rank *rank); /* called by every rank before its first step, or NULL */
+    bool replay_anew;                  /* under recompute attention, at any length */
+    const struct launch_plan *before;  /* a job to run first in the same processes, or NULL */
+    bool strict;                       /* buffers apart, NaN where none is planned (arena.h) */
+    bool good;                         /* of the last run: every rank ended well */
 };
 
 static inline void parity_give_up(const char *what, const struct err *err)
@@ -300,6 +301,8 @@ static inline int parity_rank(const struct parity_scene *scene, const struct lau
     int rc = rank_open(&rank, plan, number, &err);
     if (rc == 0 && scene->ops != NULL)
         rank.device->ops = scene->ops;
+    if (rc == 0 && scene->opened != NULL)
+        scene->opened(&rank);
     if (rc == 0)
         rank.model.options.replay_anew = scene->replay_anew; /* into the first buffer there is */
     if (rc == 0 && plan->spec.lora)
