@@ -188,10 +188,8 @@ int model_forward(struct model *model, const struct batch *batch, bool keep, str
         struct model_acts acts = model_layer_acts(model, l);
         struct layer layer = {
             .model = model, .batch = batch, .stream = stream, .acts = &acts, .index = l};
-        int rc = model_gather_layer(model, &layer, l + 1, err);
-        rc = rc == 0 ? model_layer_forward(&layer, keep, err) : rc;
-        if (rc != 0)
-            return err_wrap(err, rc, "layer %lld: ", (long long)l);
+        TRY(model_gather_layer(model, &layer, l + 1, err));
+        TRY(model_layer_forward(&layer, keep, err));
     }
     return 0;
 }
@@ -340,12 +338,10 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
                    struct err *err)
 {
     struct offload_span all = model_span(batch, 0, batch->rows);
-    int64_t l = model->shape->config.layers - 1;
-    int rc = model_bring(model, l, &all, stream, err);
-    for (; rc == 0 && l >= 0; l--)
-        rc = model_layer_backward(model, batch, l, stream, err);
-    if (rc != 0)
-        return err_wrap(err, rc, "layer %lld, backward: ", (long long)(l < 0 ? 0 : l));
+    int64_t last = model->shape->config.layers - 1;
+    TRY(model_bring(model, last, &all, stream, err));
+    for (int64_t l = last; l >= 0; l--)
+        TRY(model_layer_backward(model, batch, l, stream, err));
     return model->lora != NULL ? 0 : model_embed_backward(model, batch, stream, err);
 }
 

@@ -104,7 +104,7 @@ int offload_keep(struct offload *offload, struct arena *arena, enum offload_tens
     if (where == offload_at_hand(offload, id) || !offload->options.away)
         return arena_reserve(arena, name->name, name->index, slot, bytes, err);
     struct offload_place *place = &offload->tensors[id].places[index];
-    place->away = true;
+    *place = (struct offload_place){.away = true, .layer = index};
     if (where != MEM_ARENA_FILE)
         return arena_reserve(arena, name->name, name->index, &place->memory, bytes, err);
     const struct mem_buffer *buffer =
@@ -290,17 +290,19 @@ int offload_fetch(struct offload *offload, const struct offload_place *place, in
                   void *to, int64_t bytes, struct err *err)
 {
     must(place->away);
-    if (place->memory == NULL)
-        return offload_read(offload, to, place->offset + from, bytes, err);
-    return offload_copy(offload, offload->in, to, (char *)place->memory + from, bytes, err);
+    if (place->memory != NULL)
+        return offload_copy(offload, offload->in, to, (char *)place->memory + from, bytes, err);
+    int rc = offload_read(offload, to, place->offset + from, bytes, err);
+    return rc == 0 ? 0 : err_wrap(err, rc, "layer %lld: ", (long long)place->layer);
 }
 
 static int offload_send(struct offload *offload, const struct offload_place *place,
                         const void *from, int64_t bytes, struct err *err)
 {
-    if (place->memory == NULL)
-        return offload_write(offload, from, place->offset, bytes, err);
-    return offload_copy(offload, offload->out, place->memory, from, bytes, err);
+    if (place->memory != NULL)
+        return offload_copy(offload, offload->out, place->memory, from, bytes, err);
+    int rc = offload_write(offload, from, place->offset, bytes, err);
+    return rc == 0 ? 0 : err_wrap(err, rc, "layer %lld: ", (long long)place->layer);
 }
 
 /* ---- groups ---- */
@@ -367,8 +369,8 @@ int offload_in(struct offload *offload, enum offload_group group, int64_t index,
     if (!offload_any_away(offload, group, index) || (offload->holds[group] == index && !goes_on))
         return 0;
     TRY(offload_enter(offload, stream, err));
+    /* Which has waited for the copy out: the set has been vacated since. */
     TRY(offload_follow(offload, stream, offload->in, err));
-    TRY(offload_follow(offload, offload->out, offload->in, err));
     for (int id = 0; id < OFFLOAD_TENSORS; id++) {
         const struct offload_tensor *tensor = &offload->tensors[id];
         int64_t at = offload_table[id].by_rows ? span->row * tensor->row_bytes : 0;

@@ -72,6 +72,7 @@ struct offload_place {
     bool away;
     void *memory;   /* on the host, or NULL */
     int64_t offset; /* in the file */
+    int64_t layer;  /* whose it is, for messages; past the last: an input of a segment */
 };
 
 struct offload_tensor {
