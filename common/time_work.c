@@ -139,6 +139,7 @@ static void work_mid(const struct time_builder *b, double calls, int64_t rows)
 {
     const struct model_config *c = b->config;
     time_add_gemm(b, TIME_GEMM_Y, calls, rows, c->hidden_size, c->heads * c->head_dim);
+    time_lora_fwd(b, JOB_lora_module_O, calls, rows);
     time_add(b, TIME_RMSNORM, calls, 4 * work_act(b, rows, c->hidden_size));
 }
 
@@ -146,6 +147,8 @@ static void work_gate_up(const struct time_builder *b, double calls, int64_t row
 {
     const struct model_config *c = b->config;
     time_add_gemm(b, TIME_GEMM_Y, 2 * calls, rows, c->intermediate_size, c->hidden_size);
+    time_lora_fwd(b, JOB_lora_module_GATE, calls, rows);
+    time_lora_fwd(b, JOB_lora_module_UP, calls, rows);
 }
 
 static void work_mlp(const struct time_builder *b)
@@ -163,14 +166,16 @@ static void work_mlp(const struct time_builder *b)
         work_gate_up(b, calls, rows);
         time_add(b, TIME_SWIGLU, calls, 3 * work_act(b, rows, c->intermediate_size));
         time_add_gemm(b, TIME_GEMM_Y, calls, rows, c->hidden_size, c->intermediate_size);
+        time_lora_fwd(b, JOB_lora_module_DOWN, calls, rows);
     }
 }
 
-/* A projection's weight gradient and its input's. */
+/* A projection's weight gradient, unless it is frozen, and its input's. */
 static void work_gemm_bwd(const struct time_builder *b, double calls, int64_t rows, int64_t n,
                           int64_t k)
 {
-    time_add_gemm(b, TIME_GEMM_DW, calls, n, k, rows);
+    if (b->layout->lora_r == 0)
+        time_add_gemm(b, TIME_GEMM_DW, calls, n, k, rows);
     time_add_gemm(b, TIME_GEMM_DX, calls, rows, k, n);
 }
 
@@ -188,20 +193,25 @@ static void work_mlp_bwd_tile(const struct time_builder *b, double calls, int64_
         work_gate_up(&again, calls, rows);
     time_add(b, TIME_SWIGLU, calls, 3 * work_act(b, rows, c->intermediate_size));
     work_gemm_bwd(b, calls, rows, c->hidden_size, c->intermediate_size);
+    time_lora_bwd(b, JOB_lora_module_DOWN, calls, rows);
     time_add(b, TIME_SWIGLU_BWD, calls, 5 * work_act(b, rows, c->intermediate_size));
     work_gemm_bwd(b, 2 * calls, rows, c->intermediate_size, c->hidden_size);
+    time_lora_bwd(b, JOB_lora_module_GATE, calls, rows);
+    time_lora_bwd(b, JOB_lora_module_UP, calls, rows);
     time_add(b, TIME_RMSNORM_BWD, calls, 4 * work_act(b, rows, c->hidden_size));
 }
 
 /* Back through RoPE and the norm over heads of q or k. */
 static void work_head_input_bwd(const struct time_builder *b, double calls, int64_t rows,
-                                int64_t heads)
+                                enum job_lora_module module)
 {
-    int64_t width = heads * b->config->head_dim;
+    bool query = module == JOB_lora_module_Q;
+    int64_t width = (query ? b->config->heads : b->config->kv_heads) * b->config->head_dim;
     time_add(b, TIME_ROPE, calls, 2 * work_act(b, rows, width));
     if (!b->config->qk_norm)
         return;
     time_add_gemm(b, TIME_GEMM_Y, calls, rows, width, b->config->hidden_size);
+    time_lora_fwd(b, module, calls, rows);
     time_add(b, TIME_RMSNORM_BWD, calls, 3 * work_act(b, rows, width));
 }
 
@@ -211,12 +221,13 @@ static void work_qkv_bwd_tile(const struct time_builder *b, double calls, int64_
     int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     const int64_t widths[] = {q, kv, kv};
     time_add(b, TIME_RMSNORM, calls, 2 * work_act(b, rows, c->hidden_size));
-    work_head_input_bwd(b, calls, rows, c->heads);
-    work_head_input_bwd(b, calls, rows, c->kv_heads);
+    work_head_input_bwd(b, calls, rows, JOB_lora_module_Q);
+    work_head_input_bwd(b, calls, rows, JOB_lora_module_K);
     for (int i = 0; i < 3; i++) {
         time_add(b, TIME_UNPACK, calls, 2 * work_act(b, rows, widths[i]));
-        if (c->qkv_bias)
+        if (c->qkv_bias && b->layout->lora_r == 0)
             time_add(b, TIME_COLSUM, calls, work_act(b, rows, widths[i]));
+        time_lora_bwd(b, (enum job_lora_module)(JOB_lora_module_Q + i), calls, rows);
     }
     work_gemm_bwd(b, calls, rows, q + 2 * kv, c->hidden_size);
     time_add(b, TIME_RMSNORM_BWD, calls, 4 * work_act(b, rows, c->hidden_size));
@@ -230,7 +241,10 @@ static void work_layer_bwd(const struct time_builder *b)
     work_tiles(l->tokens, l->tile_mlp, tiles);
     for (int i = 0; i < 2; i++)
         work_mlp_bwd_tile(b, tiles[i].calls, tiles[i].rows);
-    time_add_gemm(b, TIME_GEMM_DW, 1, c->hidden_size, c->heads * c->head_dim, l->tokens);
+    if (l->lora_r == 0)
+        time_add_gemm(b, TIME_GEMM_DW, 1, c->hidden_size, c->heads * c->head_dim, l->tokens);
+    for (int i = 0; i < 2; i++)
+        time_lora_bwd_weights(b, JOB_lora_module_O, tiles[i].calls, tiles[i].rows);
     time_work_attention_bwd(b);
     for (int i = 0; i < 2; i++)
         work_qkv_bwd_tile(b, tiles[i].calls, tiles[i].rows);
@@ -290,7 +304,8 @@ static void work_micro(struct time_builder b)
     b.times = micro * layers;
     work_layer_bwd(&b);
     b.times = micro;
-    time_add(&b, TIME_EMBED_BWD, 1, embedded / 2 + 2 * (double)(l->tokens * c->hidden_size) * F32);
+    time_add(&b, TIME_EMBED_BWD, l->lora_r == 0 ? 1 : 0,
+             embedded / 2 + 2 * (double)(l->tokens * c->hidden_size) * F32);
 }
 
 void time_work_make(const struct time_job *job, struct time_work *ret)

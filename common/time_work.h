@@ -99,7 +99,7 @@ struct time_item {
     double width; /* of attention the head size, else 1 */
 };
 
-enum { TIME_ITEMS_MAX = 256 };
+enum { TIME_ITEMS_MAX = 1024 };
 struct time_work {
     struct time_item items[TIME_ITEMS_MAX];
     int count;

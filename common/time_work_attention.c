@@ -20,15 +20,24 @@ static int64_t attention_kv_heads(const struct mem_layout *l)
 
 /* One product for heads that lie together; on the CPU a product a head where they do not. */
 static void attention_product(const struct time_builder *b, enum time_op op, double calls,
-                              int64_t rows, int64_t heads)
+                              int64_t rows, int64_t heads, int64_t width)
 {
     const struct mem_layout *l = b->layout;
-    int64_t d = b->config->head_dim, h = b->config->hidden_size;
+    int64_t d = b->config->head_dim;
     bool apart = l->mesh.ulysses > 1 && l->backend == MEM_BACKEND_CPU;
     if (apart)
-        time_add_gemm(b, op, calls * (double)heads, rows, d, h);
+        time_add_gemm(b, op, calls * (double)heads, rows, d, width);
     else
-        time_add_gemm(b, op, calls, rows, d * heads, h);
+        time_add_gemm(b, op, calls, rows, d * heads, width);
+}
+
+/* By a module's weight, and by the heads' part of its adapter's B. */
+static void attention_module(const struct time_builder *b, enum job_lora_module module,
+                             double calls, int64_t rows, int64_t heads)
+{
+    attention_product(b, TIME_GEMM_Y, calls, rows, heads, b->config->hidden_size);
+    if (time_lora_has(b, module))
+        attention_product(b, TIME_GEMM_Y, calls, rows, heads, b->layout->lora_r);
 }
 
 /* A norm of the tiles, and products for q_heads and kv_heads, `calls` times. */
@@ -44,9 +53,11 @@ static void attention_project(const struct time_builder *b, double calls, int64_
         double hidden = (double)(rows[i] * c->hidden_size * l->act_bytes);
         time_add(b, TIME_RMSNORM, tiles[i], 2 * hidden);
         if (q_heads > 0)
-            attention_product(b, TIME_GEMM_Y, tiles[i], rows[i], q_heads);
-        if (kv_heads > 0)
-            attention_product(b, TIME_GEMM_Y, 2 * tiles[i], rows[i], kv_heads);
+            attention_module(b, JOB_lora_module_Q, tiles[i], rows[i], q_heads);
+        if (kv_heads == 0)
+            continue;
+        attention_module(b, JOB_lora_module_K, tiles[i], rows[i], kv_heads);
+        attention_module(b, JOB_lora_module_V, tiles[i], rows[i], kv_heads);
     }
     for (int kind = 0; kind < 2; kind++) { /* of q, of k */
         double bytes =
@@ -75,6 +86,8 @@ static void attention_inputs(const struct time_builder *b)
 {
     const struct mem_layout *l = b->layout;
     double stages = (double)l->heads.stages, turns = stages / (double)l->heads.kv_stages;
+    time_lora_inputs(b, (double)(l->tokens / l->tile_mlp), l->tile_mlp);
+    time_lora_inputs(b, l->tokens % l->tile_mlp > 0, l->tokens % l->tile_mlp);
     if (l->mesh.ulysses == 1) { /* q, k and v of a tile in one go */
         attention_project(b, turns, l->heads.per_stage, l->heads.kv_staged);
         attention_project(b, stages - turns, l->heads.per_stage, 0);
@@ -146,7 +159,13 @@ static void attention_output_gradient(const struct time_builder *b)
     const struct mem_layout *l = b->layout;
     double stages = (double)l->heads.stages;
     int64_t heads = l->heads.per_stage * l->mesh.ulysses;
-    attention_product(b, TIME_GEMM_DX, stages, l->tokens, heads);
+    attention_product(b, TIME_GEMM_DX, stages, l->tokens, heads, b->config->hidden_size);
+    if (time_lora_has(b, JOB_lora_module_O)) {
+        attention_product(b, TIME_GEMM_DX, stages, l->tokens, heads, l->lora_r);
+        if (l->lora_dropout)
+            time_add(b, TIME_DROPOUT, stages,
+                     3 * attention_bytes(b, heads, l->tokens, l->act_bytes));
+    }
     time_add(b, TIME_ATTENTION_DELTA, stages,
              2 * attention_bytes(b, heads, l->tokens, l->act_bytes));
     if (l->mesh.ulysses == 1)

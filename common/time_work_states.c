@@ -13,7 +13,7 @@ enum {
 
 struct states_sizes {
     double embed, layer, tail; /* elements of a shard */
-    double all;                /* of all units */
+    double adapters;           /* of a layer's adapters; 0: the model is trained */
     double peers;              /* other ranks that hold shards */
 };
 
@@ -28,18 +28,20 @@ static struct states_sizes states_sizes(const struct time_builder *b)
         .tail = (double)mem_layout_shard(shape, shape->unit_count - 1, shards),
         .peers = (double)(shards - 1),
     };
-    ret.all = ret.embed + ret.tail + ret.layer * (double)b->config->layers;
+    if (b->layout->lora_r > 0)
+        ret.adapters = (double)mem_layout_share(b->layout->lora_elements, shards);
     return ret;
 }
 
-/* Gathers of a unit with `shard` elements. Layers are prefetched; what is used at once is not. */
+/* Gathers of a unit with `shard` elements. Layers are prefetched; what is used at once is not; what
+ * is frozen needs no cast. */
 static void states_gather(const struct time_builder *b, double calls, double shard, double peers,
-                          bool prefetched)
+                          bool prefetched, bool frozen)
 {
     double act = (double)b->layout->act_bytes;
-    if (b->layout->master_on_host)
+    if (b->layout->master_on_host && !frozen)
         time_add_beside(b, TIME_FROM_HOST, calls, shard * F32);
-    if (b->layout->act_bytes != F32)
+    if (b->layout->act_bytes != F32 && !frozen)
         time_add(b, TIME_CAST, calls, shard * (act + F32));
     if (prefetched)
         time_add_beside(b, TIME_ALL_GATHER, calls, shard * peers * act);
@@ -131,39 +133,57 @@ static void states_layers(const struct time_builder *b, double *ret_forward, dou
     *ret_backward = backward[0] + others * backward[1];
 }
 
+/* Of the model, frozen or not, and of adapters. What is used where it lies is not gathered. */
 static void states_gathers(struct time_builder b, const struct states_sizes *s)
 {
+    const struct mem_layout *l = b.layout;
     double tied = b.config->tie_embeddings ? 1 : 0, forward, backward;
+    bool frozen = l->lora_r > 0, sharded = l->shards > 1;
+    bool cast = l->act_bytes != F32 || l->master_on_host;
+    double layer = sharded || (cast && !frozen) ? s->layer : 0;
+    double adapters = sharded || cast ? s->adapters : 0;
     states_layers(&b, &forward, &backward);
-    b.phase = TIME_PHASE_FORWARD;
-    states_gather(&b, 1, s->embed, s->peers, false);
-    b.phase = TIME_PHASE_LOSS;
-    states_gather(&b, 1, s->tail, s->peers, true);
-    states_gather(&b, tied, s->embed, s->peers, false);
+    if (layer > 0) {
+        b.phase = TIME_PHASE_FORWARD;
+        states_gather(&b, 1, s->embed, s->peers, false, frozen);
+        b.phase = TIME_PHASE_LOSS;
+        states_gather(&b, 1, s->tail, s->peers, true, frozen);
+        states_gather(&b, tied, s->embed, s->peers, false, frozen);
+    }
     b.times = 1;
     b.phase = TIME_PHASE_FORWARD;
-    states_gather(&b, forward, s->layer, s->peers, true);
+    states_gather(&b, forward, layer, s->peers, true, frozen);
+    states_gather(&b, forward, adapters, s->peers, true, false);
     b.phase = TIME_PHASE_BACKWARD;
-    states_gather(&b, backward, s->layer, s->peers, true);
+    states_gather(&b, backward, layer, s->peers, true, frozen);
+    states_gather(&b, backward, adapters, s->peers, true, false);
 }
 
 static void states_gradients(struct time_builder b, const struct states_sizes *s)
 {
-    bool tied = b.config->tie_embeddings;
+    bool tied = b.config->tie_embeddings, lora = b.layout->lora_r > 0;
     double layers = (double)b.config->layers;
+    b.phase = TIME_PHASE_BACKWARD;
+    states_reduce(b, layers, lora ? s->adapters : s->layer, s->peers, layers);
+    if (lora)
+        return;
+    states_reduce(b, 1, s->embed, s->peers, tied ? 0 : 1);
     b.phase = TIME_PHASE_LOSS;
     states_reduce(b, 1, s->tail, s->peers, 1);
     states_reduce(b, tied ? 1 : 0, s->embed, s->peers, tied ? 1 : 0);
-    b.phase = TIME_PHASE_BACKWARD;
-    states_reduce(b, layers, s->layer, s->peers, layers);
-    states_reduce(b, 1, s->embed, s->peers, tied ? 0 : 1);
 }
 
 static void states_update(struct time_builder b, const struct states_sizes *s)
 {
     const struct mem_layout *l = b.layout;
-    double units = (double)b.job->shape->unit_count, unit = s->all / units * F32;
-    double pieces = (double)b.job->shape->row_count; /* of one shard; of more a little less */
+    bool lora = l->lora_r > 0;
+    double layers = (double)b.config->layers;
+    double units = lora ? layers : (double)b.job->shape->unit_count;
+    double all = lora ? layers * s->adapters : s->embed + s->tail + layers * s->layer;
+    double unit = all / units * F32;
+    double pieces = /* of one shard; of more a little less */
+        lora ? 2 * layers * __builtin_popcountll((unsigned long long)l->lora_modules)
+             : (double)b.job->shape->row_count;
     b.times = 1;
     b.phase = TIME_PHASE_UPDATE;
     if (s->peers == 0 && !l->grad_on_host) /* gradients add up in place */
@@ -172,8 +192,8 @@ static void states_update(struct time_builder b, const struct states_sizes *s)
         time_add(&b, TIME_ALL_REDUCE, units, 2 * unit * (l->mesh.world - 1) / l->mesh.world);
     if (l->mesh.world > 1)
         time_add(&b, TIME_ALL_REDUCE, SMALL_SUMS, SMALL_BYTES);
-    time_add(&b, TIME_SUMSQ, pieces, s->all * F32 / pieces);
-    time_add(&b, TIME_ADAMW, pieces, s->all * 7 * F32 / pieces);
+    time_add(&b, TIME_SUMSQ, pieces, all * F32 / pieces);
+    time_add(&b, TIME_ADAMW, pieces, all * 7 * F32 / pieces);
     if (l->master_on_host) {
         time_add_beside(&b, TIME_FROM_HOST, units, STATES * unit);
         time_add_beside(&b, TIME_TO_HOST, units, STATES * unit);
@@ -184,10 +204,8 @@ static void states_update(struct time_builder b, const struct states_sizes *s)
 
 void time_work_states(const struct time_builder *b)
 {
-    const struct mem_layout *l = b->layout;
     struct states_sizes sizes = states_sizes(b);
-    if (l->shards > 1 || l->act_bytes != F32 || l->master_on_host)
-        states_gathers(*b, &sizes);
+    states_gathers(*b, &sizes);
     states_gradients(*b, &sizes);
     states_update(*b, &sizes);
 }
