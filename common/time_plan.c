@@ -43,13 +43,13 @@ static void plan_wait(const double lanes[TIME_PHASE_COUNT][LANE_COUNT], struct t
     }
 }
 
-double time_plan_flops(const struct model_config *config, double tokens, double pairs)
+double time_plan_flops(const struct model_config *config, bool frozen, double tokens, double pairs)
 {
     double h = (double)config->hidden_size, f = (double)config->intermediate_size;
     double q = (double)(config->heads * config->head_dim);
     double kv = (double)(config->kv_heads * config->head_dim), layers = (double)config->layers;
     double weights = layers * (2 * h * q + 2 * h * kv + 3 * h * f) + h * (double)config->vocab_size;
-    return 6 * weights * tokens + 12 * layers * q * pairs;
+    return (frozen ? 4 : 6) * weights * tokens + 12 * layers * q * pairs;
 }
 
 void time_plan_make(const struct time_job *job, int64_t sequences, const struct time_rates *rates,
@@ -72,12 +72,14 @@ void time_plan_make(const struct time_job *job, int64_t sequences, const struct 
     for (int phase = 0; phase < TIME_PHASE_COUNT; phase++)
         for (int part = 0; part < TIME_PART_COUNT; part++)
             plan.step_s += plan.seconds[phase][part];
+    bool frozen = job->layout->lora_r > 0;
     double sequence_pairs = time_work_pairs(job) / (double)job->layout->slots;
     double length = (double)job->seq_len;
     const struct model_config *config = &job->layout->config;
     plan.tokens_per_s = plan.step_s > 0 ? plan.tokens / plan.step_s : 0;
-    plan.flops_causal = time_plan_flops(config, plan.tokens, (double)sequences * sequence_pairs);
-    plan.flops_full = time_plan_flops(config, plan.tokens, plan.tokens * length);
+    plan.flops_causal =
+        time_plan_flops(config, frozen, plan.tokens, (double)sequences * sequence_pairs);
+    plan.flops_full = time_plan_flops(config, frozen, plan.tokens, plan.tokens * length);
     double peak = rates->peak_flops * (double)job->layout->mesh.world * plan.step_s;
     plan.mfu_causal = peak > 0 ? plan.flops_causal / peak : (double)NAN;
     plan.mfu_full = peak > 0 ? plan.flops_full / peak : (double)NAN;

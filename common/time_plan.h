@@ -10,7 +10,8 @@
  * beside (the CPU backend) all of it adds up. All ranks are taken to be equally fast and loaded.
  *
  * MFU (arXiv 2204.02311, appendix B) is model FLOPs, which count nothing that is recomputed, over
- * what the device's maker promises: 6 a weight and token, and for attention
+ * what the device's maker promises: 6 a weight and token (4 where it is frozen and has no gradient:
+ * adapters' own are not counted), and for attention
  *   causal  12 L H d a pair of query and key that is needed;
  *   full    12 L H d S a token, as if every query saw all S keys: the habit of most papers. */
 #pragma once
@@ -30,4 +31,4 @@ void time_plan_make(const struct time_job *job, int64_t sequences, const struct 
                     struct time_plan *ret);
 
 /* Model FLOPs of `tokens` tokens with `pairs` pairs of query and key, forward and backward. */
-double time_plan_flops(const struct model_config *config, double tokens, double pairs);
+double time_plan_flops(const struct model_config *config, bool frozen, double tokens, double pairs);
