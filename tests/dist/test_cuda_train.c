@@ -162,12 +162,19 @@ static bool run_layout(struct parity_scene *scene, const struct layout *layout,
                                                         [JOB_states_HOST_OPTIMIZER] =
                                                             ", states host_optimizer",
                                                         [JOB_states_HOST] = ", states host"};
-    char what[96];
+    static const char *const offloads[JOB_offload_COUNT] = {[JOB_offload_AUTO] = "",
+                                                            [JOB_offload_NONE] = "",
+                                                            [JOB_offload_HOST] = ", offload host",
+                                                            [JOB_offload_FILE] = ", offload file"};
+    char what[128];
+    struct job_spec *spec = &scene->plan.spec;
     if (layout->world > (uint32_t)gpus)
         return true;
-    set_layout(&scene->plan.spec, layout);
-    scene->plan.spec.states = states;
-    (void)snprintf(what, sizeof what, "%s%s", layout->name, names[states]);
+    set_layout(spec, layout);
+    spec->states = states;
+    (void)snprintf(what, sizeof what, "%s%s%s%s%s", layout->name, names[states],
+                   offloads[spec->offload], spec->offload_layers > 0 ? " of one layer" : "",
+                   spec->stream_residual == JOB_toggle_ON ? ", stream_residual" : "");
     struct outcome *gpu = parity_try(scene, layout->world);
     bool good = compare(scene, what, gpu, cpu);
     parity_release(gpu);
@@ -204,6 +211,37 @@ static void play_lora(const struct model_config *config, enum parity_data data, 
 static void play(const struct model_config *config, enum parity_data data)
 {
     play_lora(config, data, 0, 0);
+}
+
+/* What leaves the device, in every layout. */
+static void test_offload(void **state)
+{
+    (void)state;
+    static const struct {
+        enum job_offload offload;
+        int64_t layers;
+        enum job_toggle streamed;
+    } ways[] = {{JOB_offload_HOST, 0, JOB_toggle_OFF}, {JOB_offload_HOST, 1, JOB_toggle_OFF},
+                {JOB_offload_FILE, 0, JOB_toggle_OFF}, {JOB_offload_NONE, 0, JOB_toggle_ON},
+                {JOB_offload_HOST, 0, JOB_toggle_ON},  {JOB_offload_FILE, 1, JOB_toggle_ON}};
+    struct model_config config = model(MODEL_FAMILY_QWEN3, 2, false);
+    struct parity_scene scene;
+    parity_open(&scene, &config, PARITY_DATA_MIXED, 4);
+    set_layout(&scene.plan.spec, &layouts[0]);
+    bool good = true;
+    struct outcome *cpu = parity_run(&scene, 1);
+    scene.plan.device = LAUNCH_CUDA;
+    scene.plan.gpus[1] = 1;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
+        for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+            scene.plan.spec.offload = ways[w].offload;
+            scene.plan.spec.offload_layers = ways[w].layers;
+            scene.plan.spec.stream_residual = ways[w].streamed;
+            good = run_layout(&scene, &layouts[i], JOB_states_DEVICE, cpu) && good;
+        }
+    parity_release(cpu);
+    parity_close(&scene);
+    assert_true(good);
 }
 
 static void test_lora(void **state)
@@ -248,11 +286,9 @@ static void test_qwen3_short_documents(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lora),
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_qwen2_tied),
-        cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_qwen3_short_documents),
+        cmocka_unit_test(test_lora),  cmocka_unit_test(test_offload),
+        cmocka_unit_test(test_llama), cmocka_unit_test(test_qwen2_tied),
+        cmocka_unit_test(test_qwen3), cmocka_unit_test(test_qwen3_short_documents),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* "test_llama", "*qwen3*" */
