@@ -11,6 +11,8 @@
  *       checkpoints/step-N/           state after N steps (common/checkpoint_manifest.h)
  *       model/                        the tuned model, a Hugging Face folder, or PEFT's
  *                                     (worker/export.h); appears by rename
+ *       kept-R                        kept tensors of rank R under offload file; its name goes as
+ *                                     soon as it is open (worker/offload_file.h)
  *       attempt-N/plan.json           this plan, mode 0600
  *                 rank-R.log          stdout and stderr of rank R
  *                 keeper.log          the keeper's own

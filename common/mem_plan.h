@@ -13,9 +13,6 @@
  * same time share memory (mem_place.h), so the block may be smaller than the sum, and contents last
  * through the phases they are planned for, not longer.
  *
- * What the worker does not do yet (offload, a streamed residual) is planned all the same: the job's
- * specification says what is served (job_spec_check_served).
- *
  * Files: mem_plan.c (build, peak, digest), mem_plan_states.c, mem_plan_layers.c,
  * mem_plan_attention.c, mem_plan_lora.c, mem_plan_tiles.c: what is declared. */
 #pragma once
