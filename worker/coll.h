@@ -130,5 +130,8 @@ int coll_shm_open(const struct coll_shm_config *config, struct coll **ret, struc
 /* One rank of `world` without the others: worker/coll_rehearse.c. */
 int coll_rehearse_open(struct device *device, int rank, int world, struct coll **ret,
                        struct err *err);
+/* What split gives elsewhere, of which a rank alone cannot know the size: this rank as number
+ * `rank` of a group of `world`. It belongs to `coll`. */
+int coll_rehearse_group(struct coll *coll, int rank, int world, struct coll **ret, struct err *err);
 /* Removes what ranks killed while joining may have left, of `name` and all that split off it. */
 void coll_shm_unlink(const char *name, int world);

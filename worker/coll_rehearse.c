@@ -12,6 +12,8 @@
 struct coll_rehearse {
     struct coll base;
     struct device *device;
+    struct coll *groups[COLL_SPLITS_MAX]; /* (group_count) closed with this one */
+    int group_count;
 };
 
 static int rehearse_copy(const struct coll_rehearse *self, struct stream *stream, void *to,
@@ -87,7 +89,7 @@ static int coll_rehearse_split(struct coll *coll, int color, struct coll **ret, 
     (void)color;
     (void)ret;
     return err_set(err, ERR_UNSUPPORTED,
-                   "a rehearsed rank has no peers to split from: open its groups by size");
+                   "a rehearsed rank has no peers to split from: see coll_rehearse_group");
 }
 
 static void coll_rehearse_abort(struct coll *coll)
@@ -97,7 +99,10 @@ static void coll_rehearse_abort(struct coll *coll)
 
 static void coll_rehearse_close(struct coll *coll)
 {
-    mem_free(coll);
+    struct coll_rehearse *self = (struct coll_rehearse *)coll;
+    while (self->group_count > 0)
+        coll_rehearse_close(self->groups[--self->group_count]);
+    mem_free(self);
 }
 
 static const struct coll_ops coll_rehearse_ops = {
@@ -121,5 +126,14 @@ int coll_rehearse_open(struct device *device, int rank, int world, struct coll *
     self->base.world = world;
     self->device = device;
     *ret = &self->base;
+    return 0;
+}
+
+int coll_rehearse_group(struct coll *coll, int rank, int world, struct coll **ret, struct err *err)
+{
+    struct coll_rehearse *self = (struct coll_rehearse *)coll;
+    must(coll->ops == &coll_rehearse_ops && self->group_count < COLL_SPLITS_MAX);
+    TRY(coll_rehearse_open(self->device, rank, world, ret, err));
+    self->groups[self->group_count++] = *ret;
     return 0;
 }

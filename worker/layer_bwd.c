@@ -210,7 +210,9 @@ static int layer_bwd_qkv(const struct layer *layer, int64_t row, struct err *err
     TRY(layer_bwd_qkv_tile(layer, row, span.rows, x.data, dx.data, err));
     TRY(offload_tile_done(offload, &x, layer->stream, err));
     TRY(offload_tile_write(offload, &dx, model->dx, &span, layer->stream, err));
-    return layer->index == 0 ? 0 : model_bring(model, layer->index - 1, &span, layer->stream, err);
+    return layer->index == model->options.first_layer
+               ? 0
+               : model_bring(model, layer->index - 1, &span, layer->stream, err);
 }
 
 int layer_bwd(const struct layer *layer, bool attention_ready, struct err *err)

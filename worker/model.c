@@ -134,7 +134,7 @@ static int model_embed(struct model *model, const struct batch *batch, const voi
                        struct stream *stream, struct err *err)
 {
     const struct model_config *c = &model->shape->config;
-    void *x = model_layer_acts(model, 0).x;
+    void *x = model_layer_acts(model, model->options.first_layer).x;
     TRY(offload_vacate(&model->offload, OFFLOAD_INPUT, stream, err));
     for (int64_t row = 0; row < batch->rows; row += model->options.tile_mlp) {
         struct offload_span span = model_span(batch, row, model->options.tile_mlp);
@@ -182,9 +182,9 @@ int model_forward(struct model *model, const struct batch *batch, bool keep, str
     const void *weights = NULL;
     arena_enter(model->arena, MEM_PHASE_EMBED);
     TRY(fsdp_gather(model->fsdp, 0, stream, &weights, err));
-    TRY(fsdp_prefetch(model->fsdp, 1, stream, err));
+    TRY(fsdp_prefetch(model->fsdp, model->options.first_layer + 1, stream, err));
     TRY(model_embed(model, batch, weights, stream, err));
-    for (int64_t l = 0; l < model->shape->config.layers; l++) {
+    for (int64_t l = model->options.first_layer; l < model->shape->config.layers; l++) {
         struct model_acts acts = model_layer_acts(model, l);
         struct layer layer = {
             .model = model, .batch = batch, .stream = stream, .acts = &acts, .index = l};
@@ -290,6 +290,7 @@ static int model_layer_backward(struct model *model, const struct batch *batch, 
                                 struct stream *stream, struct err *err)
 {
     bool again = model->options.recompute == JOB_recompute_INPUT;
+    bool last = l == model->options.first_layer; /* of this pass */
     TRY(offload_arrive(&model->offload, stream, err));
     TRY(model_replay(model, batch, l, stream, err));
     struct model_acts acts = model_layer_acts(model, l);
@@ -299,7 +300,7 @@ static int model_layer_backward(struct model *model, const struct batch *batch, 
                           .acts = &acts,
                           .index = l,
                           .backward = true};
-    TRY(model_gather_layer(model, &layer, l > 0 ? model_replay_from(model, l - 1) : -1, err));
+    TRY(model_gather_layer(model, &layer, last ? -1 : model_replay_from(model, l - 1), err));
     TRY(model->lora != NULL
             ? fsdp_grad_begin(&model->lora->fsdp, l, stream, &layer.adapter_grad, err)
             : fsdp_grad_begin(model->fsdp, l + 1, stream, &layer.grad, err));
@@ -340,7 +341,7 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
     struct offload_span all = model_span(batch, 0, batch->rows);
     int64_t last = model->shape->config.layers - 1;
     TRY(model_bring(model, last, &all, stream, err));
-    for (int64_t l = last; l >= 0; l--)
+    for (int64_t l = last; l >= model->options.first_layer; l--)
         TRY(model_layer_backward(model, batch, l, stream, err));
     return model->lora != NULL ? 0 : model_embed_backward(model, batch, stream, err);
 }

@@ -50,6 +50,8 @@ struct model_options {
     int64_t layers_away;          /* as common/mem_layout.h has them, with the next two */
     int64_t layers_filed;
     bool streamed;
+    int64_t first_layer; /* those before are left out (a rehearsal): their states and kept
+                            tensors are there, no work is done; a multiple of k */
     struct context_options context;
 };
 enum { MODEL_TILE_LOSS_TOKENS = 1024 };
