@@ -188,6 +188,11 @@ int job_spec_parse(const json_t *body, struct job_spec *ret_spec, struct err *er
     return 0;
 }
 
+int64_t job_spec_slots(const struct job_spec *spec)
+{
+    return spec->rehearse ? 1 : spec->gpus;
+}
+
 void job_spec_done(struct job_spec *spec)
 {
     json_decref(spec->metadata);

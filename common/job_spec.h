@@ -70,6 +70,9 @@ void job_spec_done(struct job_spec *spec);
 int job_spec_parse_legal(const json_t *body, struct job_spec *ret_spec, struct err *err);
 int job_spec_check_served(const struct job_spec *spec, struct err *err);
 
+/* Ranks that have a process: all, but one in a rehearsal. */
+int64_t job_spec_slots(const struct job_spec *spec);
+
 /* What the model, the data and the machine say, for the values that depend on them. */
 struct job_facts {
     int64_t ranks_max; /* GPUs or CPU slots of the machine */

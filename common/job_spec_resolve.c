@@ -31,7 +31,9 @@ static int job_settle(int64_t *field, int64_t value, const char *name, const cha
 
 static int job_resolve_ranks(struct job_spec *spec, const struct job_facts *facts, struct err *err)
 {
-    if (spec->gpus > facts->ranks_max)
+    if (spec->rehearse)
+        spec->gpus = spec->rehearse_world;
+    if (job_spec_slots(spec) > facts->ranks_max)
         return err_set_field(err, ERR_DOES_NOT_FIT, "ithaca.gpus",
                              "ithaca.gpus is %lld and this machine has %lld ranks; ask for 1 to "
                              "%lld",

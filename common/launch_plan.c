@@ -98,19 +98,24 @@ static int64_t plan_degree(int64_t degree)
     return degree == JOB_AUTO ? 1 : degree;
 }
 
+uint32_t launch_plan_ranks(const struct launch_plan *plan)
+{
+    return plan->spec.rehearse ? (uint32_t)plan->spec.gpus : plan->world;
+}
+
 static int plan_check_layout(const struct launch_plan *plan, struct err *err)
 {
     int64_t ring = plan_degree(plan->spec.ring), ulysses = plan_degree(plan->spec.ulysses);
-    if (plan->world % (ring * ulysses) != 0)
+    if (launch_plan_ranks(plan) % (ring * ulysses) != 0)
         return err_set(err, ERR_CORRUPT,
-                       "\"world\" %u is not a multiple of ring %lld x ulysses %lld", plan->world,
-                       (long long)ring, (long long)ulysses);
+                       "\"world\" %u is not a multiple of ring %lld x ulysses %lld",
+                       launch_plan_ranks(plan), (long long)ring, (long long)ulysses);
     return 0;
 }
 
 struct mesh launch_plan_mesh(const struct launch_plan *plan)
 {
-    return mesh_make((int)plan->world, (int)plan_degree(plan->spec.ring),
+    return mesh_make((int)launch_plan_ranks(plan), (int)plan_degree(plan->spec.ring),
                      (int)plan_degree(plan->spec.ulysses));
 }
 
@@ -151,7 +156,7 @@ int launch_plan_memory(const struct launch_plan *plan, const struct model_shape 
 {
     const struct mem_request request = {.shape = shape,
                                         .spec = &plan->spec,
-                                        .world = (int)plan->world,
+                                        .world = (int)launch_plan_ranks(plan),
                                         .backend = plan->device == LAUNCH_CUDA ? MEM_BACKEND_CUDA
                                                                                : MEM_BACKEND_CPU};
     return mem_plan_build(&request, ret, err);

@@ -51,7 +51,7 @@ struct launch_plan {
     char job_id[LIMIT_ID_BYTES + 1];
     uint32_t attempt;                  /* 1, 2, ... */
     enum launch_purpose purpose;       /* TRAIN but where the command line starts ranks itself */
-    uint32_t world;                    /* ranks */
+    uint32_t world;                    /* ranks that have a process */
     uint8_t secret[WIRE_SECRET_BYTES]; /* hex in JSON; proves a HELLO */
     char socket[108]; /* the daemon's job socket; "" runs without a daemon (tests) */
     char shm_name[LIMIT_ID_BYTES +
@@ -79,7 +79,9 @@ json_t *
 launch_plan_json(const struct launch_plan *plan); /* new reference; NULL when out of memory */
 void launch_plan_done(struct launch_plan *plan);
 
-/* The layout of the ranks: world and the spec's degrees, "auto" being 1. */
+/* Ranks that the layout is of: world, or more in a rehearsal. */
+uint32_t launch_plan_ranks(const struct launch_plan *plan);
+/* The layout of the ranks: their number and the spec's degrees, "auto" being 1. */
 struct mesh launch_plan_mesh(const struct launch_plan *plan);
 
 /* The plan of each rank's memory: the daemon makes it for its digest, the rank to work by. */

@@ -66,10 +66,11 @@ static int estimate_plan(const struct mem_ask *ask, struct mem_estimate *estimat
     TRY(mem_plan_build(&request, &estimate->plan, err));
     const int64_t *bytes = estimate->plan.arena_bytes;
     int64_t shared = ask->backend == MEM_BACKEND_CPU ? bytes[MEM_ARENA_DEVICE] : 0;
-    if (__builtin_mul_overflow(bytes[MEM_ARENA_HOST] + shared, estimate->spec.gpus,
+    if (__builtin_mul_overflow(bytes[MEM_ARENA_HOST] + shared, job_spec_slots(&estimate->spec),
                                &estimate->host_bytes))
         estimate->host_bytes = INT64_MAX;
-    if (__builtin_mul_overflow(bytes[MEM_ARENA_FILE], estimate->spec.gpus, &estimate->file_bytes))
+    if (__builtin_mul_overflow(bytes[MEM_ARENA_FILE], job_spec_slots(&estimate->spec),
+                               &estimate->file_bytes))
         estimate->file_bytes = INT64_MAX;
     estimate->fits = estimate_within(estimate->plan.peak_device_bytes, estimate->device_limit) &&
                      estimate_within(estimate->host_bytes, estimate->host_limit);

@@ -67,6 +67,10 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     char id[LIMIT_ID_BYTES + 1];
     TRY(api_read_body(request, &body, err));
     TRY(job_spec_parse(body, &spec, err));
+    if (spec.rehearse)
+        return err_set_field(err, ERR_UNSUPPORTED, "ithaca.rehearse",
+                             "a rehearsal is no job yet: it runs without the daemon, by `ithaca "
+                             "plan JOB.json --run`");
     TRY(api_jobs_resolve(api, &spec, &model, err));
     TRY(coordinator_submit(api->coordinator, &spec, model.dir, http_request_owner(request), id,
                            err));

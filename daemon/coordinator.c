@@ -182,7 +182,7 @@ static int coordinator_insert(struct coordinator *coordinator, const struct job_
         .training_file = spec->training_file,
         .validation_file = spec->validation_file,
         .priority = spec->priority,
-        .ranks = spec->gpus,
+        .ranks = job_spec_slots(spec),
         .steps_total = spec->max_steps,
     };
     int64_t event_row = 0;

@@ -69,11 +69,11 @@ static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
     const struct coordinator_config *config = &coordinator->config;
     struct launch_plan plan = {
         .attempt = (uint32_t)job->attempt,
-        .world = (uint32_t)job->spec.gpus,
+        .world = (uint32_t)job_spec_slots(&job->spec),
         .heartbeat_limit_ms = config->heartbeat_limit_ms,
         .coll_timeout_ms = config->coll_timeout_ms,
         .orphan_limit_ms = config->orphan_limit_ms,
-        .threads = (uint32_t)inventory_threads(&coordinator->inventory, job->spec.gpus),
+        .threads = (uint32_t)inventory_threads(&coordinator->inventory, job_spec_slots(&job->spec)),
         .device = coordinator->inventory.gpu_count > 0 ? LAUNCH_CUDA : LAUNCH_CPU,
         .steps_done = job->steps_done,
     };
@@ -131,7 +131,7 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
     job->attempt++;
     job->attempt_started_ms = coordinator->host->ops->wall_ms(coordinator->host);
     (void)snprintf(text, sizeof text, "Job is starting: attempt %lld, %lld ranks%s.",
-                   (long long)job->attempt, (long long)job->spec.gpus, from);
+                   (long long)job->attempt, (long long)job_spec_slots(&job->spec), from);
     struct job_move move = {.to = JOB_STATE_STARTING,
                             .event_text = text,
                             .attempt = job->attempt,
@@ -144,7 +144,7 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
         return rc;
     }
     queue_remove(&coordinator->queue, queue_find(&coordinator->queue, job->id));
-    inventory_take(&coordinator->inventory, job->spec.gpus, job->gpus);
+    inventory_take(&coordinator->inventory, job_spec_slots(&job->spec), job->gpus);
     job->has_attempt = true;
     job->has_slots = true;
     job->failure.code = ERR_NONE;
@@ -341,7 +341,7 @@ static void attempt_release(struct coordinator_job *job, const char *outcome, co
         job->supervisor = NULL;
     }
     if (job->has_slots)
-        inventory_give(&coordinator->inventory, job->spec.gpus, job->gpus);
+        inventory_give(&coordinator->inventory, job_spec_slots(&job->spec), job->gpus);
     job->has_slots = false;
     job->has_attempt = false;
     job->ran_ms = attempt_ran_ms(job);

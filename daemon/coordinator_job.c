@@ -59,8 +59,9 @@ int coordinator_job_move_to(struct coordinator_job *job, enum job_state to, cons
 
 int coordinator_job_queue(struct coordinator_job *job, struct err *err)
 {
-    struct queue_entry entry = {
-        .priority = job->spec.priority, .created_ms = job->created_ms, .ranks = job->spec.gpus};
+    struct queue_entry entry = {.priority = job->spec.priority,
+                                .created_ms = job->created_ms,
+                                .ranks = job_spec_slots(&job->spec)};
     memcpy(entry.job_id, job->id, sizeof entry.job_id);
     return queue_add(&job->coordinator->queue, &entry, err);
 }

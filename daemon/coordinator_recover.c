@@ -101,8 +101,8 @@ static int recover_adopt(struct coordinator_job *job, const struct supervisor_ad
     const struct launch_plan *plan = &job->supervisor->plan;
     bool alike = (plan->device == LAUNCH_CUDA) == (coordinator->inventory.gpu_count > 0);
     memcpy(job->gpus, plan->gpus, sizeof job->gpus);
-    job->has_slots =
-        alike && inventory_take_again(&coordinator->inventory, job->spec.gpus, job->gpus);
+    job->has_slots = alike && inventory_take_again(&coordinator->inventory,
+                                                   job_spec_slots(&job->spec), job->gpus);
     if (job->state == JOB_STATE_CANCELLING)
         supervisor_stop(job->supervisor, NULL);
     log_info("coordinator", "%s, attempt %lld: %s", job->id, (long long)job->attempt,

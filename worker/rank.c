@@ -73,6 +73,15 @@ static int rank_open_data(struct rank *rank, struct err *err)
     return 0;
 }
 
+static int rank_open_group(struct rank *rank, enum mesh_group kind, struct coll **ret,
+                           struct err *err)
+{
+    struct mesh_ranks group = mesh_group(&rank->mesh, kind, rank->number);
+    if (rank->plan->spec.rehearse)
+        return coll_rehearse_group(rank->coll, group.index, group.count, ret, err);
+    return rank->coll->ops->split(rank->coll, group.first, ret, err);
+}
+
 /* Communicators of the groups that share a sequence. */
 static int rank_open_context(struct rank *rank, struct context_options *context, struct err *err)
 {
@@ -81,14 +90,10 @@ static int rank_open_context(struct rank *rank, struct context_options *context,
         .mesh = rank->mesh, .place = rank->place, .overlap = spec->overlap == JOB_overlap_ON};
     if (spec->context_kind == JOB_context_kind_UPIPE)
         context->heads_per_stage = spec->heads_per_stage;
-    if (rank->mesh.ulysses > 1) {
-        struct mesh_ranks group = mesh_group(&rank->mesh, MESH_GROUP_ULYSSES, rank->number);
-        TRY(rank->coll->ops->split(rank->coll, group.first, &context->ulysses, err));
-    }
-    if (rank->mesh.ring > 1) {
-        struct mesh_ranks group = mesh_group(&rank->mesh, MESH_GROUP_RING, rank->number);
-        TRY(rank->coll->ops->split(rank->coll, group.first, &context->ring, err));
-    }
+    if (rank->mesh.ulysses > 1)
+        TRY(rank_open_group(rank, MESH_GROUP_ULYSSES, &context->ulysses, err));
+    if (rank->mesh.ring > 1)
+        TRY(rank_open_group(rank, MESH_GROUP_RING, &context->ring, err));
     return 0;
 }
 
@@ -145,12 +150,21 @@ static int rank_check_host(struct rank *rank, struct err *err)
     const int64_t *planned = rank->memory.arena_bytes;
     bool cpu = rank->plan->device == LAUNCH_CPU; /* whose device memory is the host's, too */
     int64_t bytes = planned[MEM_ARENA_HOST] + (cpu ? planned[MEM_ARENA_DEVICE] : 0);
-    if (__builtin_mul_overflow(bytes, rank->world, &bytes))
+    if (__builtin_mul_overflow(bytes, rank->plan->world, &bytes))
         bytes = INT64_MAX;
     int rc = host_memory_check(bytes, err);
     if (rc != 0)
         return err_wrap(err, rc, "all ranks together: ");
     return coll_barrier(rank->coll, err);
+}
+
+/* In a rehearsal of some layers, those before it are left out: whole segments are not. */
+static int64_t rank_first_layer(const struct job_spec *spec, const struct mem_layout *layout)
+{
+    int64_t left_out = layout->config.layers - spec->rehearse_layers;
+    if (!spec->rehearse || spec->rehearse_layers == 0 || left_out < 0)
+        return 0;
+    return left_out - left_out % layout->keep_input_every;
 }
 
 /* Declares all memory, takes it, fills what has a first value. */
@@ -168,7 +182,8 @@ static int rank_open_memory(struct rank *rank, struct err *err)
                                     .replay_anew = layout->replay_anew,
                                     .layers_away = layout->layers_away,
                                     .layers_filed = layout->layers_filed,
-                                    .streamed = layout->streamed};
+                                    .streamed = layout->streamed,
+                                    .first_layer = rank_first_layer(spec, layout)};
     TRY(rank_open_context(rank, &options.context, err));
     arena_init(&rank->arena, rank->device, &rank->memory);
     TRY(rank_open_trained(rank, err));
@@ -224,6 +239,8 @@ int rank_open_device(struct rank *rank, struct err *err)
         TRY(device_cuda_open((int)plan->gpus[rank->number], &rank->device, err));
     else
         TRY(device_cpu_open((int)plan->threads, &rank->device, err));
+    if (plan->spec.rehearse)
+        return coll_rehearse_open(rank->device, rank->number, rank->world, &rank->coll, err);
     char alone[LIMIT_ID_BYTES + 1]; /* a plan for one rank need not name its memory */
     (void)snprintf(alone, sizeof alone, "/ithaca-alone-%d", (int)getpid());
     struct coll_shm_config shm = {.name = plan->shm_name[0] != '\0' ? plan->shm_name : alone,
@@ -260,7 +277,7 @@ int rank_open(struct rank *rank, const struct launch_plan *plan, int number, str
     must(number >= 0 && number < (int)plan->world);
     *rank = (struct rank){.plan = plan,
                           .number = number,
-                          .world = (int)plan->world,
+                          .world = (int)launch_plan_ranks(plan),
                           .progress = {.loss = (double)NAN,
                                        .valid_loss = (double)NAN,
                                        .best_valid_loss = (double)NAN},

@@ -29,7 +29,7 @@ enum { RANK_SUMS = 8 * LIMIT_RANKS };
 struct rank {
     const struct launch_plan *plan; /* borrowed; outlives the rank */
     int number;                     /* this rank */
-    int world;
+    int world; /* of the layout: more than there are processes in a rehearsal */
     struct device *device;
     struct coll *coll;
     struct mesh mesh;        /* how ranks share sequences */

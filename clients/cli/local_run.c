@@ -100,7 +100,7 @@ static int run_fill(struct local_run *run, enum mem_backend backend, struct err 
 {
     struct launch_plan *plan = &run->plan;
     char name[LOCAL_RUN_NAME_BYTES];
-    int64_t devices = local_run_devices(backend), ranks = plan->spec.gpus;
+    int64_t devices = local_run_devices(backend), ranks = job_spec_slots(&plan->spec);
     plan->device = backend == MEM_BACKEND_CPU ? LAUNCH_CPU : LAUNCH_CUDA;
     if (plan->device == LAUNCH_CUDA && devices < ranks)
         return err_set_field(err, ERR_DOES_NOT_FIT, "ithaca.gpus",
@@ -124,7 +124,7 @@ int local_run_open(struct local_run *run, enum launch_purpose purpose, enum mem_
 {
     *run = (struct local_run){.plan = {.attempt = 1,
                                        .purpose = purpose,
-                                       .world = (uint32_t)spec->gpus,
+                                       .world = (uint32_t)job_spec_slots(spec),
                                        .heartbeat_limit_ms = RUN_HEARTBEAT_MS,
                                        .coll_timeout_ms = RUN_COLL_TIMEOUT_MS,
                                        .spec = *spec}};

@@ -86,7 +86,8 @@ class Case:
                   "save": {"every_steps": 1000000}}
         ithaca.update(LAYOUTS[layout])
         spec = {"model": "m", "training_file": "file-a", "seed": SEED, "ithaca": ithaca}
-        plan = {"job_id": "parity", "attempt": 1, "world": 1, "secret": "00" * 32, "socket": "", "shm_name": "",
+        plan = {"job_id": "parity", "attempt": 1, "purpose": "train", "peak_flops": 0, "world": 1,
+                "secret": "00" * 32, "socket": "", "shm_name": "",
                 "job_dir": self.job, "model_dir": self.base, "model_name": "m", "heartbeat_limit_ms": 600000,
                 "coll_timeout_ms": 600000, "orphan_limit_ms": 60000, "threads": os.cpu_count() // 2 or 1, "gpus": gpus,
                 "memory_digest": "", "resume_from": "", "steps_done": 0, "spec": spec}

@@ -389,7 +389,7 @@ static void test_ithaca_json_nests(void **state)
     (void)state;
     struct job_spec spec;
     accept("", &spec);
-    spec.lora = true; /* fields of a group that is not there are not printed */
+    spec.lora = spec.rehearse = true; /* fields of a group that is not there are not printed */
     json_t *ithaca = job_spec_ithaca_json(&spec);
     for (size_t i = 0; i < job_field_count; i++) {
         char path[128];

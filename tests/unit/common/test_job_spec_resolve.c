@@ -186,6 +186,25 @@ static const struct {
     {{1, JOB_context_kind_UPIPE, 1, 1, 2}, 8, 4, {1, JOB_context_kind_UPIPE, 1, 1, 2}, 64, 1000},
 };
 
+/* A rehearsal's layout is of the node that is rehearsed, one rank of which has a process. */
+static void test_rehearsal(void **state)
+{
+    (void)state;
+    struct job_spec spec;
+    struct err err;
+    resolve("'ithaca':{'gpus':2,'rehearse':{'world':8},"
+            "'context_parallel':{'kind':'upipe'}}",
+            &spec);
+    assert_int_equal(spec.gpus, 8); /* of a machine with 4 */
+    assert_int_equal(spec.ulysses, 8);
+    assert_int_equal(job_spec_slots(&spec), 1);
+    assert_int_equal(spec.rehearse_layers, 0);
+    resolve("'ithaca':{'gpus':2}", &spec);
+    assert_int_equal(job_spec_slots(&spec), 2);
+    accept("'ithaca':{'rehearse':{'world':6},'context_parallel':{'ulysses':4}}", &spec);
+    assert_int_equal(job_spec_resolve(&spec, &test_facts, &err), -ERR_INVALID_VALUE);
+}
+
 static void test_layout_of_auto(void **state)
 {
     (void)state;
@@ -318,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resolve_fills_every_auto),
         cmocka_unit_test(test_resolve_refuses),
+        cmocka_unit_test(test_rehearsal),
         cmocka_unit_test(test_layout_of_auto),
         cmocka_unit_test(test_layout_refused),
         cmocka_unit_test(test_layout_complete),
