@@ -197,17 +197,20 @@ static void test_prefetch(void **state)
     scene.plan.world = 3;
     (void)snprintf(scene.plan.shm_name, sizeof scene.plan.shm_name, "/ithaca-prefetch-%d",
                    (int)getpid());
-    (void)fflush(NULL);
-    pid_t ranks[3];
-    for (int r = 0; r < 3; r++) {
-        ranks[r] = fork();
-        if (ranks[r] == 0)
-            _exit(prefetch_rank(&scene.plan, r));
-    }
-    for (int r = 0; r < 3; r++) {
-        int status = 0;
-        assert_int_equal(waitpid(ranks[r], &status, 0), ranks[r]);
-        assert_int_equal(status, 0);
+    for (int host = 0; host < 2; host++) {
+        scene.plan.spec.states = host ? JOB_states_HOST : JOB_states_DEVICE;
+        (void)fflush(NULL);
+        pid_t ranks[3];
+        for (int r = 0; r < 3; r++) {
+            ranks[r] = fork();
+            if (ranks[r] == 0)
+                _exit(prefetch_rank(&scene.plan, r));
+        }
+        for (int r = 0; r < 3; r++) {
+            int status = 0;
+            assert_int_equal(waitpid(ranks[r], &status, 0), ranks[r]);
+            assert_int_equal(status, 0);
+        }
     }
     parity_close(&scene);
 }

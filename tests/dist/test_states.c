@@ -26,7 +26,7 @@ static struct model_config model(int64_t hidden, bool tied)
 struct layout {
     const char *what;
     uint32_t world;
-    bool wide, tied, replicated;
+    bool wide, tied, replicated, lora;
     int64_t grad_accum; /* as in the spec: 0, a sequence a rank and micro-step */
     int64_t ulysses, ring, heads_per_stage;
     enum job_recompute recompute;
@@ -41,6 +41,8 @@ static const struct layout layouts[] = {
     {"two ranks, many chunks, accumulating", 2, .wide = true, .tied = true},
     {"every rank holds everything", 2, .replicated = true, .grad_accum = 1},
     {"the same, many chunks, accumulating", 3, .wide = true, .replicated = true, .tied = true},
+    {"adapters, accumulating", 2, .lora = true},
+    {"adapters, every rank holds everything", 2, .replicated = true, .lora = true},
     {"ulysses", 2, .ulysses = 2, .recompute = JOB_recompute_INPUT_AND_ATTENTION},
     {"upipe and ring, replaying", 4, .ulysses = 2, .ring = 2, .heads_per_stage = 1, .tied = true,
      .recompute = JOB_recompute_ATTENTION},
@@ -52,6 +54,9 @@ static void open_layout(struct parity_scene *scene, const struct layout *layout)
     parity_open(scene, &config, PARITY_DATA_MIXED, 6);
     struct job_spec *spec = &scene->plan.spec;
     spec->fsdp = !layout->replicated;
+    spec->lora = layout->lora;
+    spec->lora_r = 4;
+    spec->lora_modules = (1 << JOB_lora_module_COUNT) - 1;
     spec->grad_accum = layout->grad_accum;
     spec->ulysses = layout->ulysses > 0 ? layout->ulysses : 1;
     spec->ring = layout->ring > 0 ? layout->ring : 1;

@@ -11,15 +11,18 @@ enum { STEPS = 6, RANKS = 2 };
 static const char spec_text[] =
     "\"seq_len\":64,\"max_steps\":6,\"batch\":{\"sequences\":6},\"optimizer\":{\"learning_rate\":"
     "%s,\"warmup_steps\":2,\"weight_decay\":0.1,\"eps\":1e-3},\"save\":{\"every_steps\":%d,"
-    "\"keep\":1000},\"states\":\"%s\",\"eval\":{\"every_steps\":1,\"export_best\":%s}";
+    "\"keep\":1000},\"states\":\"%s\",\"eval\":{\"every_steps\":1,\"export_best\":%s},\"lora\":%s";
 
 static const char *const names[] = {"device", "host_optimizer", "host"};
 
-static void use_spec(struct train_scene *scene, int save_every, int states, bool best)
+enum what { WHAT_LAST, WHAT_BEST, WHAT_ADAPTERS }; /* is trained, and is the result */
+
+static void use_spec(struct train_scene *scene, int save_every, int states, enum what what)
 {
     char text[512];
+    bool best = what == WHAT_BEST;
     (void)snprintf(text, sizeof text, spec_text, best ? "2" : "0.01", save_every, names[states],
-                   best ? "true" : "false");
+                   best ? "true" : "false", what == WHAT_ADAPTERS ? "{\"r\":4}" : "null");
     train_scene_spec(scene, text);
     scene->plan.spec.grad_accum = 2;
 }
@@ -65,12 +68,12 @@ static int play_run(struct rank *rank, void *context, struct err *err)
 }
 
 /* To the end, the last step saved; checkpoint and model under names of their own. */
-static char *run_apart(struct train_scene *scene, int states, bool best, char **ret_folder)
+static char *run_apart(struct train_scene *scene, int states, enum what what, char **ret_folder)
 {
     struct err err = {0};
     CLEANUP(mem_free_ptr) char *end = checkpoint_dir(scene->plan.job_dir, STEPS);
     CLEANUP(mem_free_ptr) char *model = io_join(scene->plan.job_dir, "model");
-    use_spec(scene, best ? 1 : 1000, states, best);
+    use_spec(scene, what == WHAT_BEST ? 1 : 1000, states, what);
     char *out = train_scene_run(scene, RANKS, play_run, NULL);
     CLEANUP(mem_free_ptr) char *apart = io_join(scene->folder, names[states]);
     *ret_folder = mem_printf("%s/step-%d", apart, STEPS); /* manifests know their folder's name */
@@ -82,12 +85,12 @@ static char *run_apart(struct train_scene *scene, int states, bool best, char **
     return out;
 }
 
-static void compare_runs(struct train_scene *scene, bool best)
+static void compare_runs(struct train_scene *scene, enum what what)
 {
     char *folder = NULL, *want_folder = NULL;
-    char *want = run_apart(scene, 0, best, &want_folder);
+    char *want = run_apart(scene, 0, what, &want_folder);
     for (int states = 1; states < 3; states++) {
-        char *got = run_apart(scene, states, best, &folder);
+        char *got = run_apart(scene, states, what, &folder);
         same_metrics(got, want, 1);
         same_file(folder, want_folder, "rank-0.ckpt");
         same_file(folder, want_folder, "rank-1.ckpt");
@@ -107,7 +110,8 @@ static void test_same_files(void **state)
     struct train_scene scene;
     train_scene_open(&scene, "");
     train_scene_many(&scene, "valid.tok");
-    compare_runs(&scene, false);
+    compare_runs(&scene, WHAT_LAST);
+    compare_runs(&scene, WHAT_ADAPTERS);
     train_scene_close(&scene);
 }
 
@@ -119,7 +123,7 @@ static void test_export_best(void **state)
     struct train_scene scene;
     train_scene_open(&scene, "");
     train_scene_many(&scene, "valid.tok");
-    compare_runs(&scene, true);
+    compare_runs(&scene, WHAT_BEST);
     train_scene_close(&scene);
 }
 
@@ -130,20 +134,20 @@ static void test_goes_on_elsewhere(void **state)
     struct train_scene scene;
     train_scene_open(&scene, "");
     train_scene_many(&scene, "valid.tok");
-    char *want_folder = NULL, *want = run_apart(&scene, 0, false, &want_folder);
+    char *want_folder = NULL, *want = run_apart(&scene, 0, WHAT_LAST, &want_folder);
     CLEANUP(mem_free_ptr) char *end = checkpoint_dir(scene.plan.job_dir, STEPS);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         train_scene_resume(&scene, -1);
-        use_spec(&scene, 1, ways[i][0], false);
+        use_spec(&scene, 1, ways[i][0], WHAT_LAST);
         mem_free(train_scene_run(&scene, RANKS, play_to_end, NULL));
-        use_spec(&scene, 1000, ways[i][1], false);
+        use_spec(&scene, 1000, ways[i][1], WHAT_LAST);
         train_scene_resume(&scene, 3);
         char *got = train_scene_run(&scene, RANKS, play_to_end, NULL);
         same_metrics(got, want, 4);
         same_file(end, want_folder, "rank-0.ckpt");
         same_file(end, want_folder, "rank-1.ckpt");
         mem_free(got);
-        use_spec(&scene, 1000, ways[i][1], false); /* fewer ranks: other sums */
+        use_spec(&scene, 1000, ways[i][1], WHAT_LAST); /* fewer ranks: other sums */
         got = train_scene_run(&scene, 1, play_to_end, NULL);
         train_scene_compare(&scene, end, want_folder, 1e-5);
         mem_free(got);
