@@ -3,6 +3,7 @@
  * all on its device; operations never see memory of the host. */
 #include "tests/dist/parity_scene.h"
 #include "tests/lib/lazy_device.h"
+#include "tests/lib/op_guard.h"
 
 static const struct model_config small = {.family = MODEL_FAMILY_QWEN3,
                                           .vocab_size = PARITY_VOCAB,
@@ -47,51 +48,9 @@ static const struct {
              {"streamed, file, 3 layers", JOB_offload_FILE, 3, 3, true}};
 enum { AWAYS = sizeof aways / sizeof aways[0] };
 
-/* ---- operations see the device only ---- */
-
-static const struct ops *whole;
-static const char *host_first, *host_end;
-
-/* No word of an operation's arguments is an address in the host's block. */
-static void guard(const char *op, const void *args, size_t bytes)
-{
-    for (size_t at = 0; at + sizeof(void *) <= bytes; at += sizeof(void *)) {
-        const char *word;
-        memcpy(&word, (const char *)args + at, sizeof word);
-        if (word >= host_first && word < host_end) {
-            (void)fprintf(stderr, "%s was given memory of the host, in word %zu\n", op,
-                          at / sizeof word);
-            _exit(4);
-        }
-    }
-}
-
-#define X(op)                                                           \
-    static int guard_##op(struct device *device, struct stream *stream, \
-                          const struct ops_##op *args, struct err *err) \
-    {                                                                   \
-        guard(#op, args, sizeof *args);                                 \
-        return whole->op(device, stream, args, err);                    \
-    }
-OPS_TABLE(X)
-#undef X
-
-static void guard_opened(struct rank *rank)
-{
-#define X(op) .op = guard_##op,
-    static const struct ops guarded = { OPS_TABLE(X) };
-#undef X
-    const struct arena_block *host = &rank->arena.blocks[MEM_ARENA_HOST];
-    host_first = host->memory;
-    host_end = host_first + host->bytes;
-    whole = rank->device->ops;
-    rank->device->ops = &guarded;
-    assert_true(host->bytes > 0);
-}
-
 static void lazy_opened(struct rank *rank)
 {
-    guard_opened(rank);
+    op_guard_opened(rank);
     lazy_device_wrap(rank->device);
 }
 
@@ -143,7 +102,7 @@ static void test_same_bits(void **state)
             scene.plan.spec.offload_layers = aways[a].layers;
             scene.plan.spec.file_layers = aways[a].file_layers;
             scene.plan.spec.stream_residual = aways[a].streamed ? JOB_toggle_ON : JOB_toggle_OFF;
-            scene.opened = i == 0 ? guard_opened : lazy_opened;
+            scene.opened = i == 0 ? op_guard_opened : lazy_opened;
             scene.strict = i == 0; /* copies that are put off outlast a phase */
             struct outcome *got = run(&scene, r, world, tile);
             check_bits(recomputes[r].name, aways[a].name, got, want);
@@ -157,7 +116,7 @@ static void test_same_bits(void **state)
 /* The guard finds what it is for. */
 static void guard_breaks(struct rank *rank)
 {
-    guard_opened(rank);
+    op_guard_opened(rank);
     rank->model.offload.options.streamed = false; /* x is taken where it lies */
 }
 
