@@ -4,8 +4,9 @@
     ITHACA_BUILD_DIR=build/ci /usr/bin/python3 tests/bench/export_cases.py OUT
 
 Each case of the golden loss trace (and a few more: other ties, a long rotary base, a bf16 base, the checkpoints in
-tests/fixtures) is trained for 20 steps by two ranks and exported by the worker: OUT/<case>/model, a Hugging Face folder; OUT/<case>/logits.json, the logits of
-our own forward pass after each of 300 random tokens; OUT/<case>/text.json, a text and its token ids.
+tests/fixtures, adapters) is trained for 20 steps by two ranks and exported by the worker: OUT/<case>/model, a Hugging Face folder; OUT/<case>/logits.json, the logits of
+our own forward pass after each of 300 random tokens; OUT/<case>/text.json, a text and its token ids; OUT/<case>/base, the
+base of adapters.
 """
 import json
 import os
@@ -26,6 +27,10 @@ MORE = {
     "qwen3_untied": dict(golden.CASES["qwen3"], tie_word_embeddings=False, rope_theta=1000000.0, rms_norm_eps=1e-6),
     "qwen3_bf16": dict(golden.CASES["qwen3"], torch_dtype="bfloat16"),
 }
+# adapters, beside their base and merged
+for name, lora in (("llama_lora", {"r": 4, "alpha": 12}), ("qwen3_lora", {"modules": ["q_proj", "v_proj", "down_proj"]})):
+    MORE[name] = golden.CASES[name.split("_")[0]]
+    golden.LAYOUTS[name] = {"lora": lora}
 FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures")
 for family in ("llama", "qwen2", "qwen3"):
     MORE["fixture_" + family] = golden.CASES[family]
@@ -58,6 +63,8 @@ def make(name, out):
         case.prepare()
         case.train(batch=4)
         shutil.copytree(os.path.join(case.job, "model"), os.path.join(out, "model"))
+        if "lora" in case.spec["ithaca"]:
+            shutil.copytree(case.base, os.path.join(out, "base"))
     program = os.path.join(os.environ["ITHACA_BUILD_DIR"], "tests", "export_logits")
     with open(os.path.join(out, "logits.json"), "w") as file:
         subprocess.run([program, os.path.join(out, "model"), str(TOKENS)], stdout=file, check=True)

@@ -6,6 +6,8 @@
 Needs torch and transformers. Every FOLDER/<case>/model is loaded as AutoModelForCausalLM in fp32 on the CPU; no tensor may
 be missing or left over, and logits of all positions are held against logits.json: the largest difference over the
 largest logit must stay below 1e-4. The tokenizer must give the ids of text.json, and the chat template must render.
+Where there are adapters, FOLDER/<case>/base with them, loaded by peft or, where that is not installed, added by hand to
+its weights under PEFT's names, must answer the same.
 """
 import json
 import os
@@ -13,6 +15,7 @@ import sys
 
 import torch
 import transformers
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 BOUND = 1e-4
@@ -23,12 +26,39 @@ def read(path):
         return json.load(file)
 
 
-def compare_logits(folder):
+def load(path):
     model, info = AutoModelForCausalLM.from_pretrained(
-        os.path.join(folder, "model"), torch_dtype=torch.float32, attn_implementation="eager",
-        output_loading_info=True)
+        path, torch_dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        assert not info[what], f"{folder}: {what}: {info[what]}"
+        assert not info[what], f"{path}: {what}: {info[what]}"
+    return model
+
+
+def add_by_hand(model, folder):
+    config = read(os.path.join(folder, "adapter_config.json"))
+    tensors = load_file(os.path.join(folder, "adapter_model.safetensors"))
+    weights, scale, added = model.state_dict(), config["lora_alpha"] / config["r"], 0
+    for name, a in tensors.items():
+        if ".lora_A." not in name:
+            continue
+        of = name.removeprefix("base_model.model.").replace(".lora_A.weight", ".weight")
+        assert of.split(".")[-2] in config["target_modules"], of
+        weights[of] += scale * tensors[name.replace(".lora_A.", ".lora_B.")] @ a
+        added += 1
+    assert 2 * added == len(tensors) and added > 0
+    return model
+
+
+def with_adapters(folder):
+    base, adapter = load(os.path.join(folder, "base")), os.path.join(folder, "model", "adapter")
+    try:
+        import peft
+    except ImportError:
+        return "by hand", add_by_hand(base, adapter)
+    return f"peft {peft.__version__}", peft.PeftModel.from_pretrained(base, adapter)
+
+
+def compare_logits(folder, model):
     ours = read(os.path.join(folder, "logits.json"))
     want = torch.tensor(ours["logits"], dtype=torch.float64)
     with torch.no_grad():
@@ -58,7 +88,12 @@ def main():
         folder = os.path.join(sys.argv[1], case)
         if not os.path.isdir(os.path.join(folder, "model")):
             continue
-        name, worst, relative, agree = compare_logits(folder)
+        name, worst, relative, agree = compare_logits(folder, load(os.path.join(folder, "model")))
+        if os.path.isdir(os.path.join(folder, "base")):
+            how, model = with_adapters(folder)
+            _, apart, apart_relative, apart_agree = compare_logits(folder, model)
+            failed = failed or not apart_relative < BOUND
+            print(f"{case + ', apart':18} {how:18} {apart:9.2e} {apart_relative:9.2e} {apart_agree:7.2%}")
         text = compare_tokenizer(folder)
         failed = failed or not relative < BOUND or not text
         print(f"{case:18} {name:18} {worst:9.2e} {relative:9.2e} {agree:7.2%}  {'same' if text else 'DIFFERS'}")
