@@ -17,8 +17,8 @@
  * chunks->in itself, beside `stream`: then a pass has no end, and whoever needs what it made waits
  * for that stream. Passes may follow each other without waiting; two are never open at once.
  *
- * Two buffers of each kind in use lie in the arena; streams and events are made at the commit's
- * time, none later. */
+ * Two buffers of each kind in use lie in the arena; streams and events are made by chunks_init(),
+ * none later. */
 #pragma once
 #include "common/err.h"
 #include "worker/arena.h"
