@@ -1,12 +1,17 @@
 /* dataset: a training file as token shards on disk, and back.
  *
- * dataset_prepare() reads a JSONL file in bounded memory (one line at a time), checks each line,
- * renders and tokenises it and writes <out_dir>/<name>.tok and the report. It runs in the prepare
- * child (`ithaca-worker
- * --prepare`), never in the daemon. Bad lines do not stop it: each is counted by its code, the
- * first DATASET_FAULTS_MAX are listed with line and column; the caller decides (a job with any bad
- * line is refused). Lines longer than seq_len follow `overlength`: cut (the default), refuse; an
- * example with no trained token after the cut is dropped and counted ("no_trained_tokens").
+ * dataset_prepare() reads a file in bounded memory, checks each row (a line of JSONL, an element of
+ * a JSON array, example.h; or plain text where the file's name ends in .txt or .md), renders and
+ * tokenises the rows on all cores and writes <out_dir>/<name>.tok and the report. Files may be gzip
+ * or zstd; one may also be a token shard itself (below). It runs in the prepare child
+ * (`ithaca-worker --prepare`), never in the daemon.
+ *
+ * Bad rows do not stop it: each is counted by its code, the first DATASET_FAULTS_MAX are listed
+ * with line and column; the caller decides (a job with any bad row is refused). An example longer
+ * than seq_len follows `overlength`: cut at seq_len (the default), refuse, or chunk, into pieces of
+ * seq_len tokens whose first token is not trained. An example, or a chunk, with no trained token is
+ * dropped and counted ("no_trained_tokens"; tokens_cut). The result does not depend on how many
+ * threads there are.
  *
  * Token shard, little-endian:
  *   OFFSET SIZE MEANING
@@ -33,28 +38,36 @@
 enum { DATASET_FAULTS_MAX = 100 };
 
 struct dataset_request {
-    const char *path;        /* the JSONL file */
+    const char *path;        /* the file */
+    const char *name;        /* as its user calls it, for its ending; NULL: path */
     const char *model_dir;   /* tokenizer and template */
     const char *out_path;    /* the .tok file to write (atomically) */
     const char *report_path; /* the report to write, JSON */
     int64_t seq_len;
     enum job_overlength overlength;
     enum job_train_on train_on;
+    enum job_chat chat_template;
+    int64_t vocab;         /* of the model; 0: the tokenizer's */
     size_t line_bytes_max; /* longest line served; 0: LIMIT_LINE_BYTES */
+    int threads;           /* 0: one a core */
+    void (*progress)(void *context, int64_t bytes, int64_t lines); /* of the file; or NULL */
+    void *progress_context;
 };
 
 /* 0 also when lines are bad: read the report. The report:
- *  {"lines":n,"kept":n,"dropped":n,"bad":n,"tokens":n,"trained_tokens":n,"overlength":n,
- *   "longest":n,"codes":{"invalid_json":1,...},
+ *  {"lines":n,"kept":n,"dropped":n,"bad":n,"examples":n,"tokens":n,"trained_tokens":n,"overlength":n,
+ *   "longest":n,"tokens_cut":n,"template":"qwen3","codes":{"invalid_json":1,...},
  *   "faults":[{"line":57,"column":14,"code":"invalid_json","message":"..."}],
  *   "histogram":[[upper_tokens,count],...]}
- * lines = kept + dropped. bad: the dropped lines that are mistakes; the others (codes blank_line,
- * empty_messages, no_trained_tokens) have nothing to train on and do no harm. A file is usable when
- * bad is 0 and kept is not. column is 0 where there is none. overlength counts lines longer than
- * seq_len, longest is the longest line's tokens before any cut; the histogram is over the same
- * lengths, upper bounds being powers of two. When the file as a whole is of another kind (UTF-16,
- * compressed, one JSON array, pretty-printed), the first line's fault says so and reading stops
- * there. */
+ * lines = kept + dropped. examples are those of the shard, more than kept where rows were chunked.
+ * bad: the dropped lines that are mistakes; the others (codes blank_line, empty_messages,
+ * no_trained_tokens) have nothing to train on and do no harm. A file is usable when bad is 0 and
+ * kept is not. column is 0 where there is none. overlength counts lines longer than seq_len,
+ * tokens_cut their tokens that are not used; longest is the longest line's tokens before any cut;
+ * the histogram is over the same lengths, upper bounds being powers of two. template is the chat
+ * template's renderer, "" where the model has none. When the file as a whole is of another kind
+ * (UTF-16, zip, Parquet, pretty-printed), or breaks off (damaged compression), a fault says so and
+ * reading stops there. */
 int dataset_prepare(const struct dataset_request *request, struct err *err);
 
 /* A token shard written an example at a time; it appears at path by commit. Beside it lie

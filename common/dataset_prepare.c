@@ -1,257 +1,311 @@
-/* dataset, the prepare step: lines in, token shard and report out. A line passes these gates in
- * order and stops at the first that refuses it: length, blank, the format (chat_jsonl), the
- * template, overlength, anything left to train on. Every refused line is counted under its code;
- * only the first DATASET_FAULTS_MAX are listed.
+/* dataset, the prepare step: rows in, token shard and report out. Rows are rendered in batches by
+ * several threads (dataset_batch, dataset_row); what depends on order (which faults are listed, the
+ * shard itself) is done here, row by row.
  *
- * Before the first line is judged its bytes are looked at for what is no text file at all, and
+ * Before the first row is judged its bytes are looked at for what is no text file at all, and
  * afterwards for what is JSON but not one value a line: one sentence about the file is worth more
  * than a thousand about its lines, so reading stops there. */
-#include "common/chat_jsonl.h"
-#include "common/chat_template.h"
 #include "common/dataset.h"
-#include "common/json.h"
+#include "common/dataset_batch.h"
+#include "common/dataset_file.h"
+#include "common/dataset_report.h"
 #include "common/limits.h"
-#include "common/line_reader.h"
 #include "common/mem.h"
 #include "common/must.h"
-#include "common/tokenizer.h"
 
+#include <sched.h>
 #include <string.h>
 
-enum { PREPARE_BUCKETS = 40 }; /* upper bounds 2^0 .. 2^39 tokens */
-
-/* Refusals that leave the file usable. */
-static const char *const prepare_harmless[] = {"blank_line", "empty_messages", "no_trained_tokens"};
+enum { PREPARE_TEXT_BYTES = 64 << 20 }; /* of one row of plain text */
 
 struct prepare {
     const struct dataset_request *request;
+    struct dataset_rules rules;
     struct tokenizer *tokenizer;
     struct chat_template *chat;
     struct dataset_writer *writer;
     struct line_reader reader;
-    struct chat_writer rendered; /* the line at hand */
-    bool stop;                   /* the file as a whole was refused */
-    int64_t lines, kept, bad;
-    int64_t content_lines; /* not blank */
-    int64_t token_count, trained_tokens, overlength, longest;
-    int64_t histogram[PREPARE_BUCKETS];
-    json_t *codes;  /* {code: count} */
-    json_t *faults; /* the first ones */
+    struct dataset_batch *batch;
+    struct dataset_report report;
+    int64_t content_rows; /* not blank */
+    bool stop;            /* the file as a whole was refused */
 };
 
 static void prepare_done(struct prepare *prepare)
 {
-    tokenizer_free(prepare->tokenizer);
+    dataset_batch_free(prepare->batch);
     chat_template_free(prepare->chat);
+    tokenizer_free(prepare->tokenizer);
     dataset_writer_free(prepare->writer);
     line_reader_done(&prepare->reader);
-    chat_writer_done(&prepare->rendered);
-    json_decref(prepare->codes);
-    json_decref(prepare->faults);
+    dataset_report_done(&prepare->report);
 }
 
-/* Counts and lists a refused line. */
-static int prepare_refuse(struct prepare *prepare, const struct line *line,
-                          const struct chat_jsonl_fault *fault, struct err *err)
-{
-    bool harmless = false;
-    for (size_t i = 0; i < sizeof prepare_harmless / sizeof prepare_harmless[0]; i++)
-        harmless = harmless || strcmp(prepare_harmless[i], fault->code) == 0;
-    prepare->bad += !harmless;
-    json_int_t count = json_integer_value(json_object_get(prepare->codes, fault->code));
-    int lost = json_object_set_new(prepare->codes, fault->code, json_integer(count + 1));
-    if (json_array_size(prepare->faults) < DATASET_FAULTS_MAX)
-        lost |= json_array_append_new(
-            prepare->faults,
-            json_pack("{s:I, s:I, s:s, s:s}", "line", (json_int_t)line->number, "column",
-                      (json_int_t)fault->column, "code", fault->code, "message", fault->text));
-    return lost == 0 ? 0 : mem_fail(err, sizeof *fault, "a report");
-}
+/* ---- the file as a whole ---- */
 
 /* No text file at all, told by its first bytes. */
-static bool prepare_foreign(const struct line *line, struct chat_jsonl_fault *fault)
+static bool prepare_foreign(const struct dataset_row *row, struct example_fault *fault)
 {
     static const struct {
         const char *magic;
-        size_t length;
         const char *what;
-    } compressed[] = {
-        {.magic = "\x1f\x8b", .length = 2, .what = "gzip"},
-        {.magic = "\x28\xb5\x2f\xfd", .length = 4, .what = "zstd"},
-        {.magic = "PK\x03\x04", .length = 4, .what = "zip"},
-        {.magic = "PAR1", .length = 4, .what = "Parquet"},
+    } foreign[] = {
+        {.magic = "PK\x03\x04", .what = "zip"},
+        {.magic = "PAR1", .what = "Parquet"},
+        {.magic = "BZh", .what = "bzip2"},
+        {.magic = "\xfd"
+                  "7zXZ",
+         .what = "xz"},
     };
-    const char *bytes = line->bytes;
-    size_t length = line->too_long ? 0 : (size_t)line->length;
-    for (size_t i = 0; i < sizeof compressed / sizeof compressed[0]; i++)
-        if (length >= compressed[i].length &&
-            memcmp(bytes, compressed[i].magic, compressed[i].length) == 0) {
-            chat_jsonl_fault_set(fault, "unserved_format", 0,
-                                 "this is a %s file, which is not served; served: JSONL, not "
-                                 "compressed",
-                                 compressed[i].what);
+    const char *bytes = row->bytes;
+    size_t length = row->too_long ? 0 : (size_t)row->length;
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        if (length >= strlen(foreign[i].magic) &&
+            memcmp(bytes, foreign[i].magic, strlen(foreign[i].magic)) == 0) {
+            example_fault_set(
+                fault, "unserved_format", 0,
+                "this is a %s file, which is not served; served: JSONL, a JSON array, "
+                "plain text (.txt), each also as .gz or .zst",
+                foreign[i].what);
             return true;
         }
     bool mark =
         length >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0);
     if (!mark && memchr(bytes, '\0', length < 4 ? length : 4) == NULL)
         return false;
-    chat_jsonl_fault_set(fault, "not_utf8", 1,
-                         "the file is not UTF-8 (looks like UTF-16); save it as UTF-8");
+    example_fault_set(fault, "not_utf8", 1,
+                      "the file is not UTF-8 (looks like UTF-16); save it as UTF-8");
     return true;
 }
 
-/* JSON that is not JSONL, told by the first line, which did not parse. */
-static bool prepare_not_jsonl(const struct line *line, struct chat_jsonl_fault *fault)
+/* JSON that is not JSONL, told by the first row, which did not parse. */
+static bool prepare_pretty(const struct dataset_row *row, struct example_fault *fault)
 {
-    const char *text = line->bytes + strspn(line->bytes, " \t");
-    if (text[0] == '[') {
-        chat_jsonl_fault_set(fault, "not_jsonl", 1,
-                             "the file is one JSON array; it must be one object a line "
-                             "(jq -c '.[]' FILE); reading stopped here");
-        return true;
-    }
-    if (text[0] == '{' && text[1 + strspn(text + 1, " \t")] == '\0') {
-        chat_jsonl_fault_set(fault, "not_jsonl", 1,
-                             "the file is pretty-printed JSON; each example must be whole on one "
-                             "line (jq -c . FILE); reading stopped here");
-        return true;
-    }
-    return false;
+    const char *text = row->bytes + strspn(row->bytes, " \t");
+    if (text[0] != '{' || text[1 + strspn(text + 1, " \t")] != '\0')
+        return false;
+    example_fault_set(fault, "not_jsonl", 1,
+                      "the file is pretty-printed JSON; each example must be whole on one line "
+                      "(jq -c . FILE); reading stopped here");
+    return true;
 }
 
-/* The example's messages, or NULL with the fault. */
-static json_t *prepare_check(struct prepare *prepare, const struct line *line,
-                             struct chat_jsonl_fault *fault)
+static void prepare_judge_file(struct prepare *prepare, struct dataset_row *row)
 {
-    if (line->number == 1 && prepare_foreign(line, fault)) {
+    if (prepare->report.lines == 1 && prepare_foreign(row, &row->fault)) {
         prepare->stop = true;
-        return NULL;
+        row->kept = false;
     }
-    if (line->too_long) {
-        chat_jsonl_fault_set(fault, "line_too_long", 0,
-                             "the line is %lld bytes long, the limit is %zu",
-                             (long long)line->length, prepare->reader.kept.length_max);
-        return NULL;
-    }
-    if ((size_t)line->length == strspn(line->bytes, " \t\r")) {
-        chat_jsonl_fault_set(fault, "blank_line", 0, "the line is blank");
-        return NULL;
-    }
-    json_t *messages = chat_jsonl_check(line->bytes, (size_t)line->length, fault);
-    if (prepare->content_lines++ == 0 && messages == NULL &&
-        strcmp(fault->code, "invalid_json") == 0)
-        prepare->stop = prepare_not_jsonl(line, fault);
-    return messages;
+    if (strcmp(row->fault.code, "blank_line") != 0 && prepare->content_rows++ == 0 && !row->kept &&
+        strcmp(row->fault.code, "invalid_json") == 0)
+        prepare->stop = prepare_pretty(row, &row->fault);
 }
 
-static void prepare_measure(struct prepare *prepare, int64_t length)
+/* ---- lengths ---- */
+
+static int64_t prepare_count_trained(const uint8_t *trained, int64_t count)
 {
-    int bucket = 0;
-    while (bucket < PREPARE_BUCKETS - 1 && ((int64_t)1 << bucket) < length)
-        bucket++;
-    prepare->histogram[bucket]++;
-    prepare->overlength += length > prepare->request->seq_len;
-    if (length > prepare->longest)
-        prepare->longest = length;
+    int64_t sum = 0;
+    for (int64_t t = 0; t < count; t++)
+        sum += trained[t];
+    return sum;
 }
 
-/* Cuts the rendered example to seq_len; false with the fault when it cannot be trained on. */
-static bool prepare_fit(struct prepare *prepare, int64_t *ret_trained,
-                        struct chat_jsonl_fault *fault)
+/* Writes one example of at most seq_len tokens; false when it has nothing to train on. */
+static int prepare_write(struct prepare *prepare, int32_t *ids, uint8_t *trained, int64_t count,
+                         bool *ret_written, struct err *err)
 {
-    struct tokens *tokens = &prepare->rendered.tokens;
+    trained[0] = 0; /* nothing predicts the first token */
+    int64_t sum = prepare_count_trained(trained, count);
+    *ret_written = sum > 0;
+    if (sum == 0) {
+        prepare->report.tokens_cut += count;
+        return 0;
+    }
+    prepare->report.examples++;
+    prepare->report.tokens += count;
+    prepare->report.trained_tokens += sum;
+    return dataset_writer_add(prepare->writer, ids, trained, count, err);
+}
+
+static int prepare_keep(struct prepare *prepare, struct dataset_row *row, struct err *err)
+{
     const struct dataset_request *request = prepare->request;
+    struct tokens *tokens = &row->tokens;
     int64_t length = tokens->count;
-    prepare_measure(prepare, length);
-    if (length > request->seq_len) {
-        must(request->overlength != JOB_overlength_CHUNK); /* job_spec refuses it */
-        if (request->overlength == JOB_overlength_REFUSE) {
-            chat_jsonl_fault_set(fault, "overlength", 0,
-                                 "the example has %lld tokens, seq_len is %lld; raise seq_len or "
-                                 "set data.overlength to cut",
-                                 (long long)length, (long long)request->seq_len);
-            return false;
+    int64_t step = request->seq_len;
+    bool any = false;
+    for (int64_t at = 0; at < length; at += step) {
+        int64_t left = length - at;
+        bool written = false;
+        if (at > 0 && request->overlength != JOB_overlength_CHUNK) {
+            prepare->report.tokens_cut += left;
+            break;
         }
-        tokens->count = request->seq_len;
+        TRY(prepare_write(prepare, tokens->ids + at, tokens->trained + at,
+                          left < step ? left : step, &written, err));
+        any = any || written;
     }
-    int64_t trained = 0;
-    for (int64_t t = 0; t < tokens->count; t++)
-        trained += tokens->trained[t];
-    *ret_trained = trained;
-    if (trained > 0)
-        return true;
-    if (length > tokens->count)
-        chat_jsonl_fault_set(fault, "no_trained_tokens", 0,
-                             "0 trained tokens after truncation to %lld (the example has %lld)",
-                             (long long)tokens->count, (long long)length);
+    if (any) {
+        prepare->report.kept++;
+        return 0;
+    }
+    if (length > step)
+        example_fault_set(&row->fault, "no_trained_tokens", 0,
+                          "0 trained tokens after truncation to %lld (the example has %lld)",
+                          (long long)step, (long long)length);
     else
-        chat_jsonl_fault_set(fault, "no_trained_tokens", 0,
-                             "0 trained tokens: every message that would be trained on has weight "
-                             "0");
+        example_fault_set(&row->fault, "no_trained_tokens", 0,
+                          "0 trained tokens: every message that would be trained on has weight 0");
+    return dataset_report_refuse(&prepare->report, row->number, &row->fault, err);
+}
+
+static int prepare_row(struct prepare *prepare, struct dataset_row *row, struct err *err)
+{
+    const struct dataset_request *request = prepare->request;
+    prepare->report.lines++;
+    prepare_judge_file(prepare, row);
+    if (!row->kept)
+        return dataset_report_refuse(&prepare->report, row->number, &row->fault, err);
+    int64_t length = row->tokens.count;
+    dataset_report_measure(&prepare->report, length, request->seq_len);
+    if (length > request->seq_len && request->overlength == JOB_overlength_REFUSE) {
+        example_fault_set(&row->fault, "overlength", 0,
+                          "the example has %lld tokens, seq_len is %lld; raise seq_len or set "
+                          "data.overlength to cut or chunk",
+                          (long long)length, (long long)request->seq_len);
+        return dataset_report_refuse(&prepare->report, row->number, &row->fault, err);
+    }
+    return prepare_keep(prepare, row, err);
+}
+
+/* ---- start and end ---- */
+
+static bool prepare_is_text(const struct dataset_request *request)
+{
+    static const char *const endings[] = {".txt",     ".md",    ".txt.gz",
+                                          ".txt.zst", ".md.gz", ".md.zst"};
+    const char *name = request->name != NULL ? request->name : request->path;
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        size_t length = strlen(endings[i]);
+        if (strlen(name) >= length && strcasecmp(name + strlen(name) - length, endings[i]) == 0)
+            return true;
+    }
     return false;
 }
 
-static int prepare_line(struct prepare *prepare, const struct line *line, struct err *err)
+static int prepare_threads(const struct dataset_request *request)
 {
-    struct chat_jsonl_fault fault = {0};
-    prepare->lines++;
-    CLEANUP(json_unref) json_t *messages = prepare_check(prepare, line, &fault);
-    if (messages == NULL)
-        return prepare_refuse(prepare, line, &fault, err);
-    int rc = chat_template_render(prepare->chat, messages, prepare->request->train_on,
-                                  &prepare->rendered, err);
-    if (rc == -ERR_DATA) {
-        chat_jsonl_fault_set(&fault, "unserved_message", 0, "%s", err->text);
-        return prepare_refuse(prepare, line, &fault, err);
-    }
-    TRY(rc);
-    int64_t trained = 0;
-    if (!prepare_fit(prepare, &trained, &fault))
-        return prepare_refuse(prepare, line, &fault, err);
-    prepare->kept++;
-    prepare->token_count += prepare->rendered.tokens.count;
-    prepare->trained_tokens += trained;
-    return dataset_writer_add(prepare->writer, prepare->rendered.tokens.ids,
-                              prepare->rendered.tokens.trained, prepare->rendered.tokens.count,
-                              err);
-}
-
-static int prepare_report(const struct prepare *prepare, struct err *err)
-{
-    json_t *histogram = json_array();
-    int lost = 0;
-    for (int bucket = 0; bucket < PREPARE_BUCKETS; bucket++)
-        if (prepare->histogram[bucket] > 0)
-            lost |=
-                json_array_append_new(histogram, json_pack("[I, I]", (json_int_t)1 << bucket,
-                                                           (json_int_t)prepare->histogram[bucket]));
-    CLEANUP(json_unref)
-    json_t *report = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:O, s:O, s:o}", "lines",
-        (json_int_t)prepare->lines, "kept", (json_int_t)prepare->kept, "dropped",
-        (json_int_t)(prepare->lines - prepare->kept), "bad", (json_int_t)prepare->bad, "tokens",
-        (json_int_t)prepare->token_count, "trained_tokens", (json_int_t)prepare->trained_tokens,
-        "overlength", (json_int_t)prepare->overlength, "longest", (json_int_t)prepare->longest,
-        "codes", prepare->codes, "faults", prepare->faults, "histogram", histogram);
-    if (report == NULL || lost != 0)
-        return mem_fail(err, 1 << 16, "a report");
-    return json_write_file(prepare->request->report_path, report, 0644, err);
+    cpu_set_t cores;
+    if (request->threads > 0)
+        return request->threads;
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
 static int prepare_start(struct prepare *prepare, struct err *err)
 {
     const struct dataset_request *request = prepare->request;
-    prepare->codes = json_object();
-    prepare->faults = json_array();
-    if (prepare->codes == NULL || prepare->faults == NULL)
-        return mem_fail(err, 256, "a report");
+    struct dataset_rules *rules = &prepare->rules;
+    TRY(dataset_report_init(&prepare->report, err));
     TRY(tokenizer_load(request->model_dir, &prepare->tokenizer, err));
-    TRY(chat_template_load(request->model_dir, prepare->tokenizer, &prepare->chat, err));
-    size_t limit = request->line_bytes_max > 0 ? request->line_bytes_max : LIMIT_LINE_BYTES;
-    TRY(line_reader_open(&prepare->reader, request->path, limit, err));
-    return dataset_writer_new(request->out_path, tokenizer_vocab(prepare->tokenizer),
-                              &prepare->writer, err);
+    int rc = chat_template_load(request->model_dir, prepare->tokenizer, request->chat_template,
+                                &prepare->chat, &rules->chat_err);
+    if (rc != 0 && rc != -ERR_MODEL && rc != -ERR_NOT_FOUND) { /* text needs no template */
+        *err = rules->chat_err;
+        return rc;
+    }
+    rules->request = request;
+    rules->tokenizer = prepare->tokenizer;
+    rules->chat = prepare->chat;
+    rules->vocab = request->vocab > 0 ? request->vocab : tokenizer_vocab(prepare->tokenizer);
+    if (tokenizer_vocab(prepare->tokenizer) > rules->vocab)
+        return err_set(err, ERR_MODEL,
+                       "%s: the tokenizer has ids up to %lld and the model's vocab_size is %lld",
+                       request->model_dir, (long long)tokenizer_vocab(prepare->tokenizer) - 1,
+                       (long long)rules->vocab);
+    rules->text = prepare_is_text(request);
+    rules->row_bytes_max = request->line_bytes_max > 0 ? request->line_bytes_max
+                           : rules->text               ? PREPARE_TEXT_BYTES
+                                                       : LIMIT_LINE_BYTES;
+    TRY(line_reader_open(&prepare->reader, request->path,
+                         rules->text ? LINE_READER_TEXT : LINE_READER_LINES, rules->row_bytes_max,
+                         err));
+    TRY(dataset_batch_new(rules, prepare_threads(request), &prepare->batch, err));
+    return dataset_writer_new(request->out_path, rules->vocab, &prepare->writer, err);
+}
+
+/* A file that breaks off (damaged compression, an array that does not end) is a fault of its last
+ * row. */
+static int prepare_broken(struct prepare *prepare, const char *why, struct err *err)
+{
+    struct example_fault fault = {.code = ""};
+    example_fault_set(&fault, "broken_file", 0, "%s; reading stopped here", why);
+    prepare->report.lines++;
+    prepare->stop = true;
+    return dataset_report_refuse(&prepare->report, prepare->reader.lines + 1, &fault, err);
+}
+
+static int prepare_batch(struct prepare *prepare, size_t *ret_count, struct err *err)
+{
+    /* The first row is looked at alone: it may end the file. */
+    size_t rows_max = prepare->report.lines == 0 ? 1 : SIZE_MAX;
+    struct err broken = {.code = ERR_NONE};
+    int rc = dataset_batch_fill(prepare->batch, &prepare->reader, rows_max, ret_count, &broken);
+    if (rc != 0 && rc != -ERR_DATA) {
+        *err = broken;
+        return rc;
+    }
+    TRY(dataset_batch_render(prepare->batch, err));
+    for (size_t i = 0; i < *ret_count && !prepare->stop; i++)
+        TRY(prepare_row(prepare, dataset_batch_row(prepare->batch, i), err));
+    return rc != 0 && !prepare->stop ? prepare_broken(prepare, broken.text, err) : 0;
+}
+
+/* A file that is a token shard already. */
+static int prepare_shard(struct prepare *prepare, struct err *err)
+{
+    struct dataset shard;
+    struct err broken;
+    int rc = dataset_open(prepare->request->path, &shard, &broken);
+    if (rc == -ERR_CORRUPT)
+        return prepare_broken(prepare, broken.text, err);
+    if (rc != 0) {
+        *err = broken;
+        return rc;
+    }
+    for (int64_t e = 0; e < shard.examples && rc == 0; e++) {
+        struct dataset_row row = {.number = e + 1, .kept = true};
+        for (int64_t t = shard.offsets[e]; t < shard.offsets[e + 1] && rc == 0; t++) {
+            if (shard.ids[t] >= prepare->rules.vocab && row.kept) {
+                row.kept = false;
+                example_fault_set(&row.fault, "invalid_ids", 0,
+                                  "example %lld of the shard has the token id %d; the model's "
+                                  "vocabulary has %lld ids",
+                                  (long long)e + 1, shard.ids[t], (long long)prepare->rules.vocab);
+            }
+            rc = tokens_push(&row.tokens, shard.ids[t], shard.trained[t] != 0, err);
+        }
+        if (rc == 0)
+            rc = prepare_row(prepare, &row, err);
+        dataset_row_done(&row);
+    }
+    dataset_close(&shard);
+    return rc;
+}
+
+static int prepare_rows(struct prepare *prepare, struct err *err)
+{
+    const struct dataset_request *request = prepare->request;
+    const struct io_stream *stream = &prepare->reader.stream;
+    if (stream->kind == IO_STREAM_PLAIN && stream->in_filled >= DATASET_HEADER_BYTES &&
+        memcmp(stream->in, DATASET_MAGIC, sizeof DATASET_MAGIC - 1) == 0)
+        return prepare_shard(prepare, err);
+    for (size_t count = 1; count > 0 && !prepare->stop;) {
+        TRY(prepare_batch(prepare, &count, err));
+        if (request->progress != NULL)
+            request->progress(request->progress_context, stream->file_bytes, prepare->report.lines);
+    }
+    return 0;
 }
 
 int dataset_prepare(const struct dataset_request *request, struct err *err)
@@ -259,15 +313,14 @@ int dataset_prepare(const struct dataset_request *request, struct err *err)
     must(request->seq_len > 0 && request->seq_len <= LIMIT_SEQ_LEN);
     CLEANUP(prepare_done) struct prepare prepare = {.request = request};
     TRY(prepare_start(&prepare, err));
-    while (!prepare.stop) {
-        struct line line;
-        TRY(line_reader_next(&prepare.reader, &line, err));
-        if (line.end)
-            break;
-        int rc = prepare_line(&prepare, &line, err);
-        if (rc != 0)
-            return err_wrap(err, rc, "%s: line %lld: ", request->path, (long long)line.number);
-    }
+    int rc = prepare_rows(&prepare, err);
+    if (rc != 0)
+        return err_wrap(err, rc, "%s: ", request->path);
     TRY(dataset_writer_commit(prepare.writer, err));
-    return prepare_report(&prepare, err);
+    CLEANUP(json_unref)
+    json_t *report = dataset_report_json(
+        &prepare.report, prepare.chat != NULL ? chat_template_name(prepare.chat) : "");
+    if (report == NULL)
+        return mem_fail(err, 1 << 16, "a report");
+    return json_write_file(request->report_path, report, 0644, err);
 }

@@ -1,11 +1,16 @@
-/* line_reader: the lines of a file, one at a time, in memory bounded by the longest line served.
+/* line_reader: the rows of a file, one at a time, in memory bounded by the longest row served. The
+ * file may be gzip or zstd (io_stream.h).
+ *
+ * A row is a line. When the file's first character is '[' it is one JSON array and a row is an
+ * element of it, however many lines it takes; the file of a text reader (plain) is rows of up to
+ * `row_bytes_max` bytes that end at a line feed where there is one.
  *
  * A byte-order mark at the start of the file and a carriage return before a line feed are not part
- * of a line; a last line without a line feed is a line. A line beyond the limit is not kept: it is
+ * of a line; a last line without a line feed is a line. A row beyond the limit is not kept: it is
  * reported with its length and skipped.
  *
  *     struct line_reader reader;
- *     TRY(line_reader_open(&reader, path, LIMIT_LINE_BYTES, err));
+ *     TRY(line_reader_open(&reader, path, LINE_READER_LINES, LIMIT_LINE_BYTES, err));
  *     struct line line;
  *     do {
  *         rc = line_reader_next(&reader, &line, err);
@@ -15,6 +20,7 @@
 #pragma once
 #include "common/buf.h"
 #include "common/err.h"
+#include "common/io_stream.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,23 +28,33 @@
 
 struct line {
     const char *bytes; /* length of them and a NUL; valid until the next call; "" when too long */
-    int64_t length;    /* of the whole line, kept or not */
-    int64_t number;    /* 1-based */
+    int64_t length;    /* of the whole row, kept or not */
+    int64_t number;    /* of its first line, 1-based */
     bool too_long;     /* length is over the limit */
-    bool end;          /* no line: the file has ended */
+    bool end;          /* no row: the file has ended */
+};
+
+enum line_reader_kind {
+    LINE_READER_LINES, /* or a JSON array */
+    LINE_READER_ARRAY, /* found, never asked for */
+    LINE_READER_TEXT,
 };
 
 struct line_reader {
-    int fd;
-    const char *path;    /* borrowed; for errors */
-    struct buf kept;     /* the current line */
-    char *chunk;         /* LINE_READER_CHUNK bytes of the file */
+    struct io_stream stream;
+    enum line_reader_kind kind;
+    bool started;        /* the first bytes were looked at */
+    bool closed;         /* the array has ended */
+    struct buf kept;     /* the current row */
+    char *chunk;         /* bytes of the file; owned */
     size_t chunk_used;   /* of chunk, consumed */
     size_t chunk_filled; /* of chunk, read */
-    int64_t lines;       /* given out */
+    int64_t lines;       /* line feeds passed */
+    int64_t rows;        /* given out */
 };
 
-int line_reader_open(struct line_reader *ret_reader, const char *path, size_t line_bytes_max,
-                     struct err *err);
+int line_reader_open(struct line_reader *ret_reader, const char *path, enum line_reader_kind kind,
+                     size_t row_bytes_max, struct err *err);
+/* ERR_DATA when an array is not well-formed between its elements, or io_stream_read() says so. */
 int line_reader_next(struct line_reader *reader, struct line *ret_line, struct err *err);
 void line_reader_done(struct line_reader *reader);

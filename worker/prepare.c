@@ -19,7 +19,8 @@ static int prepare_files(const struct prepare_request *request, struct err *err)
                                           .report_path = file->report_path,
                                           .seq_len = request->spec.seq_len,
                                           .overlength = request->spec.overlength,
-                                          .train_on = request->spec.train_on};
+                                          .train_on = request->spec.train_on,
+                                          .chat_template = request->spec.chat_template};
         printf("preparing file %zu of %zu\n", i + 1, request->file_count);
         (void)fflush(stdout);
         TRY(dataset_prepare(&dataset, err));

@@ -84,6 +84,16 @@ static int sample_generate(struct sample *sample, int64_t tokens_max, const char
     return 0;
 }
 
+static int sample_prompt(struct sample *sample, const json_t *json, struct err *err)
+{
+    CLEANUP(conversation_done) struct conversation conversation = {0};
+    struct conversation_fault wrong;
+    if (!conversation_from_openai(json_object_get(json, "messages"), json_object_get(json, "tools"),
+                                  &conversation, &wrong))
+        return err_set_field(err, ERR_BAD_REQUEST, "messages", "%s", wrong.text);
+    return chat_template_prompt(sample->chat, &conversation, &sample->writer, err);
+}
+
 int sample_main(const char *model_dir, FILE *request, FILE *answer, struct err *err)
 {
     CLEANUP(sample_done) struct sample sample = {0};
@@ -93,11 +103,8 @@ int sample_main(const char *model_dir, FILE *request, FILE *answer, struct err *
     if (json_object_get(json, "max_tokens") != NULL)
         TRY(json_get_i64(json, "max_tokens", ERR_BAD_REQUEST, &tokens_max, err));
     TRY(tokenizer_load(model_dir, &sample.tokenizer, err));
-    TRY(chat_template_load(model_dir, sample.tokenizer, &sample.chat, err));
-    const json_t *messages = json_object_get(json, "messages");
-    if (!json_is_array(messages))
-        return err_set_field(err, ERR_BAD_REQUEST, "messages", "messages must be a list");
-    TRY(chat_template_prompt(sample.chat, messages, &sample.writer, err));
+    TRY(chat_template_load(model_dir, sample.tokenizer, JOB_chat_AUTO, &sample.chat, err));
+    TRY(sample_prompt(&sample, json, err));
     int64_t prompt = sample.writer.tokens.count;
     struct model_config config;
     TRY(model_config_load(model_dir, &config, err));

@@ -1,5 +1,5 @@
-/* fuzz_chat_template: tokenizer_config.json, which carries the chat template. Only the template
- * that is built in is taken. */
+/* fuzz_chat_template: tokenizer_config.json, which carries the chat template. Of all templates
+ * that are served only the built-in one has its special tokens here. */
 #include "common/chat_template.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -25,13 +25,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err = {.code = ERR_NONE};
     struct chat_template *chat = NULL;
     fuzz_put("tokenizer_config.json", data, size);
-    int rc = chat_template_load(fuzz_folder(), tokenizer, &chat, &err);
+    int rc = chat_template_load(fuzz_folder(), tokenizer, JOB_chat_AUTO, &chat, &err);
     if (rc == 0) {
         fuzz_taken++;
-        CLEANUP(json_unref) json_t *json = NULL;
-        must(json_parse((const char *)data, size, "config", &json, &err) == 0);
-        const char *text = json_string_value(json_object_get(json, "chat_template"));
-        must(text != NULL && strcmp(text, chat_template_builtin_text()) == 0);
+        must(strcmp(chat_template_name(chat), "tiny") == 0);
         must(chat_template_stop(chat) == tokenizer_special(tokenizer, "<|end|>"));
         chat_template_free(chat);
     } else {

@@ -25,7 +25,7 @@ words_of() {
     job) ls api/job_*.def common/job_request.c ;;
     launch_plan | prepare_request) ls api/job_*.def common/"$1".c common/job_request.c ;;
     tokenizer | chat_template) ls common/tokenizer*.c common/chat_template.c ;;
-    dataset_prepare) ls common/chat_jsonl.c common/dataset_prepare.c ;;
+    dataset_prepare) ls common/example.c common/dataset_prepare.c ;;
     safetensors | safetensors_index) ls common/safetensors.c common/dtype.h ;;
     http) ls api/routes.def daemon/http_check.c tests/fuzz/fuzz_http.c ;;
     settings) ls api/settings.def ;;

@@ -1,6 +1,7 @@
 /* tokenizer_golden: known ids of Llama 3's and Qwen3's own tokenizer.json, text that must stay
  * text, and runs that must not take the square of their length. Skipped where the packages of
  * package.json are not installed. */
+#include "common/chat_template.h"
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/tokenizer.h"
@@ -153,6 +154,51 @@ static void test_seams(void **state)
     assert_int_equal(tokens.trained[tokens.count - 1], 0);
 }
 
+/* Field case R13: a conversation of three messages through the models' own templates. */
+static void test_conversation(void **state)
+{
+    (void)state;
+    static const int32_t ids[MODELS][64] = {
+        {128000, 128006, 9125,  128007, 271,  2675, 527,    264,    6380,  18328,  430, 9711,
+         264,    6928,   12903, 389,    4395, 13,   128009, 128006, 882,   128007, 271, 40,
+         11299,  1022,   856,   13260,  3432, 13,   128009, 128006, 78191, 128007, 271, 2181,
+         596,    2294,   430,   499,    2351, 3794, 10368,  34632,  0,     128009},
+        {151644, 8948,  198,   2610,   525,   264,    6247,   17847,  429,    9521,
+         264,    6785,  12616, 389,    4297,  13,     151645, 198,    151644, 872,
+         198,    40,    11052, 1007,   847,   12963,  3351,   13,     151645, 198,
+         151644, 77091, 198,   151667, 271,   151668, 271,    2132,   594,    2244,
+         429,    498,   2299,  3709,   10158, 33532,  0,      151645, 198}};
+    static const int64_t counts[MODELS] = {46, 49};
+    static const int64_t trained_from[MODELS] = {35, 33};
+    CLEANUP(json_unref)
+    json_t *messages = json_literal(
+        "[{'role':'system','content':'You are a happy assistant that puts a positive spin on "
+        "everything.'},{'role':'user','content':'I fell off my bike today.'},"
+        "{'role':'assistant','content':'It\\u0027s great that you\\u0027re getting exercise "
+        "outdoors!'}]");
+    for (int model = 0; model < MODELS; model++) {
+        struct err err;
+        struct chat_template *chat = NULL;
+        struct chat_writer writer = {0};
+        struct conversation_fault fault;
+        CLEANUP(conversation_done) struct conversation conversation = {0};
+        CLEANUP(mem_free_ptr) char *folder = models_dir(model);
+        assert_true(conversation_from_openai(messages, NULL, &conversation, &fault));
+        if (chat_template_load(folder, tokenizers[model], JOB_chat_AUTO, &chat, &err) != 0)
+            fail_msg("%s", err.text);
+        assert_int_equal(
+            chat_template_render(chat, &conversation, JOB_train_on_ASSISTANT, &writer, &err), 0);
+        assert_int_equal(writer.tokens.count, counts[model]);
+        assert_memory_equal(writer.tokens.ids, ids[model], (size_t)counts[model] * 4);
+        for (int64_t t = 0; t < counts[model];
+             t++) /* to the end token; Qwen has a line feed behind it */
+            assert_int_equal(writer.tokens.trained[t],
+                             t >= trained_from[model] && t < counts[model] - model);
+        chat_writer_done(&writer);
+        chat_template_free(chat);
+    }
+}
+
 static void fill(char *bytes, size_t length, const char *unit)
 {
     size_t step = strlen(unit);
@@ -245,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_special_text_stays_text),
         cmocka_unit_test(test_seams),
+        cmocka_unit_test(test_conversation),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_not_utf8),
     };

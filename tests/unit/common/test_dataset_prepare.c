@@ -100,7 +100,9 @@ static void prepare(const char *bytes, size_t length)
     assert_int_equal(json_parse_file(report_path, 1 << 20, &report, &err), 0);
     if (dataset_open(out_path, &dataset, &err) != 0)
         fail_msg("%s", err.text);
-    assert_int_equal(field("kept"), dataset.examples);
+    assert_int_equal(field("examples"), dataset.examples);
+    if (request.overlength != JOB_overlength_CHUNK)
+        assert_int_equal(field("kept"), dataset.examples);
     assert_int_equal(field("tokens"), dataset.tokens);
     assert_int_equal(field("trained_tokens"), dataset.trained_tokens);
     assert_int_equal(field("lines"), field("kept") + field("dropped"));
@@ -200,12 +202,17 @@ static void test_long_line(void **state) /* R02 */
 static void test_not_jsonl(void **state) /* R03 */
 {
     (void)state;
-    prepare_text("[\n" GOOD ",\n" GOOD "\n]\n");
-    expect_counts(0, 1, 1);
-    expect_fault(0, 1, "not_jsonl", "JSON array");
-    prepare_text("[" GOOD ", " GOOD "]");
-    expect_counts(0, 1, 1);
-    expect_fault(0, 1, "data_type", "JSON array");
+    prepare_text("[\n" GOOD ",\n" GOOD "\n]\n"); /* an array is taken as it is */
+    expect_counts(2, 0, 0);
+    prepare_text("[" GOOD ", {\n\"messages\":\n7}, " GOOD "]");
+    expect_counts(2, 1, 1);
+    expect_fault(0, 1, "missing_messages_list", "array");
+    prepare_text("[" GOOD ",\n{\n\"messages\":\n[7,]}]");
+    expect_counts(1, 1, 1);
+    expect_fault(0, 4, "invalid_json", "]"); /* the line in the file */
+    prepare_text("[" GOOD ",\n" GOOD "\n");
+    expect_counts(2, 1, 1);
+    expect_fault(0, 3, "broken_file", "\"]\" is missing");
     prepare_text("\n{\n  \"messages\": [\n    " USER_SAYS("q") "\n  ]\n}\n");
     expect_counts(0, 2, 1);
     expect_fault(1, 2, "not_jsonl", "pretty-printed");
@@ -214,10 +221,13 @@ static void test_not_jsonl(void **state) /* R03 */
     expect_fault(0, 1, "data_type", "encoded twice");
     prepare_text(GOOD "\n[\n" GOOD "\n"); /* not the whole file: only its line */
     expect_counts(2, 1, 1);
-    expect_fault(0, 2, "invalid_json", "array");
+    expect_fault(0, 2, "invalid_json", "whole on one line");
     prepare("\x1f\x8b\x08\x00 \n\n\n", 8);
     expect_counts(0, 1, 1);
-    expect_fault(0, 1, "unserved_format", "gzip");
+    expect_fault(0, 1, "broken_file", "gzip");
+    prepare("PK\x03\x04 \n\n\n", 8);
+    expect_counts(0, 1, 1);
+    expect_fault(0, 1, "unserved_format", "zip");
 }
 
 static void test_broken_lines(void **state) /* R04 */
@@ -246,10 +256,9 @@ static void test_tool_calls(void **state) /* R05 */
 {
     (void)state;
     prepare_text(LINE(USER_SAYS("q") ",{\"role\":\"assistant\",\"content\":null,\"tool_calls\":"
-                                     "[{\"id\":\"1\"}]}," ASSISTANT_SAYS("ok")));
+                                     "[{\"function\":{\"name\":\"f\"}}]}," ASSISTANT_SAYS("ok")));
     expect_counts(0, 1, 1);
-    expect_fault(0, 1, "tools_not_served", "messages[1]");
-    expect_fault(0, 1, "tools_not_served", "tools are not served by this model's template");
+    expect_fault(0, 1, "unserved_message", "messages[1]: the template tiny has no tools");
     prepare_text(LINE(USER_SAYS("q") "," ASSISTANT_SAYS("a") "," ASSISTANT_SAYS("b")));
     expect_counts(1, 0, 0); /* two turns in a row are fine */
 }
@@ -290,9 +299,8 @@ static void test_two_formats(void **state) /* R09 */
     prepare_text(GOOD "\n" GOOD "\n{\"text\":\"a\",\"messages\":[" ASSISTANT_SAYS(
         "x") "]}\n"
              "{\"prompt\":\"a\",\"completion\":\"b\"}\n");
-    expect_counts(2, 2, 2);
+    expect_counts(3, 1, 1); /* lines may differ in their formats, one line may not */
     expect_fault(0, 3, "duplicate_format", "both text and messages");
-    expect_fault(1, 4, "unserved_format", "served: {\"messages\"");
 }
 
 static void test_overlength(void **state) /* R10 */
@@ -322,6 +330,128 @@ static void test_overlength(void **state) /* R10 */
     prepare_text(LINE("{\"role\":\"assistant\",\"content\":\"x\",\"weight\":0}"));
     expect_counts(0, 1, 0);
     expect_fault(0, 1, "no_trained_tokens", "weight 0");
+}
+
+static void test_chunks(void **state)
+{
+    (void)state;
+    request.overlength = JOB_overlength_CHUNK;
+    request.seq_len = 8;
+    prepare_text("{\"text\":\"0123456789abcdef\"}\n"); /* begin, 16 bytes, end: 8 + 8 + 2 */
+    expect_counts(1, 0, 0);
+    assert_int_equal(dataset.examples, 3);
+    assert_int_equal(dataset.tokens, 18);
+    assert_int_equal(dataset.trained_tokens, 15); /* not the first of each */
+    assert_int_equal(dataset.ids[0], BEGIN);
+    assert_int_equal(dataset.ids[17], END);
+    assert_int_equal(field("tokens_cut"), 0);
+    /* begin, user, 9 bytes, end, assistant, a, end: the first chunk has nothing to train */
+    prepare_text(LINE(USER_SAYS("123456789") "," ASSISTANT_SAYS("a")) "\n");
+    expect_counts(1, 0, 0);
+    assert_int_equal(dataset.examples, 1);
+    assert_int_equal(dataset.tokens, 7);
+    assert_int_equal(field("tokens_cut"), 8);
+    request.overlength = JOB_overlength_CUT;
+    prepare_text("{\"text\":\"0123456789abcdef\"}\n");
+    assert_int_equal(dataset.tokens, 8);
+    assert_int_equal(field("tokens_cut"), 10);
+}
+
+static void test_text_file(void **state)
+{
+    (void)state;
+    request.name = "Book.TXT";
+    prepare_text("\xef\xbb\xbfone {\n\ntwo");
+    expect_counts(1, 0, 0);
+    assert_int_equal(dataset.tokens, 12);
+    assert_int_equal(dataset.ids[1], 'o');
+    request.line_bytes_max = 4; /* rows of a text end at line feeds */
+    prepare_text("ab\ncd\n");
+    expect_counts(2, 0, 0);
+    request.name = "a.jsonl";
+    request.line_bytes_max = 0;
+    prepare_text("{\"text\":\"x\"}");
+    expect_counts(1, 0, 0);
+    assert_int_equal(dataset.tokens, 3);
+}
+
+static void test_token_ids(void **state) /* R14 */
+{
+    (void)state;
+    prepare_text("{\"input_ids\":[65,66,67],\"labels\":[-100,66,-100]}\n"
+                 "{\"input_ids\":[65,264]}\n{\"input_ids\":[256,263,65]}\n");
+    expect_counts(2, 1, 1);
+    expect_fault(0, 2, "invalid_ids", "input_ids[1] is 264");
+    assert_int_equal(dataset.tokens, 6);
+    assert_int_equal(dataset.trained_tokens, 1 + 2);
+    request.vocab = 300; /* a model with rows to spare */
+    prepare_text("{\"input_ids\":[65,299]}\n");
+    expect_counts(1, 0, 0);
+    assert_int_equal(dataset.vocab, 300);
+    /* A shard is data, too. */
+    struct err err = {0};
+    CLEANUP(buf_done) struct buf shard;
+    buf_init(&shard, 1 << 20);
+    assert_int_equal(io_read_file(out_path, 1 << 20, &shard, &err), 0);
+    prepare(buf_str(&shard), shard.length);
+    expect_counts(1, 0, 0);
+    assert_int_equal(dataset.ids[1], 299);
+    request.vocab = 0;
+    prepare(buf_str(&shard), shard.length);
+    expect_counts(0, 1, 1);
+    expect_fault(0, 1, "invalid_ids", "token id 299");
+    shard.data[shard.length - 1] ^= 1;
+    prepare(buf_str(&shard), shard.length);
+    expect_counts(0, 1, 1);
+    expect_fault(0, 1, "broken_file", "hash");
+    request.vocab = 263;
+    assert_int_equal(dataset_prepare(&request, &err), -ERR_MODEL);
+    assert_non_null(strstr(err.text, "vocab_size is 263"));
+}
+
+/* A model without a template that is served: conversations fail by its reason, text does not. */
+static void test_no_template(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    CLEANUP(mem_free_ptr) char *jinja = io_join(folder, "chat_template.jinja");
+    assert_int_equal(io_write_file(jinja, "{{ x }}", 7, 0644, &err), 0);
+    prepare_text("{\"text\":\"x\"}");
+    expect_counts(1, 0, 0);
+    assert_int_equal(io_write_file(in_path, GOOD, sizeof GOOD - 1, 0644, &err), 0);
+    assert_int_equal(dataset_prepare(&request, &err), -ERR_MODEL);
+    assert_non_null(strstr(err.text, "chat template"));
+    assert_non_null(strstr(err.text, "line 1"));
+    request.chat_template = JOB_chat_TINY;
+    prepare_text(GOOD);
+    expect_counts(1, 0, 0);
+    assert_string_equal(json_string_value(json_object_get(report, "template")), "tiny");
+    assert_int_equal(unlink(jinja), 0);
+}
+
+/* Any number of threads gives the same bytes and the same report. */
+static void test_threads(void **state)
+{
+    (void)state;
+    struct buf text;
+    buf_init(&text, 64 << 20);
+    for (int i = 0; i < 30000; i++)
+        buf_printf(&text, i % 1000 == 7 ? "{bad %d}\n" : "{\"text\":\"row %d of many\"}\n", i);
+    request.threads = 1;
+    prepare(buf_str(&text), text.length);
+    expect_counts(29970, 30, 30);
+    struct err err;
+    CLEANUP(buf_done) struct buf shard;
+    buf_init(&shard, 64 << 20);
+    assert_int_equal(io_read_file(out_path, 64 << 20, &shard, &err), 0);
+    CLEANUP(json_unref) json_t *first = json_incref(report);
+    for (request.threads = 2; request.threads < 8; request.threads += 3) {
+        prepare(buf_str(&text), text.length);
+        assert_int_equal(shard.length, dataset.map_bytes);
+        assert_memory_equal(shard.data, dataset.map, shard.length);
+        assert_true(json_equal(report, first));
+    }
+    buf_done(&text);
 }
 
 static void test_faults_are_bounded(void **state)
@@ -450,7 +580,9 @@ int main(void)
         TEST(test_two_formats),        TEST(test_overlength),
         TEST(test_faults_are_bounded), TEST(test_histogram),
         TEST(test_failures),           TEST(test_mutations),
-        TEST(test_full_disk),
+        TEST(test_full_disk),          TEST(test_chunks),
+        TEST(test_text_file),          TEST(test_token_ids),
+        TEST(test_no_template),        TEST(test_threads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

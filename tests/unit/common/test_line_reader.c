@@ -40,7 +40,7 @@ static void expect(const char *bytes, size_t length, size_t limit, const char *w
     struct buf got;
     buf_init(&got, 1 << 20);
     assert_int_equal(io_write_file(path, bytes, length, 0644, &err), 0);
-    assert_int_equal(line_reader_open(&reader, path, limit, &err), 0);
+    assert_int_equal(line_reader_open(&reader, path, LINE_READER_LINES, limit, &err), 0);
     for (int64_t number = 1;; number++) {
         assert_int_equal(line_reader_next(&reader, &line, &err), 0);
         if (line.end)
@@ -67,12 +67,70 @@ static void test_ends(void **state)
     EXPECT("", 100, "");
     EXPECT("a", 100, "a|");
     EXPECT("a\nb\n", 100, "a|b|");
-    EXPECT("a\r\nb\r\n\r\nc\r", 100, "a|b||c|");
+    EXPECT("a\r\nb\r\n\r\nc", 100, "a|b||c|");
     EXPECT("\n\n", 100, "||");
     EXPECT("a\rb\n", 100, "a\rb|");
-    EXPECT("\xef\xbb\xbf", 100, "|");
+    EXPECT("\xef\xbb\xbf", 100, "");
     EXPECT("\xef\xbb\xbf{}\r\n\xef\xbb\xbf[]\n", 100, "{}|\xef\xbb\xbf[]|");
     EXPECT("\xef\xbb", 100, "\xef\xbb|");
+}
+
+/* Rows of an array (or of text) as "line:row|"; a failure as its sentence. */
+static void expect_rows(enum line_reader_kind kind, const char *bytes, size_t limit,
+                        const char *wanted)
+{
+    struct err err;
+    struct line_reader reader;
+    struct line line;
+    CLEANUP(buf_done) struct buf got;
+    buf_init(&got, 1 << 20);
+    assert_int_equal(io_write_file(path, bytes, strlen(bytes), 0644, &err), 0);
+    assert_int_equal(line_reader_open(&reader, path, kind, limit, &err), 0);
+    int rc;
+    while ((rc = line_reader_next(&reader, &line, &err)) == 0 && !line.end)
+        buf_printf(&got, "%lld:%s|", (long long)line.number, line.too_long ? "#" : line.bytes);
+    if (rc != 0) {
+        assert_int_equal(rc, -ERR_DATA);
+        buf_text(&got, err.text);
+    }
+    assert_string_equal(buf_str(&got), wanted);
+    line_reader_done(&reader);
+}
+
+static void test_arrays(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes, *wanted;
+    } cases[] = {
+        {"[]", ""},
+        {"\xef\xbb\xbf \n [ ] \n", ""},
+        {"[{},{}]", "1:{}|1:{}|"},
+        {"[\n {\"a\":\n[1,\"]\"]},\n{\"b\":\"\\\"}\"}\n]\n",
+         "2:{\"a\":\n[1,\"]\"]}|4:{\"b\":\"\\\"}\"}|"},
+        {"[1, \"x\", null]", "1:1|1:\"x\"|1:null|"},
+        {"[{}", "1:{}|the JSON array does not end: \"]\" is missing"},
+        {"[{}{}]", "1:{}|line 1: a comma is missing between array elements"},
+        {"[,{}]", "line 1: a comma too many between array elements"},
+        {"[{},,{}]", "1:{}|line 1: a comma too many between array elements"},
+        {"[{},]", "1:{}|line 1: a comma too many between array elements"},
+        {"[{}]\n{}", "1:{}|line 2: more data after the JSON array"},
+        {"[{}, {\"a\"", "1:{}|line 1: the array element that begins here does not end"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_rows(LINE_READER_LINES, cases[i].bytes, 100, cases[i].wanted);
+    expect_rows(LINE_READER_LINES, "[\"123456789\",1]", 5, "1:#|1:1|");
+}
+
+static void test_text(void **state)
+{
+    (void)state;
+    expect_rows(LINE_READER_TEXT, "one\ntwo", 100, "1:one\ntwo|");
+    expect_rows(LINE_READER_TEXT, "", 100, "");
+    expect_rows(LINE_READER_TEXT, "[1]\n", 100, "1:[1]\n|"); /* no array */
+    expect_rows(LINE_READER_TEXT, "ab\nc\nde\nf", 8, "1:ab\nc\nde\n|4:f|");
+    expect_rows(LINE_READER_TEXT, "abcdef", 4, "1:abcd|1:ef|");
+    expect_rows(LINE_READER_TEXT, "abc\xc3\xa9z", 4, "1:abc|1:\xc3\xa9z|"); /* whole characters */
 }
 
 static void test_limit(void **state)
@@ -98,7 +156,8 @@ static void test_long_lines(void **state)
     for (int limited = 0; limited < 2; limited++) {
         struct line_reader reader;
         struct line line;
-        assert_int_equal(line_reader_open(&reader, path, limited ? 1000 : LONG + 4, &err), 0);
+        assert_int_equal(
+            line_reader_open(&reader, path, LINE_READER_LINES, limited ? 1000 : LONG + 4, &err), 0);
         for (int i = 0; i < 4; i++) {
             assert_int_equal(line_reader_next(&reader, &line, &err), 0);
             assert_int_equal(line.length, lengths[i]);
@@ -118,13 +177,14 @@ static void test_failures(void **state)
     (void)state;
     struct err err;
     struct line_reader reader = {0};
-    assert_int_equal(line_reader_open(&reader, "/nonexistent-folder/x", 9, &err), -ERR_NOT_FOUND);
+    assert_int_equal(line_reader_open(&reader, "/nonexistent-folder/x", LINE_READER_LINES, 9, &err),
+                     -ERR_NOT_FOUND);
     line_reader_done(&reader); /* a zeroed one */
     for (int n = 1; n <= 2; n++) {
         struct line line;
         assert_int_equal(io_write_file(path, "abc\n", 4, 0644, &err), 0);
         mem_fault_after(n);
-        int rc = line_reader_open(&reader, path, 100, &err);
+        int rc = line_reader_open(&reader, path, LINE_READER_LINES, 100, &err);
         if (rc == 0)
             rc = line_reader_next(&reader, &line, &err);
         mem_fault_after(0);
@@ -137,10 +197,9 @@ static void test_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_long_lines),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_ends),       cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_text),       cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_long_lines), cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -109,8 +109,8 @@ static void test_refusals(void **state)
         {HELLO ",\"max_tokens\":0}", ERR_BAD_REQUEST, "max_tokens"},
         {HELLO ",\"max_tokens\":-5}", ERR_BAD_REQUEST, "max_tokens"},
         {HELLO ",\"max_tokens\":\"5\"}", ERR_BAD_REQUEST, NULL},
-        {"{\"messages\":[{\"role\":\"user\"}]}", ERR_DATA, NULL},
-        {"{\"messages\":[{\"role\":\"ghost\",\"content\":\"x\"}]}", ERR_DATA, NULL},
+        {"{\"messages\":[{\"role\":\"user\"}]}", ERR_BAD_REQUEST, "messages"},
+        {"{\"messages\":[{\"role\":\"ghost\",\"content\":\"x\"}]}", ERR_BAD_REQUEST, "messages"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"0123456789012345678901234567890123456789"
          "0123456789012345678901234567890123456789\"}]}",
          ERR_BAD_REQUEST, "max_tokens"}, /* longer than the context */

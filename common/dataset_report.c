@@ -1,0 +1,74 @@
+/* dataset_report: see the header; lengths are counted in buckets by powers of two. */
+#include "common/dataset_report.h"
+
+#include "common/dataset.h"
+#include "common/mem.h"
+
+#include <string.h>
+
+/* Refusals that leave the file usable. */
+static const char *const dataset_harmless[] = {"blank_line", "empty_messages", "no_trained_tokens"};
+
+int dataset_report_init(struct dataset_report *report, struct err *err)
+{
+    *report = (struct dataset_report){.codes = json_object(), .faults = json_array()};
+    return report->codes != NULL && report->faults != NULL ? 0 : mem_fail(err, 256, "a report");
+}
+
+void dataset_report_done(struct dataset_report *report)
+{
+    json_decref(report->codes);
+    json_decref(report->faults);
+    *report = (struct dataset_report){.codes = NULL};
+}
+
+int dataset_report_refuse(struct dataset_report *report, int64_t line,
+                          const struct example_fault *fault, struct err *err)
+{
+    bool harmless = false;
+    for (size_t i = 0; i < sizeof dataset_harmless / sizeof dataset_harmless[0]; i++)
+        harmless = harmless || strcmp(dataset_harmless[i], fault->code) == 0;
+    report->bad += !harmless;
+    json_int_t count = json_integer_value(json_object_get(report->codes, fault->code));
+    int lost = json_object_set_new(report->codes, fault->code, json_integer(count + 1));
+    if (json_array_size(report->faults) < DATASET_FAULTS_MAX)
+        lost |= json_array_append_new(
+            report->faults,
+            json_pack("{s:I, s:I, s:s, s:s}", "line", (json_int_t)(line + fault->line), "column",
+                      (json_int_t)fault->column, "code", fault->code, "message", fault->text));
+    return lost == 0 ? 0 : mem_fail(err, sizeof *fault, "a report");
+}
+
+void dataset_report_measure(struct dataset_report *report, int64_t length, int64_t seq_len)
+{
+    int bucket = 0;
+    while (bucket < DATASET_BUCKETS - 1 && ((int64_t)1 << bucket) < length)
+        bucket++;
+    report->histogram[bucket]++;
+    report->overlength += length > seq_len;
+    if (length > report->longest)
+        report->longest = length;
+}
+
+json_t *dataset_report_json(const struct dataset_report *report, const char *template_name)
+{
+    json_t *histogram = json_array();
+    int lost = 0;
+    for (int bucket = 0; bucket < DATASET_BUCKETS; bucket++)
+        if (report->histogram[bucket] > 0)
+            lost |=
+                json_array_append_new(histogram, json_pack("[I, I]", (json_int_t)1 << bucket,
+                                                           (json_int_t)report->histogram[bucket]));
+    json_t *json = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:O, s:O, s:o}", "lines",
+        (json_int_t)report->lines, "kept", (json_int_t)report->kept, "dropped",
+        (json_int_t)(report->lines - report->kept), "bad", (json_int_t)report->bad, "examples",
+        (json_int_t)report->examples, "tokens", (json_int_t)report->tokens, "trained_tokens",
+        (json_int_t)report->trained_tokens, "overlength", (json_int_t)report->overlength, "longest",
+        (json_int_t)report->longest, "tokens_cut", (json_int_t)report->tokens_cut, "template",
+        template_name, "codes", report->codes, "faults", report->faults, "histogram", histogram);
+    if (lost == 0)
+        return json;
+    json_decref(json);
+    return NULL;
+}
