@@ -67,7 +67,7 @@ static int chat_template_read(const char *model_dir, struct buf *ret_text, struc
     if (io_exists(jinja))
         return io_read_file(jinja, LIMIT_MODEL_CONFIG_BYTES, ret_text, err);
     CLEANUP(json_unref) json_t *json = NULL;
-    int rc = json_parse_file(config, LIMIT_TOKENIZER_BYTES, &json, err);
+    int rc = json_parse_file_reals(config, LIMIT_TOKENIZER_BYTES, &json, err);
     if (rc == -ERR_BAD_JSON || rc == -ERR_TOO_LARGE) {
         err->code = ERR_MODEL; /* the sentence stands; it is the model that is wrong */
         return -ERR_MODEL;

@@ -43,14 +43,15 @@ static int json_depth(const char *bytes, size_t length)
     return deepest;
 }
 
-int json_parse(const char *bytes, size_t length, const char *what_for, json_t **ret_value,
-               struct err *err)
+static int json_parse_flags(const char *bytes, size_t length, const char *what_for, size_t flags,
+                            json_t **ret_value, struct err *err)
 {
     if (json_depth(bytes, length) > LIMIT_JSON_DEPTH)
         return err_set(err, ERR_BAD_JSON, "%s: nested deeper than %d levels", what_for,
                        LIMIT_JSON_DEPTH);
     json_error_t where;
-    json_t *value = json_loadb(bytes, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+    json_t *value =
+        json_loadb(bytes, length, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
     if (value == NULL) {
         char text[JSON_ERROR_TEXT_LENGTH]; /* it may quote the input */
         utf8_line(where.text, text, sizeof text);
@@ -61,12 +62,29 @@ int json_parse(const char *bytes, size_t length, const char *what_for, json_t **
     return 0;
 }
 
-int json_parse_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err)
+int json_parse(const char *bytes, size_t length, const char *what_for, json_t **ret_value,
+               struct err *err)
+{
+    return json_parse_flags(bytes, length, what_for, 0, ret_value, err);
+}
+
+static int json_parse_file_flags(const char *path, size_t max_bytes, size_t flags,
+                                 json_t **ret_value, struct err *err)
 {
     CLEANUP(buf_done) struct buf bytes;
     buf_init(&bytes, max_bytes);
     TRY(io_read_file(path, max_bytes, &bytes, err));
-    return json_parse(buf_str(&bytes), bytes.length, path, ret_value, err);
+    return json_parse_flags(buf_str(&bytes), bytes.length, path, flags, ret_value, err);
+}
+
+int json_parse_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err)
+{
+    return json_parse_file_flags(path, max_bytes, 0, ret_value, err);
+}
+
+int json_parse_file_reals(const char *path, size_t max_bytes, json_t **ret_value, struct err *err)
+{
+    return json_parse_file_flags(path, max_bytes, JSON_DECODE_INT_AS_REAL, ret_value, err);
 }
 
 int json_parse_own_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err)

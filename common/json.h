@@ -18,6 +18,9 @@ void json_unref(json_t **value); /* for CLEANUP; NULL is fine */
 int json_parse(const char *bytes, size_t length, const char *what_for, json_t **ret_value,
                struct err *err);
 int json_parse_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err);
+/* The same with all numbers as reals: other programs write integers beyond 64 bits
+ * (tokenizer_config.json's "model_max_length": 1000000000000000019884624838656). */
+int json_parse_file_reals(const char *path, size_t max_bytes, json_t **ret_value, struct err *err);
 /* The same for a file that we wrote: one that is not JSON or is too long is ERR_CORRUPT. */
 int json_parse_own_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err);
 

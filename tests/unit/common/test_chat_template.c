@@ -187,7 +187,9 @@ static void test_unknown_template(void **state)
     chat_template_free(other);
     assert_int_equal(io_remove_tree(jinja, &err), 0);
     CLEANUP(mem_free_ptr) char *config = io_join(folder, "tokenizer_config.json");
-    assert_int_equal(io_write_file(config, "{}", 2, 0644, &err), 0);
+    static const char huge[] = "{\"model_max_length\":1000000000000000019884624838656,"
+                               "\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"\"}]}";
+    assert_int_equal(io_write_file(config, huge, sizeof huge - 1, 0644, &err), 0);
     assert_int_equal(chat_template_load(folder, tokenizer, JOB_chat_AUTO, &other, &err),
                      -ERR_MODEL);
     assert_non_null(strstr(err.text, "chat_template"));
