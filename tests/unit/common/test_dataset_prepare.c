@@ -1,144 +1,10 @@
 /* dataset_prepare: files as people have them, each with the report it must get and the shard it
  * must make. */
-#include "common/dataset.h"
-#include "common/io.h"
-#include "common/json.h"
-#include "common/limits.h"
-#include "common/mem.h"
+#include "tests/lib/dataset_scene.h"
+
 #include "common/rng.h"
-#include "common/tokenizer.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-enum { BEGIN = 256, USER = 257, ASSISTANT = 258, SYSTEM = 259, END = 260 };
-
-#define USER_SAYS(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
-#define ASSISTANT_SAYS(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
-#define LINE(messages) "{\"messages\":[" messages "]}"
-#define GOOD LINE(USER_SAYS("q") "," ASSISTANT_SAYS("a"))
-
-static char folder[64];
-static char *in_path;
-static char *out_path;
-static char *report_path;
-static struct dataset_request request;
-static json_t *report; /* of the last run */
-static struct dataset dataset;
-
-static int setup(void **state)
-{
-    (void)state;
-    struct err err;
-    /* thousands of committed files: in memory, where there is such a place */
-    const char *root = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    (void)snprintf(folder, sizeof folder, "%s/test_dataset_prepare.XXXXXX", root);
-    if (mkdtemp(folder) == NULL)
-        return -1;
-    in_path = io_join(folder, "in.jsonl");
-    out_path = io_join(folder, "out.tok");
-    report_path = io_join(folder, "report.json");
-    return tokenizer_write_builtin(folder, &err);
-}
-
-static void forget(void)
-{
-    json_decref(report);
-    report = NULL;
-    dataset_close(&dataset);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    struct err err;
-    forget();
-    mem_free(in_path);
-    mem_free(out_path);
-    mem_free(report_path);
-    return io_remove_tree(folder, &err) != 0 || mem_live() != 0;
-}
-
-static int fresh(void **state)
-{
-    (void)state;
-    forget();
-    request = (struct dataset_request){.path = in_path,
-                                       .model_dir = folder,
-                                       .out_path = out_path,
-                                       .report_path = report_path,
-                                       .seq_len = 64,
-                                       .overlength = JOB_overlength_CUT,
-                                       .train_on = JOB_train_on_ASSISTANT};
-    return 0;
-}
-
-static json_int_t field(const char *name)
-{
-    const json_t *value = json_object_get(report, name);
-    assert_true(json_is_integer(value));
-    return json_integer_value(value);
-}
-
-/* Prepares the bytes and opens report and shard, which must agree. */
-static void prepare(const char *bytes, size_t length)
-{
-    struct err err = {0};
-    forget();
-    assert_int_equal(io_write_file(in_path, bytes, length, 0644, &err), 0);
-    if (dataset_prepare(&request, &err) != 0)
-        fail_msg("%s", err.text);
-    assert_int_equal(json_parse_file(report_path, 1 << 20, &report, &err), 0);
-    if (dataset_open(out_path, &dataset, &err) != 0)
-        fail_msg("%s", err.text);
-    assert_int_equal(field("examples"), dataset.examples);
-    if (request.overlength != JOB_overlength_CHUNK)
-        assert_int_equal(field("kept"), dataset.examples);
-    assert_int_equal(field("tokens"), dataset.tokens);
-    assert_int_equal(field("trained_tokens"), dataset.trained_tokens);
-    assert_int_equal(field("lines"), field("kept") + field("dropped"));
-    assert_true(field("bad") <= field("dropped"));
-    json_int_t coded = 0;
-    const char *code;
-    json_t *count;
-    json_object_foreach(json_object_get(report, "codes"), code, count) coded +=
-        json_integer_value(count);
-    assert_int_equal(coded, field("dropped"));
-}
-
-static void prepare_text(const char *text)
-{
-    prepare(text, strlen(text));
-}
-
-static void expect_counts(json_int_t kept, json_int_t dropped, json_int_t bad)
-{
-    assert_int_equal(field("kept"), kept);
-    assert_int_equal(field("dropped"), dropped);
-    assert_int_equal(field("bad"), bad);
-}
-
-/* Fault number i of the report. */
-static const json_t *expect_fault(size_t i, json_int_t line, const char *code, const char *word)
-{
-    const json_t *fault = json_array_get(json_object_get(report, "faults"), i);
-    assert_non_null(fault);
-    assert_int_equal(json_integer_value(json_object_get(fault, "line")), line);
-    assert_string_equal(json_string_value(json_object_get(fault, "code")), code);
-    const char *text = json_string_value(json_object_get(fault, "message"));
-    if (strstr(text, word) == NULL)
-        fail_msg("fault %zu: \"%s\" lacks \"%s\"", i, text, word);
-    return fault;
-}
 
 static void test_windows_file(void **state) /* R01 */
 {
@@ -332,128 +198,6 @@ static void test_overlength(void **state) /* R10 */
     expect_fault(0, 1, "no_trained_tokens", "weight 0");
 }
 
-static void test_chunks(void **state)
-{
-    (void)state;
-    request.overlength = JOB_overlength_CHUNK;
-    request.seq_len = 8;
-    prepare_text("{\"text\":\"0123456789abcdef\"}\n"); /* begin, 16 bytes, end: 8 + 8 + 2 */
-    expect_counts(1, 0, 0);
-    assert_int_equal(dataset.examples, 3);
-    assert_int_equal(dataset.tokens, 18);
-    assert_int_equal(dataset.trained_tokens, 15); /* not the first of each */
-    assert_int_equal(dataset.ids[0], BEGIN);
-    assert_int_equal(dataset.ids[17], END);
-    assert_int_equal(field("tokens_cut"), 0);
-    /* begin, user, 9 bytes, end, assistant, a, end: the first chunk has nothing to train */
-    prepare_text(LINE(USER_SAYS("123456789") "," ASSISTANT_SAYS("a")) "\n");
-    expect_counts(1, 0, 0);
-    assert_int_equal(dataset.examples, 1);
-    assert_int_equal(dataset.tokens, 7);
-    assert_int_equal(field("tokens_cut"), 8);
-    request.overlength = JOB_overlength_CUT;
-    prepare_text("{\"text\":\"0123456789abcdef\"}\n");
-    assert_int_equal(dataset.tokens, 8);
-    assert_int_equal(field("tokens_cut"), 10);
-}
-
-static void test_text_file(void **state)
-{
-    (void)state;
-    request.name = "Book.TXT";
-    prepare_text("\xef\xbb\xbfone {\n\ntwo");
-    expect_counts(1, 0, 0);
-    assert_int_equal(dataset.tokens, 12);
-    assert_int_equal(dataset.ids[1], 'o');
-    request.line_bytes_max = 4; /* rows of a text end at line feeds */
-    prepare_text("ab\ncd\n");
-    expect_counts(2, 0, 0);
-    request.name = "a.jsonl";
-    request.line_bytes_max = 0;
-    prepare_text("{\"text\":\"x\"}");
-    expect_counts(1, 0, 0);
-    assert_int_equal(dataset.tokens, 3);
-}
-
-static void test_token_ids(void **state) /* R14 */
-{
-    (void)state;
-    prepare_text("{\"input_ids\":[65,66,67],\"labels\":[-100,66,-100]}\n"
-                 "{\"input_ids\":[65,264]}\n{\"input_ids\":[256,263,65]}\n");
-    expect_counts(2, 1, 1);
-    expect_fault(0, 2, "invalid_ids", "input_ids[1] is 264");
-    assert_int_equal(dataset.tokens, 6);
-    assert_int_equal(dataset.trained_tokens, 1 + 2);
-    request.vocab = 300; /* a model with rows to spare */
-    prepare_text("{\"input_ids\":[65,299]}\n");
-    expect_counts(1, 0, 0);
-    assert_int_equal(dataset.vocab, 300);
-    /* A shard is data, too. */
-    struct err err = {0};
-    CLEANUP(buf_done) struct buf shard;
-    buf_init(&shard, 1 << 20);
-    assert_int_equal(io_read_file(out_path, 1 << 20, &shard, &err), 0);
-    prepare(buf_str(&shard), shard.length);
-    expect_counts(1, 0, 0);
-    assert_int_equal(dataset.ids[1], 299);
-    request.vocab = 0;
-    prepare(buf_str(&shard), shard.length);
-    expect_counts(0, 1, 1);
-    expect_fault(0, 1, "invalid_ids", "token id 299");
-    shard.data[shard.length - 1] ^= 1;
-    prepare(buf_str(&shard), shard.length);
-    expect_counts(0, 1, 1);
-    expect_fault(0, 1, "broken_file", "hash");
-    request.vocab = 263;
-    assert_int_equal(dataset_prepare(&request, &err), -ERR_MODEL);
-    assert_non_null(strstr(err.text, "vocab_size is 263"));
-}
-
-/* A model without a template that is served: conversations fail by its reason, text does not. */
-static void test_no_template(void **state)
-{
-    (void)state;
-    struct err err = {0};
-    CLEANUP(mem_free_ptr) char *jinja = io_join(folder, "chat_template.jinja");
-    assert_int_equal(io_write_file(jinja, "{{ x }}", 7, 0644, &err), 0);
-    prepare_text("{\"text\":\"x\"}");
-    expect_counts(1, 0, 0);
-    assert_int_equal(io_write_file(in_path, GOOD, sizeof GOOD - 1, 0644, &err), 0);
-    assert_int_equal(dataset_prepare(&request, &err), -ERR_MODEL);
-    assert_non_null(strstr(err.text, "chat template"));
-    assert_non_null(strstr(err.text, "line 1"));
-    request.chat_template = JOB_chat_TINY;
-    prepare_text(GOOD);
-    expect_counts(1, 0, 0);
-    assert_string_equal(json_string_value(json_object_get(report, "template")), "tiny");
-    assert_int_equal(unlink(jinja), 0);
-}
-
-/* Any number of threads gives the same bytes and the same report. */
-static void test_threads(void **state)
-{
-    (void)state;
-    struct buf text;
-    buf_init(&text, 64 << 20);
-    for (int i = 0; i < 30000; i++)
-        buf_printf(&text, i % 1000 == 7 ? "{bad %d}\n" : "{\"text\":\"row %d of many\"}\n", i);
-    request.threads = 1;
-    prepare(buf_str(&text), text.length);
-    expect_counts(29970, 30, 30);
-    struct err err;
-    CLEANUP(buf_done) struct buf shard;
-    buf_init(&shard, 64 << 20);
-    assert_int_equal(io_read_file(out_path, 64 << 20, &shard, &err), 0);
-    CLEANUP(json_unref) json_t *first = json_incref(report);
-    for (request.threads = 2; request.threads < 8; request.threads += 3) {
-        prepare(buf_str(&text), text.length);
-        assert_int_equal(shard.length, dataset.map_bytes);
-        assert_memory_equal(shard.data, dataset.map, shard.length);
-        assert_true(json_equal(report, first));
-    }
-    buf_done(&text);
-}
-
 static void test_faults_are_bounded(void **state)
 {
     (void)state;
@@ -568,8 +312,6 @@ static void test_mutations(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, fresh)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,9 +322,7 @@ int main(void)
         TEST(test_two_formats),        TEST(test_overlength),
         TEST(test_faults_are_bounded), TEST(test_histogram),
         TEST(test_failures),           TEST(test_mutations),
-        TEST(test_full_disk),          TEST(test_chunks),
-        TEST(test_text_file),          TEST(test_token_ids),
-        TEST(test_no_template),        TEST(test_threads),
+        TEST(test_full_disk),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
