@@ -62,7 +62,10 @@ static bool route_take_model(const char *text, size_t length, char ret_name[ROUT
     size_t used = 0;
     for (size_t i = 0; i < length && used < ROUTE_NAME_BYTES; i++) {
         bool slash = length - i >= 3 && strncasecmp(text + i, "%2f", 3) == 0;
-        ret_name[used++] = slash ? '/' : text[i];
+        ret_name[used] = text[i];
+        if (slash)
+            ret_name[used] = '/';
+        used++;
         i += slash ? 2 : 0;
         if (i + 1 == length) {
             ret_name[used] = '\0';

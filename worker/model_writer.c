@@ -11,28 +11,29 @@
 
 #include <string.h>
 
+struct model_file {
+    char *name;
+    struct safetensors_writer *writer; /* NULL: the base's holds no tensor of the model */
+};
+
 struct model_writer {
-    const struct model_shape *shape;   /* borrowed */
-    char *dir;                         /* owned, as are all below */
-    int32_t *file_of;                  /* (row_count) of each tensor */
-    int32_t count;                     /* files */
-    char **names;                      /* (count) */
-    struct safetensors_writer **files; /* (count); NULL: the base's holds no tensor of the model */
-    int64_t bytes;                     /* of all tensors */
+    const struct model_shape *shape; /* borrowed */
+    char *dir;                       /* owned, as are the next two */
+    int32_t *file_of;                /* (row_count) of each tensor */
+    struct model_file *files;        /* (count) */
+    int32_t count;
+    int64_t bytes; /* of all tensors */
 };
 
 void model_writer_free(struct model_writer *writer)
 {
     if (writer == NULL)
         return;
-    for (int32_t i = 0; i < writer->count; i++) {
-        if (writer->files != NULL)
-            safetensors_writer_free(writer->files[i]);
-        if (writer->names != NULL)
-            mem_free(writer->names[i]);
+    for (int32_t i = 0; writer->files != NULL && i < writer->count; i++) {
+        safetensors_writer_free(writer->files[i].writer);
+        mem_free(writer->files[i].name);
     }
     mem_free(writer->files);
-    mem_free(writer->names);
     mem_free(writer->file_of);
     mem_free(writer->dir);
     mem_free(writer);
@@ -81,19 +82,18 @@ static int model_writer_deal(struct model_writer *writer, const struct safetenso
 static int model_writer_names(struct model_writer *writer, const struct safetensors *base,
                               struct err *err)
 {
-    writer->names = mem_new((size_t)writer->count, sizeof *writer->names);
     writer->files = mem_new((size_t)writer->count, sizeof *writer->files);
-    bool whole = writer->names != NULL && writer->files != NULL;
+    bool whole = writer->files != NULL;
     for (int32_t i = 0; whole && i < writer->count; i++) {
-        if (safetensors_files(base) > 1)
-            writer->names[i] = mem_strdup(safetensors_file_name(base, i));
-        else if (writer->count > 1)
-            writer->names[i] = mem_printf("model-%05d-of-%05d.safetensors", i + 1, writer->count);
-        else
-            writer->names[i] = mem_strdup("model.safetensors");
-        whole = writer->names[i] != NULL;
+        char *name = safetensors_files(base) > 1 ? mem_strdup(safetensors_file_name(base, i))
+                     : writer->count > 1
+                         ? mem_printf("model-%05d-of-%05d.safetensors", i + 1, writer->count)
+                         : mem_strdup("model.safetensors");
+        writer->files[i].name = name;
+        whole = name != NULL;
     }
-    return whole ? 0 : mem_fail(err, (size_t)writer->count * sizeof(char *), "names of files");
+    return whole ? 0
+                 : mem_fail(err, (size_t)writer->count * sizeof *writer->files, "names of files");
 }
 
 /* Declares the tensor in its file, which is begun with the first. */
@@ -102,15 +102,14 @@ static int model_writer_declare(struct model_writer *writer, int64_t i, enum dty
 {
     const struct model_shape_row *row = &writer->shape->rows[i];
     const int64_t extents[2] = {row->rows, row->cols};
-    struct safetensors_writer **file = &writer->files[writer->file_of[i]];
-    if (*file == NULL) {
-        CLEANUP(mem_free_ptr)
-        char *path = io_join(writer->dir, writer->names[writer->file_of[i]]);
+    struct model_file *file = &writer->files[writer->file_of[i]];
+    if (file->writer == NULL) {
+        CLEANUP(mem_free_ptr) char *path = io_join(writer->dir, file->name);
         if (path == NULL)
             return mem_fail(err, strlen(writer->dir), "a path");
-        TRY(safetensors_writer_new(path, file, err));
+        TRY(safetensors_writer_new(path, &file->writer, err));
     }
-    return safetensors_writer_declare(*file, row->name, dtype, row->dims, extents, err);
+    return safetensors_writer_declare(file->writer, row->name, dtype, row->dims, extents, err);
 }
 
 int model_writer_new(const char *base_dir, const struct model_shape *shape, int64_t shard_bytes,
@@ -142,8 +141,8 @@ int model_writer_put(struct model_writer *writer, const struct model_shape_row *
                      const float *values, int64_t count, struct err *err)
 {
     must(row == &writer->shape->rows[row->index]);
-    return safetensors_writer_put_f32(writer->files[writer->file_of[row->index]], values, count,
-                                      err);
+    const struct model_file *file = &writer->files[writer->file_of[row->index]];
+    return safetensors_writer_put_f32(file->writer, values, count, err);
 }
 
 static int model_writer_index(const struct model_writer *writer, struct err *err)
@@ -153,7 +152,7 @@ static int model_writer_index(const struct model_writer *writer, struct err *err
     bool whole = path != NULL && map != NULL;
     for (int64_t i = 0; whole && i < writer->shape->row_count; i++)
         whole = json_object_set_new(map, writer->shape->rows[i].name,
-                                    json_string(writer->names[writer->file_of[i]])) == 0;
+                                    json_string(writer->files[writer->file_of[i]].name)) == 0;
     CLEANUP(json_unref)
     json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)writer->bytes,
                               "weight_map", map); /* takes map, also when it fails */
@@ -164,7 +163,7 @@ static int model_writer_index(const struct model_writer *writer, struct err *err
 int model_writer_commit(struct model_writer *writer, struct err *err)
 {
     for (int32_t i = 0; i < writer->count; i++)
-        if (writer->files[i] != NULL)
-            TRY(safetensors_writer_commit(writer->files[i], err));
+        if (writer->files[i].writer != NULL)
+            TRY(safetensors_writer_commit(writer->files[i].writer, err));
     return writer->count > 1 ? model_writer_index(writer, err) : 0;
 }
