@@ -70,6 +70,9 @@ struct device_ops {
                          size_t bytes);
     int64_t (*bytes_in_use)(struct device *device);      /* by alloc, and taken as scratch */
     int64_t (*host_bytes_in_use)(struct device *device); /* by host_alloc */
+    /* Of the whole device, by all its users, the driver included; 0: it has no memory of its own.
+     */
+    int64_t (*bytes_taken)(struct device *device);
     void (*close)(struct device *device);
 };
 

@@ -60,6 +60,9 @@ static void train_report(struct rank *rank, int64_t step, const struct step_resu
     train_point(&metrics, METRIC_ARENA_PEAK_BYTES, device);
     train_point(&metrics, METRIC_HOST_ARENA_BYTES,
                 (double)arena_bytes(&rank->arena, MEM_ARENA_HOST));
+    int64_t taken = rank->device->dev->bytes_taken(rank->device);
+    if (taken > 0)
+        train_point(&metrics, METRIC_DEVICE_BYTES, (double)taken);
     if (offloads) {
         train_point(&metrics, METRIC_OFFLOAD_BYTES, (double)result->offload_bytes);
         train_point(&metrics, METRIC_OFFLOAD_WAIT_S, (double)result->offload_wait_ns * 1e-9);

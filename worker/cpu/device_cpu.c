@@ -150,6 +150,12 @@ static int device_cpu_sync(struct device *device, struct stream *stream, struct 
     return 0;
 }
 
+static int64_t device_cpu_bytes_taken(struct device *device)
+{
+    (void)device;
+    return 0;
+}
+
 static void device_cpu_lend_scratch(struct device *device, enum device_scratch kind, void *memory,
                                     size_t bytes)
 {
@@ -195,6 +201,7 @@ static const struct device_ops device_cpu_ops = {
     .lend_scratch = device_cpu_lend_scratch,
     .bytes_in_use = device_cpu_bytes_in_use,
     .host_bytes_in_use = device_cpu_host_bytes_in_use,
+    .bytes_taken = device_cpu_bytes_taken,
     .close = device_cpu_close,
 };
 

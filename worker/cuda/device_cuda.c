@@ -287,6 +287,13 @@ static int64_t device_cuda_bytes_in_use(struct device *device)
     return device_cuda_of(device)->bytes_in_use;
 }
 
+static int64_t device_cuda_bytes_taken(struct device *device)
+{
+    (void)device; /* the thread's current one */
+    size_t free_bytes = 0, total = 0;
+    return cudaMemGetInfo(&free_bytes, &total) == cudaSuccess ? (int64_t)(total - free_bytes) : 0;
+}
+
 static int64_t device_cuda_host_bytes_in_use(struct device *device)
 {
     return device_cuda_of(device)->host_bytes_in_use;
@@ -330,6 +337,7 @@ static const struct device_ops device_cuda_ops = {
     .lend_scratch = device_cuda_lend_scratch,
     .bytes_in_use = device_cuda_bytes_in_use,
     .host_bytes_in_use = device_cuda_host_bytes_in_use,
+    .bytes_taken = device_cuda_bytes_taken,
     .close = device_cuda_close,
 };
 
