@@ -21,7 +21,8 @@ enum { ADVICE_CHANGES_MAX = 3, ADVICE_SETS_MAX = 3 };
     X(HOST_STATES, "states host")                                            \
     X(STREAM, "stream_residual true")                                        \
     X(DEVICE_STATES, "states device")                                        \
-    X(DEVICE_KEPT, "offload none")
+    X(DEVICE_KEPT, "offload none")                                           \
+    X(FILE_KEPT, "offload file")
 
 #define X(id, text) ADVICE_##id,
 enum advice { ADVICE_TABLE(X) ADVICE_COUNT };
@@ -83,6 +84,9 @@ static void advice_apply(struct job_spec *spec, enum advice change)
         break;
     case ADVICE_DEVICE_STATES:
         spec->states = JOB_states_DEVICE;
+        break;
+    case ADVICE_FILE_KEPT:
+        spec->offload = JOB_offload_FILE;
         break;
     case ADVICE_DEVICE_KEPT:
         spec->offload = JOB_offload_NONE;

@@ -169,10 +169,11 @@ static int layer_bwd_gather(const struct layer *layer, int64_t rows, int64_t hea
 
 /* A tile of dq (which lies in o), dk, dv back through the projections, as one (model_shape.h: their
  * weights are one matrix), and the first norm. */
-static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t rows, const void *x,
-                              void *dx, struct err *err)
+static int layer_bwd_qkv_tile(const struct layer *layer, const struct offload_span *span,
+                              const void *x, void *dx, struct err *err)
 {
     struct model *model = layer->model;
+    int64_t row = span->row, rows = span->rows;
     const struct model_config *c = &model->shape->config;
     int64_t q_width = c->heads * c->head_dim, kv_width = c->kv_heads * c->head_dim;
     void *dq = model_at(model, layer->acts->o, row * q_width);
@@ -188,13 +189,14 @@ static int layer_bwd_qkv_tile(const struct layer *layer, int64_t row, int64_t ro
                          err));
     struct linear qkv = layer_linear(layer, rows, MODEL_TENSOR_Q, MODEL_TENSOR_COUNT);
     qkv.n = q_width + 2 * kv_width;
-    TRY(linear_dw(&qkv, model->tile_qkv, model->tile_norm,
-                  model_grad(model, layer->grad, MODEL_TENSOR_Q), NULL, err));
     TRY(linear_dx(&qkv, model->tile_qkv, model->tile_h, false, err));
     void *const grads[] = {dq, dk, dv};
     for (int m = JOB_lora_module_Q; m <= JOB_lora_module_V; m++)
         TRY(lora_bwd(layer, (enum job_lora_module)m, row, rows, model->tile_norm, grads[m],
                      model->tile_h, err));
+    TRY(model_bring(model, layer->index - 1, OFFLOAD_ATTENTION, span, layer->stream, err));
+    TRY(linear_dw(&qkv, model->tile_qkv, model->tile_norm,
+                  model_grad(model, layer->grad, MODEL_TENSOR_Q), NULL, err));
     return layer_bwd_norm(layer, MODEL_TENSOR_LN1, x, model->tile_rstd, model->tile_h, dx, true,
                           rows, c->hidden_size, err);
 }
@@ -207,12 +209,11 @@ static int layer_bwd_qkv(const struct layer *layer, int64_t row, struct err *err
     struct offload_tile x, dx;
     TRY(offload_tile_read(offload, OFFLOAD_RING_X, layer->acts->x, &span, layer->stream, &x, err));
     TRY(offload_tile_read(offload, OFFLOAD_RING_DX, model->dx, &span, layer->stream, &dx, err));
-    TRY(layer_bwd_qkv_tile(layer, row, span.rows, x.data, dx.data, err));
+    TRY(layer_bwd_qkv_tile(layer, &span, x.data, dx.data, err));
     TRY(offload_tile_done(offload, &x, layer->stream, err));
     TRY(offload_tile_write(offload, &dx, model->dx, &span, layer->stream, err));
-    return layer->index == model->options.first_layer
-               ? 0
-               : model_bring(model, layer->index - 1, &span, layer->stream, err);
+    TRY(model_bring(model, layer->index - 1, OFFLOAD_INPUT, &span, layer->stream, err));
+    return model_bring(model, layer->index - 1, OFFLOAD_MLP, &span, layer->stream, err);
 }
 
 int layer_bwd(const struct layer *layer, bool attention_ready, struct err *err)

@@ -251,13 +251,14 @@ static int64_t model_replay_from(const struct model *model, int64_t l)
     return within == every - 1 || anew || last ? l - within : l;
 }
 
-int model_bring(struct model *model, int64_t l, const struct offload_span *span,
-                struct stream *stream, struct err *err)
+int model_bring(struct model *model, int64_t l, enum offload_group group,
+                const struct offload_span *span, struct stream *stream, struct err *err)
 {
-    int64_t input = model_input_index(model, model_replay_from(model, l));
-    TRY(offload_in(&model->offload, OFFLOAD_INPUT, input, span, stream, err));
-    TRY(offload_in(&model->offload, OFFLOAD_ATTENTION, l, span, stream, err));
-    return offload_in(&model->offload, OFFLOAD_MLP, l, span, stream, err);
+    if (l < model->options.first_layer)
+        return 0;
+    if (group == OFFLOAD_INPUT)
+        l = model_input_index(model, model_replay_from(model, l));
+    return offload_in(&model->offload, group, l, span, stream, err);
 }
 
 /* Inputs of the layers up to l from the last that is kept, and each O. */
@@ -340,7 +341,8 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
 {
     struct offload_span all = model_span(batch, 0, batch->rows);
     int64_t last = model->shape->config.layers - 1;
-    TRY(model_bring(model, last, &all, stream, err));
+    for (int group = 0; group < OFFLOAD_GROUPS; group++)
+        TRY(model_bring(model, last, (enum offload_group)group, &all, stream, err));
     for (int64_t l = last; l >= model->options.first_layer; l--)
         TRY(model_layer_backward(model, batch, l, stream, err));
     return model->lora != NULL ? 0 : model_embed_backward(model, batch, stream, err);

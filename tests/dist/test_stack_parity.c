@@ -352,14 +352,14 @@ static void test_breaking_is_found(void **state)
 
 /* ---- all of it ---- */
 
-/* Tile and what follows it of a point: all their combinations come by, under every recompute. */
+/* Tile and what follows it of a point: drawn, the same every time, so that all values come by under
+ * every recompute, and pairs of them in great number. */
 static void spread(struct point *p, int64_t layout)
 {
-    int64_t number = layout * 7 + p->at[RECOMPUTE] * 11;
-    for (int i = TILE_MLP; i < PARAMETERS; i++) {
-        p->at[i] = parameters[i].values[number % parameters[i].count];
-        number /= parameters[i].count;
-    }
+    uint64_t at = (uint64_t)(layout * 7 + p->at[RECOMPUTE]);
+    for (int i = TILE_MLP; i < PARAMETERS; i++)
+        p->at[i] = parameters[i].values[rng_below(1, RNG_STREAM_TEST + (uint64_t)i, at,
+                                                  (uint64_t)parameters[i].count)];
     p->at[OVERLAP] = overlaps(p) ? p->at[OVERLAP] : 0;
     p->at[REPLAY] = replays(p) ? p->at[REPLAY] : 0;
 }
