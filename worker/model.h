@@ -132,8 +132,8 @@ void *model_layer_output(const struct model *model, int64_t l);
 /* Of a layer's input, for offload. */
 int64_t model_input_index(const struct model *model, int64_t l);
 
-/* Starts to bring back what layer l's backward needs (below the first: nothing), as far as it is kept away: these
- * rows, whose places in the set are free. */
+/* Starts to bring back what layer l's backward needs (below the first: nothing), as far as it is
+ * kept away: these rows, whose places in the set are free. */
 int model_bring(struct model *model, int64_t l, enum offload_group group,
                 const struct offload_span *span, struct stream *stream, struct err *err);
 /* The tile that starts at `row`. */
