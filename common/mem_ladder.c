@@ -4,6 +4,7 @@
 
 #include "common/mem_report.h"
 #include "common/must.h"
+#include "common/time_report.h"
 
 #include <stdio.h>
 
@@ -102,11 +103,28 @@ void mem_ladder_done(struct mem_ladder *ladder)
         mem_estimate_done(&ladder->bars[i].estimate);
 }
 
+json_t *mem_measured_json(const struct mem_measured *measured)
+{
+    json_t *peak = json_object();
+    for (int c = 0; c < MEM_CATEGORY_COUNT; c++)
+        if (json_object_set_new(peak, mem_category_name((enum mem_category)c),
+                                json_integer(measured->peak[c])) != 0)
+            json_unref(&peak);
+    return json_pack("{s:b, s:s?, s:o, s:f, s:I, s:I, s:o}", "run", (int)measured->run, "why",
+                     measured->why[0] != '\0' ? measured->why : NULL, "step_s",
+                     measured->run ? json_real(measured->step_s) : json_null(), "processor_s",
+                     measured->processor_s, "device_bytes", (json_int_t)measured->device_bytes,
+                     "host_bytes", (json_int_t)measured->host_bytes, "peak", peak);
+}
+
 static json_t *ladder_bar_json(const struct mem_ladder_bar *bar)
 {
     json_t *plan = bar->legal ? mem_report_json(&bar->estimate, false) : json_null();
-    return json_pack("{s:s, s:s, s:o, s:o}", "name", bar->name, "adds", bar->text, "plan", plan,
-                     "error", bar->legal ? json_null() : json_string(bar->why));
+    bool timed = bar->legal && bar->estimate.rates != NULL;
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", bar->name, "adds", bar->text, "plan",
+                     plan, "time", timed ? time_report_json(&bar->estimate) : json_null(),
+                     "measured", mem_measured_json(&bar->measured), "error",
+                     bar->legal ? json_null() : json_string(bar->why));
 }
 
 json_t *mem_ladder_json(const struct mem_ladder *ladder)
@@ -121,24 +139,43 @@ json_t *mem_ladder_json(const struct mem_ladder *ladder)
     return NULL;
 }
 
+static void ladder_row(struct buf *out, const char *name, const int64_t *categories,
+                       int64_t device_bytes, int64_t host_bytes, double step_s)
+{
+    buf_printf(out, "%-24s", name);
+    for (int c = 0; c < MEM_CATEGORY_COUNT; c++)
+        buf_printf(out, " %13.3f", (double)categories[c] * 0x1p-30);
+    buf_printf(out, " %9.3f %10.3f", (double)device_bytes * 0x1p-30, (double)host_bytes * 0x1p-30);
+    if (step_s > 0)
+        buf_printf(out, " %10.4g", step_s);
+}
+
+static void ladder_measured(struct buf *out, const struct mem_measured *m)
+{
+    if (m->run) {
+        ladder_row(out, "  measured", m->peak, m->device_bytes, m->host_bytes, m->step_s);
+        buf_text(out, "\n");
+    } else if (m->why[0] != '\0') {
+        buf_printf(out, "  not measured: %s\n", m->why);
+    }
+}
+
 void mem_ladder_text(const struct mem_ladder *ladder, struct buf *out)
 {
     buf_printf(out, "%-24s", "GiB a rank, at the peak");
     for (int c = 0; c < MEM_CATEGORY_COUNT; c++)
         buf_printf(out, " %13s", mem_category_name((enum mem_category)c));
-    buf_printf(out, " %9s %10s\n", "all", "host");
+    buf_printf(out, " %9s %10s %10s\n", "all", "host", "step s");
     for (int i = 0; i < MEM_LADDER_BARS; i++) {
         const struct mem_ladder_bar *bar = &ladder->bars[i];
-        buf_printf(out, "%-24s", bar->name);
         if (!bar->legal) {
-            buf_printf(out, " %s\n", bar->why);
+            buf_printf(out, "%-24s %s\n", bar->name, bar->why);
             continue;
         }
         const struct mem_plan *plan = &bar->estimate.plan;
-        for (int c = 0; c < MEM_CATEGORY_COUNT; c++)
-            buf_printf(out, " %13.2f", (double)plan->peak_category[c] * 0x1p-30);
-        buf_printf(out, " %9.2f %10.2f %s\n", (double)plan->peak_device_bytes * 0x1p-30,
-                   (double)plan->arena_bytes[MEM_ARENA_HOST] * 0x1p-30,
-                   bar->estimate.fits ? "fits" : "");
+        ladder_row(out, bar->name, plan->peak_category, plan->peak_device_bytes,
+                   plan->arena_bytes[MEM_ARENA_HOST], bar->estimate.time.step_s);
+        buf_text(out, bar->estimate.fits ? " fits\n" : "\n");
+        ladder_measured(out, &bar->measured);
     }
 }

@@ -7,12 +7,23 @@
 
 enum { MEM_LADDER_BARS = 8 };
 
+/* What steps that were run took, of one rank. */
+struct mem_measured {
+    bool run;
+    char why[ERR_TEXT_MAX];           /* if not: a sentence, "" when it was not tried */
+    double processor_s;               /* of a rank's process in such a step */
+    double step_s;                    /* the median of the steps after the first */
+    int64_t device_bytes, host_bytes; /* held on the device, pinned on the host */
+    int64_t peak[MEM_CATEGORY_COUNT]; /* of the device's block, in the peak phase */
+};
+
 struct mem_ladder_bar {
     const char *name;       /* "+ Ulysses" */
     const char *text;       /* what it adds, a phrase */
     bool legal;             /* it could be planned */
     char why[ERR_TEXT_MAX]; /* if not */
     struct mem_estimate estimate;
+    struct mem_measured measured; /* filled by who runs it */
 };
 struct mem_ladder {
     struct mem_ladder_bar bars[MEM_LADDER_BARS];
@@ -23,5 +34,7 @@ struct mem_ladder {
 int mem_ladder_make(const struct mem_ask *ask, struct mem_ladder *ret, struct err *err);
 void mem_ladder_done(struct mem_ladder *ladder);
 
+/* {"run", "why", "step_s", "device_bytes", "host_bytes", "peak"}; NULL: out of memory */
+json_t *mem_measured_json(const struct mem_measured *measured);
 json_t *mem_ladder_json(const struct mem_ladder *ladder); /* new reference; NULL: out of memory */
 void mem_ladder_text(const struct mem_ladder *ladder, struct buf *out);

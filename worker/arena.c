@@ -96,6 +96,9 @@ int arena_reserve(struct arena *arena, enum mem_name name, int64_t index, void *
     if (arena->plan != NULL) {
         TRY(arena_take_planned(arena, name, index, bytes, &next.buffer, err));
         next.where = next.buffer->arena;
+        if (next.where == MEM_ARENA_DEVICE && next.buffer->phases >> arena->plan->peak_phase & 1)
+            arena->peak_category[mem_name_category(name)] +=
+                mem_buffer_room(&(struct mem_buffer){.bytes = bytes});
     }
     struct arena_block *block = &arena->blocks[next.where];
     next.offset = block->bytes;

@@ -45,8 +45,10 @@ struct arena {
     struct arena_slot *slots;    /* (slot_count) what commit will fill; freed by it */
     int64_t slot_count, slot_capacity;
     struct arena_block blocks[MEM_ARENA_HOST + 1]; /* of the device and of the host */
-    bool sealed;                                   /* committed: no further reserve */
-    bool strict;                                   /* see arena_strict(); slots are kept */
+    int64_t peak_category[MEM_CATEGORY_COUNT]; /* device bytes reserved that the plan's peak phase
+                                                  needs: what is measured of a run */
+    bool sealed;                               /* committed: no further reserve */
+    bool strict;                               /* see arena_strict(); slots are kept */
 };
 
 void arena_init(struct arena *arena, struct device *device, const struct mem_plan *plan);

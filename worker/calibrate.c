@@ -1,6 +1,7 @@
 /* calibrate: see calibrate.h. A window is spent in rounds of calls of equal length, and the sixth
  * fastest of 25 counts (of fewer, where a call is longer than such a round): what else runs on the
- * machine slows rounds, nothing makes them faster. Collectives need the same count on all ranks:
+ * machine slows rounds, nothing makes them faster; where a rank has one thread its processor's time
+ * counts. Collectives need the same count on all ranks:
  * rank 0's. */
 #include "worker/calibrate.h"
 
@@ -11,6 +12,7 @@
 #include "worker/rank.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 enum {
     CALIBRATE_ROUNDS = 25,
@@ -30,14 +32,25 @@ void *calibrate_at(const struct calibrate *c, int region, int64_t bytes, int64_t
     return c->pool + region * c->region_bytes + turn * step % places * MEM_ALIGN_BYTES;
 }
 
-static int calibrate_calls(const struct calibrate *c, int64_t calls, int64_t *turn,
+/* Nanoseconds of the clock; of this process's processor where that is the same but for what else
+ * runs on the machine: one thread that waits for nobody. */
+static int64_t calibrate_now(const struct calibrate *c, bool together)
+{
+    struct timespec now = {0};
+    if (c->cuda || together || c->plan->threads > 1)
+        return clock_monotonic_ns();
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now); /* there is one */
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int calibrate_calls(const struct calibrate *c, bool together, int64_t calls, int64_t *turn,
                            calibrate_fn *run, const void *args, int64_t *ret_ns, struct err *err)
 {
-    int64_t start = clock_monotonic_ns();
+    int64_t start = calibrate_now(c, together);
     for (int64_t i = 0; i < calls; i++)
         TRY(run(c, args, (*turn)++, err));
     TRY(c->device->dev->sync(c->device, NULL, err));
-    *ret_ns = clock_monotonic_ns() - start;
+    *ret_ns = calibrate_now(c, together) - start;
     return 0;
 }
 
@@ -81,12 +94,12 @@ static int calibrate_plan(const struct calibrate *c, bool together, int64_t *tur
                           struct err *err)
 {
     int64_t calls = 1, ns = 0;
-    TRY(calibrate_calls(c, calls, turn, run, args, &ns, err));
-    TRY(calibrate_calls(c, calls, turn, run, args, &ns, err));
+    TRY(calibrate_calls(c, together, calls, turn, run, args, &ns, err));
+    TRY(calibrate_calls(c, together, calls, turn, run, args, &ns, err));
     while (!together && calls < CALIBRATE_MOST_CALLS &&
            ns * CALIBRATE_ROUNDS_LEAST * CALIBRATE_ROUNDS < c->window_ns) {
         calls *= 4;
-        TRY(calibrate_calls(c, calls, turn, run, args, &ns, err));
+        TRY(calibrate_calls(c, together, calls, turn, run, args, &ns, err));
     }
     *ret = calibrate_share(c, calls, ns);
     return together ? calibrate_agree(c, ret, err) : 0;
@@ -106,7 +119,7 @@ int calibrate_point(struct calibrate *c, enum time_op op, double size, double wi
     TRY(coll_barrier(c->coll, err));
     TRY(calibrate_plan(c, together, &turn, run, args, &plan, err));
     for (int64_t round = 0; round < plan.rounds; round++)
-        TRY(calibrate_calls(c, plan.calls, &turn, run, args, &ns[round], err));
+        TRY(calibrate_calls(c, together, plan.calls, &turn, run, args, &ns[round], err));
     qsort(ns, (size_t)plan.rounds, sizeof ns[0], calibrate_by_value);
     double seconds = (double)ns[plan.rounds / CALIBRATE_SHARE] * 1e-9 / (double)plan.calls;
     if (seconds > 0)

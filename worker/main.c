@@ -19,6 +19,7 @@
 #include "worker/export.h"
 #include "worker/keeper.h"
 #include "worker/last_words.h"
+#include "worker/measure.h"
 #include "worker/model_init.h"
 #include "worker/prepare.h"
 #include "worker/rank.h"
@@ -50,7 +51,7 @@ static int main_train(const struct launch_plan *plan, int number, struct err *er
     struct rank rank;
     int rc = rank_open(&rank, plan, number, err);
     if (rc == 0)
-        rc = rank_run(&rank, err);
+        rc = plan->purpose == LAUNCH_MEASURE ? measure_run(&rank, err) : rank_run(&rank, err);
     if (rc != 0)
         rank_fail(&rank, err);
     rank_close(&rank);

@@ -225,7 +225,9 @@ static int rank_open_weights(struct rank *rank, struct err *err)
     TRY(rank_agree(rank, rc, err));
     TRY(resume_start(rank, &resumed, err));
     bool lora = rank->plan->spec.lora; /* its checkpoints hold adapters */
-    if (lora || !resumed)
+    if (rank->plan->purpose == LAUNCH_MEASURE)
+        TRY(weights_random(&rank->fsdp, rank->stream, err));
+    else if (lora || !resumed)
         TRY(weights_load(&rank->fsdp, rank->plan->model_dir, rank->stream, err));
     return lora && !resumed ? lora_start(&rank->lora, rank->stream, err) : 0;
 }

@@ -2,6 +2,7 @@
 #include "worker/weights.h"
 
 #include "common/mem.h"
+#include "common/rng.h"
 #include "common/safetensors.h"
 
 #include <string.h>
@@ -156,4 +157,22 @@ int weights_load(struct fsdp *fsdp, const char *model_dir, struct stream *stream
     }
     fsdp_weights_changed(fsdp);
     return 0;
+}
+
+int weights_random(struct fsdp *fsdp, struct stream *stream, struct err *err)
+{
+    CLEANUP(mem_free_ptr) float *chunk = mem_new((size_t)2 * WEIGHTS_CHUNK_ELEMENTS, sizeof *chunk);
+    if (chunk == NULL)
+        return mem_fail(err, (size_t)2 * WEIGHTS_CHUNK_ELEMENTS * sizeof *chunk, "a tensor chunk");
+    for (uint64_t i = 0; i < WEIGHTS_CHUNK_ELEMENTS; i++)
+        chunk[i] = 0.02f * rng_normal(1, RNG_STREAM_INIT, i);
+    for (int64_t unit = 0; unit < fsdp->unit_count; unit++)
+        for (int64_t at = 0; at < fsdp->units[unit].shard; at += WEIGHTS_CHUNK_ELEMENTS) {
+            int64_t left = fsdp->units[unit].shard - at;
+            TRY(weights_put(fsdp, unit, at, chunk,
+                            left < WEIGHTS_CHUNK_ELEMENTS ? left : WEIGHTS_CHUNK_ELEMENTS,
+                            chunk + WEIGHTS_CHUNK_ELEMENTS, stream, err));
+        }
+    fsdp_weights_changed(fsdp);
+    return fsdp->device->dev->sync(fsdp->device, stream, err); /* chunk is on its way until then */
 }

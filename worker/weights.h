@@ -9,6 +9,10 @@
 
 int weights_load(struct fsdp *fsdp, const char *model_dir, struct stream *stream, struct err *err);
 
+/* Random ones instead, the same for any number of ranks within a chunk: to measure steps of a model
+ * that is not there. */
+int weights_random(struct fsdp *fsdp, struct stream *stream, struct err *err);
+
 /* Names, shapes and types; reads no tensor. */
 struct safetensors;
 int weights_check(const struct model_shape *shape, const struct safetensors *st,

@@ -1,4 +1,5 @@
 /* cmd_plan: what a job would take of memory and time. */
+#include "clients/cli/local_measure.h"
 #include "clients/cli/plan_command.h"
 #include "common/job_field.h"
 #include "common/mem.h"
@@ -9,11 +10,13 @@
 enum { PLAN_VALUE_BYTES = 64 };
 
 static int plan_print_json(const struct plan_command *command, const struct mem_estimate *estimate,
-                           struct err *err)
+                           const struct mem_measured *measured, struct err *err)
 {
     CLEANUP(json_unref) json_t *json = mem_report_json(estimate, command->buffers);
     if (json_object_set_new(json, "time", time_report_json(estimate)) != 0 ||
         json_object_set_new(json, "ithaca", job_spec_ithaca_json(&estimate->spec)) != 0)
+        return mem_fail(err, 0, "the plan");
+    if (command->run && json_object_set_new(json, "measured", mem_measured_json(measured)) != 0)
         return mem_fail(err, 0, "the plan");
     return cli_print_json(json, err);
 }
@@ -35,7 +38,7 @@ static void plan_settings_text(const struct job_spec *asked, const struct job_sp
 }
 
 static int plan_print_text(const struct plan_command *command, const struct mem_estimate *estimate,
-                           struct err *err)
+                           const struct mem_measured *measured, struct err *err)
 {
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, PLAN_TEXT_BYTES);
@@ -43,6 +46,12 @@ static int plan_print_text(const struct plan_command *command, const struct mem_
         plan_settings_text(&command->spec, &estimate->spec, &text);
     mem_report_text(estimate, &text);
     time_report_text(estimate, &text);
+    if (measured->run)
+        buf_printf(&text, "a step, measured: %.4g s, %.4g tokens/s; %.2f GiB of the device held\n",
+                   measured->step_s, estimate->time.tokens / measured->step_s,
+                   (double)measured->device_bytes * 0x1p-30);
+    else if (command->run)
+        buf_printf(&text, "not measured: %s\n", measured->why);
     TRY(plan_command_print(&text, err));
     return mem_estimate_check(&command->ask, estimate, err);
 }
@@ -60,8 +69,11 @@ static int plan_run(struct cli *cli, struct plan_command *command, struct err *e
         TRY(plan_search(&command->ask, &estimate, err));
     else
         TRY(mem_estimate_make(&command->ask, &estimate, err));
-    return cli->json ? plan_print_json(command, &estimate, err)
-                     : plan_print_text(command, &estimate, err);
+    struct mem_measured measured = {.run = false};
+    if (command->run)
+        TRY(local_measure(&command->ask, &estimate, command->steps, &measured, err));
+    return cli->json ? plan_print_json(command, &estimate, &measured, err)
+                     : plan_print_text(command, &estimate, &measured, err);
 }
 
 int cmd_plan(struct cli *cli, struct err *err)

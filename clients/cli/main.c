@@ -83,13 +83,19 @@ const struct cli_command cli_commands[] = {
          "  --backend NAME           cuda (attention through cuDNN), cuda_own (kernels without\n"
          "                           its buffers) or cpu\n"
          "  --auto                   the fastest settings that fit, of those left \"auto\"\n"
+         "  --run [--steps N]        run N steps (3) here, with random weights: time and memory\n"
          "  --max-seq-len            the longest sequence that fits\n"
          "  --document-tokens N      documents of N tokens are packed; else one fills a sequence\n"
          "  --buffers                with --json: every buffer\n",
      .run = cmd_plan},
     {.name = "ladder",
-     .usage = "ladder --model NAME|DIR --seq-len N --gpus N [--memory CARD]",
+     .usage = "ladder --model NAME|DIR --seq-len N --gpus N [--memory CARD] [--run]",
      .summary = "what each technique saves of a job's memory",
+     .details =
+         "  --run                    measure each bar that fits on this machine: short runs\n"
+         "                           of a few steps, one sequence a rank (--set\n"
+         "                           batch.sequences=N for more); let nothing else run\n"
+         "Options of `ithaca plan` say what model and machine.\n",
      .run = cmd_ladder},
     {.name = "calibrate",
      .usage = "calibrate [--seconds N] [--ranks N] [--backend cpu|cuda]",

@@ -3,7 +3,8 @@
 
 #include "clients/cli/address.h"
 #include "clients/cli/job_body.h"
-#include "clients/cli/local_run.h"
+#include "clients/cli/local_measure.h"
+#include "common/host_memory.h"
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/mem.h"
@@ -121,13 +122,12 @@ static int plan_rates(struct cli *cli, struct plan_command *command, const char 
                            &command->rates, err);
 }
 
-/* Tokens of each document. */
-static int plan_documents(struct cli *cli, struct mem_ask *ask, struct err *err)
+/* A count, where it is given. */
+static int plan_number(struct cli *cli, const char *option, int64_t *ret, struct err *err)
 {
     const char *text = NULL;
-    TRY(cli_take_option(cli, "--document-tokens", &text, err));
-    return text == NULL ? 0
-                        : plan_command_count("--document-tokens", text, &ask->document_tokens, err);
+    TRY(cli_take_option(cli, option, &text, err));
+    return text == NULL ? 0 : plan_command_count(option, text, ret, err);
 }
 
 static int plan_options(struct cli *cli, struct plan_command *command, const char **ret_card,
@@ -143,7 +143,9 @@ static int plan_options(struct cli *cli, struct plan_command *command, const cha
     TRY(plan_field(cli, command->job, "--seq-len", "seq_len", err));
     TRY(plan_field(cli, command->job, "--gpus", "gpus", err));
     TRY(plan_memory(cli, ask, ret_card, err));
-    TRY(plan_documents(cli, ask, err));
+    TRY(plan_number(cli, "--document-tokens", &ask->document_tokens, err));
+    command->steps = LOCAL_MEASURE_STEPS;
+    TRY(plan_number(cli, "--steps", &command->steps, err));
     ask->backend = command->run ? local_run_backend() : MEM_BACKEND_CUDA;
     TRY(plan_command_backend(cli, &ask->backend, err));
     return cli_finish_arguments(cli, err);
@@ -163,6 +165,8 @@ int plan_command_read(struct cli *cli, struct plan_command *command, struct err 
     command->ask.spec = &command->spec;
     command->ask.ranks_max = LIMIT_RANKS;
     command->ask.planned = true;
+    if (command->run && command->ask.host_bytes == 0)
+        command->ask.host_bytes = host_memory_read().total;
     return plan_rates(cli, command, card, err);
 }
 

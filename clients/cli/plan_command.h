@@ -19,6 +19,7 @@ struct plan_command {
     bool buffers;            /* --buffers */
     bool automatic;          /* --auto */
     bool run;                /* --run */
+    int64_t steps;           /* --steps: of a run */
 };
 
 int plan_command_read(struct cli *cli, struct plan_command *command, struct err *err);

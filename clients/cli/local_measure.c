@@ -1,0 +1,137 @@
+/* local_measure: see local_measure.h. The job's folder gets a config.json and a shard of random
+ * tokens, nothing else: the ranks make their weights themselves. */
+#include "clients/cli/local_measure.h"
+
+#include "common/dataset.h"
+#include "common/io.h"
+#include "common/mem.h"
+#include "common/model_config.h"
+#include "common/rng.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MEASURE_FILE_BYTES = 1 << 16 };
+
+static int measure_config(const struct local_run *run, const struct model_config *config,
+                          struct err *err)
+{
+    CLEANUP(json_unref) json_t *json = model_config_json(config);
+    CLEANUP(mem_free_ptr) char *path = io_join(run->plan.model_dir, "config.json");
+    if (json == NULL || path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a model's configuration");
+    return json_write_file(path, json, 0600, err);
+}
+
+/* Documents of `length` tokens, all trained. */
+static int measure_write_tokens(struct dataset_writer *writer, int64_t documents, int64_t length,
+                                int64_t vocab, struct err *err)
+{
+    CLEANUP(mem_free_ptr) int32_t *ids = mem_new((size_t)length, sizeof *ids);
+    CLEANUP(mem_free_ptr) uint8_t *trained = mem_new((size_t)length, 1);
+    if (ids == NULL || trained == NULL)
+        return mem_fail(err, (size_t)length * 5, "tokens");
+    for (int64_t t = 0; t < length; t++)
+        ids[t] = (int32_t)rng_below(1, RNG_STREAM_INIT, (uint64_t)t, (uint64_t)vocab);
+    memset(trained, 1, (size_t)length);
+    for (int64_t d = 0; d < documents; d++)
+        TRY(dataset_writer_add(writer, ids, trained, length, err));
+    return dataset_writer_commit(writer, err);
+}
+
+/* One document is enough: epochs follow on each other. Of shorter ones a step's. */
+static int measure_tokens(const struct local_run *run, const struct mem_ask *ask, struct err *err)
+{
+    const struct job_spec *spec = &run->plan.spec;
+    struct dataset_writer *writer = NULL;
+    CLEANUP(mem_free_ptr) char *folder = io_join(run->plan.job_dir, "tokens");
+    CLEANUP(mem_free_ptr) char *path = folder == NULL ? NULL : io_join(folder, "train.tok");
+    bool whole = ask->document_tokens == 0 || ask->document_tokens >= spec->seq_len;
+    int64_t length = whole ? spec->seq_len : ask->document_tokens;
+    int64_t documents = whole ? 1 : spec->seq_len / length * spec->sequences;
+    int64_t vocab = ask->shape->config.vocab_size;
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(io_make_dirs(folder, 0700, err));
+    TRY(dataset_writer_new(path, vocab, &writer, err));
+    int rc = measure_write_tokens(writer, documents, length, vocab, err);
+    dataset_writer_free(writer);
+    return rc;
+}
+
+static int measure_by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of the steps after the first; of one step it is that. */
+static double measure_median(const json_t *steps)
+{
+    double seconds[LOCAL_MEASURE_STEPS_MAX];
+    size_t count = 0, all = json_array_size(steps);
+    for (size_t i = all > 1; i < all && count < LOCAL_MEASURE_STEPS_MAX; i++)
+        seconds[count++] = json_real_value(json_array_get(steps, i));
+    qsort(seconds, count, sizeof seconds[0], measure_by_value);
+    return count > 0 ? seconds[count / 2] : 0;
+}
+
+static int measure_take(const struct local_run *run, struct mem_measured *ret, struct err *err)
+{
+    CLEANUP(json_unref) json_t *json = NULL;
+    CLEANUP(mem_free_ptr) char *path = io_join(run->plan.job_dir, "measured.json");
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(json_parse_own_file(path, MEASURE_FILE_BYTES, &json, err));
+    TRY(json_get_i64(json, "device_bytes", ERR_CORRUPT, &ret->device_bytes, err));
+    TRY(json_get_i64(json, "host_bytes", ERR_CORRUPT, &ret->host_bytes, err));
+    const json_t *peak = json_object_get(json, "peak");
+    for (int c = 0; c < MEM_CATEGORY_COUNT; c++)
+        TRY(json_get_i64(peak, mem_category_name((enum mem_category)c), ERR_CORRUPT, &ret->peak[c],
+                         err));
+    ret->step_s = measure_median(json_object_get(json, "steps"));
+    ret->processor_s = measure_median(json_object_get(json, "processor"));
+    ret->run = true;
+    return 0;
+}
+
+static int measure_run(struct local_run *run, const struct mem_ask *ask,
+                       const struct mem_estimate *estimate, int64_t steps, struct mem_measured *ret,
+                       struct err *err)
+{
+    run->plan.spec.max_steps = steps;
+    run->plan.spec.n_epochs = 0;
+    run->plan.spec.warmup_steps = run->plan.spec.decay_steps = 0;
+    memcpy(run->plan.memory_digest, estimate->plan.digest, sizeof run->plan.memory_digest);
+    TRY(measure_config(run, &ask->shape->config, err));
+    TRY(measure_tokens(run, ask, err));
+    TRY(local_run_start(run, err));
+    return measure_take(run, ret, err);
+}
+
+int local_measure(const struct mem_ask *ask, const struct mem_estimate *estimate, int64_t steps,
+                  struct mem_measured *ret, struct err *err)
+{
+    CLEANUP(local_run_done) struct local_run run = {.worker = NULL};
+    struct mem_measured measured = {.run = false};
+    int rc = -ERR_UNSUPPORTED;
+    if (!estimate->fits)
+        (void)err_set(err, ERR_UNSUPPORTED, "it does not fit");
+    else if (ask->backend == MEM_BACKEND_CUDA_OWN)
+        (void)err_set(err, ERR_UNSUPPORTED, "backend cuda_own is planned only");
+    else
+        rc = job_spec_check_served(&estimate->spec, err);
+    if (rc == 0)
+        rc = mem_layout_check(&estimate->plan.layout, err);
+    if (rc == 0)
+        rc = local_run_open(&run, LAUNCH_MEASURE, ask->backend, &estimate->spec, err);
+    if (rc == 0)
+        rc = measure_run(&run, ask, estimate, steps, &measured, err);
+    if (rc == -ERR_NOMEM || rc == -ERR_RANK_START)
+        return rc;
+    if (rc != 0)
+        (void)snprintf(measured.why, sizeof measured.why, "%s", err->text);
+    *ret = measured;
+    return 0;
+}

@@ -1,0 +1,76 @@
+/* measure: see measure.h. */
+#include "worker/measure.h"
+
+#include "common/clock.h"
+#include "common/io.h"
+#include "common/json.h"
+#include "common/mem.h"
+#include "worker/rank.h"
+#include "worker/step.h"
+
+#include <time.h>
+
+/* Of this process's threads. */
+static double measure_processor_s(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now); /* there is one */
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static int measure_step(struct rank *rank, int64_t step, json_t *seconds, json_t *processor,
+                        struct err *err)
+{
+    struct step_result result;
+    double processor_s = measure_processor_s();
+    int64_t start = clock_monotonic_ns();
+    TRY(step_gradients(rank, step, &result, err));
+    TRY(step_update(rank, step, &result, err));
+    rank_check_memory(rank);
+    json_t *taken = json_real((double)(clock_monotonic_ns() - start) * 1e-9);
+    json_t *worked = json_real(measure_processor_s() - processor_s);
+    int bad = json_array_append_new(seconds, taken);
+    bad |= json_array_append_new(processor, worked);
+    return bad == 0 ? 0 : mem_fail(err, 0, "a measurement");
+}
+
+static json_t *measure_peak(const struct rank *rank)
+{
+    json_t *peak = json_object();
+    int bad = peak == NULL;
+    for (int c = 0; c < MEM_CATEGORY_COUNT; c++)
+        bad |= json_object_set_new(peak, mem_category_name((enum mem_category)c),
+                                   json_integer(rank->arena.peak_category[c]));
+    if (bad == 0)
+        return peak;
+    json_decref(peak);
+    return NULL;
+}
+
+static int measure_write(struct rank *rank, const json_t *seconds, const json_t *processor,
+                         struct err *err)
+{
+    const struct device_ops *dev = rank->device->dev;
+    CLEANUP(mem_free_ptr) char *path = io_join(rank->plan->job_dir, "measured.json");
+    CLEANUP(json_unref)
+    json_t *json =
+        json_pack("{s:O, s:O, s:I, s:I, s:o}", "steps", seconds, "processor", processor,
+                  "device_bytes", (json_int_t)dev->bytes_in_use(rank->device), "host_bytes",
+                  (json_int_t)dev->host_bytes_in_use(rank->device), "peak", measure_peak(rank));
+    if (path == NULL || json == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a measurement");
+    return json_write_file(path, json, 0600, err);
+}
+
+int measure_run(struct rank *rank, struct err *err)
+{
+    CLEANUP(json_unref) json_t *seconds = json_array();
+    CLEANUP(json_unref) json_t *processor = json_array();
+    if (seconds == NULL || processor == NULL)
+        return mem_fail(err, 0, "a measurement");
+    for (int64_t step = 1; step <= rank->steps_total; step++)
+        TRY(measure_step(rank, step, seconds, processor, err));
+    if (rank->number == 0)
+        TRY(measure_write(rank, seconds, processor, err));
+    return coll_barrier(rank->coll, err); /* all leave together */
+}
