@@ -16,7 +16,7 @@ static int ladder_measure(const struct cli *cli, const struct plan_command *comm
             continue;
         if (!cli->json)
             (void)fprintf(stderr, "measuring %d of %d: %s\n", i + 1, MEM_LADDER_BARS, bar->name);
-        TRY(local_measure(&command->ask, &bar->estimate, LOCAL_MEASURE_STEPS, &bar->measured, err));
+        TRY(local_measure(&command->ask, &bar->estimate, command->steps, &bar->measured, err));
     }
     return 0;
 }
