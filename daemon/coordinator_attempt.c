@@ -239,11 +239,18 @@ static int attempt_succeeded(struct coordinator_job *job, struct err *err)
     if (job->state == JOB_STATE_STARTING) /* it was that fast */
         TRY(coordinator_job_move_to(job, JOB_STATE_RUNNING, NULL, NULL, err));
     result_name(job->spec.model, job->spec.suffix, job->id, -1, name);
-    (void)snprintf(text, sizeof text,
-                   "Job succeeded: the model is %s. Fetch it: ithaca download %s --output DIR; "
-                   "load it: transformers.AutoModelForCausalLM.from_pretrained(\"DIR\"); "
-                   "ask it: ithaca sample --job %s --prompt TEXT",
-                   name, job->id, job->id);
+    if (job->spec.lora && job->spec.lora_export == JOB_lora_export_ADAPTER)
+        (void)snprintf(
+            text, sizeof text,
+            "Job succeeded: the adapters are %s. Fetch them: ithaca download %s --output "
+            "DIR; load them: peft.PeftModel.from_pretrained(base, \"DIR\")",
+            name, job->id);
+    else
+        (void)snprintf(text, sizeof text,
+                       "Job succeeded: the model is %s. Fetch it: ithaca download %s --output DIR; "
+                       "load it: transformers.AutoModelForCausalLM.from_pretrained(\"DIR\"); "
+                       "ask it: ithaca sample --job %s --prompt TEXT",
+                       name, job->id, job->id);
     struct job_move move = {
         .to = JOB_STATE_SUCCEEDED,
         .event_text = text,

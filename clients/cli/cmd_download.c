@@ -105,6 +105,31 @@ static int download_open(struct cli *cli, const char *id, const char *checkpoint
     return cli_client(cli, &download->client, err);
 }
 
+static bool download_has(const json_t *files, const char *name)
+{
+    size_t i;
+    const json_t *file;
+    json_array_foreach(files, i, file)
+    {
+        if (strcmp(json_string_value(json_object_get(file, "id")), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void download_tell(const json_t *files, const char *output)
+{
+    (void)printf("%s: %zu files\n", output, json_array_size(files));
+    if (download_has(files, "adapter_config.json")) {
+        (void)printf("load the adapters: peft.PeftModel.from_pretrained(base, \"%s\")\n", output);
+        return;
+    }
+    (void)printf("load it: transformers.AutoModelForCausalLM.from_pretrained(\"%s\")\n", output);
+    if (download_has(files, "adapter/adapter_config.json"))
+        (void)printf("or its adapters: peft.PeftModel.from_pretrained(base, \"%s/adapter\")\n",
+                     output);
+}
+
 int cmd_download(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
@@ -126,8 +151,6 @@ int cmd_download(struct cli *cli, struct err *err)
         return err_set_errno(err, errno, "%s", output);
     if (cli->json)
         return cli_print_json(list, err);
-    (void)printf("%s: %zu files\nload it: transformers.AutoModelForCausalLM.from_pretrained("
-                 "\"%s\")\n",
-                 output, json_array_size(json_object_get(list, "data")), output);
+    download_tell(json_object_get(list, "data"), output);
     return 0;
 }

@@ -65,23 +65,32 @@ static bool watch_on_event(void *context, const char *event, const char *id, con
     return !watch->ended;
 }
 
+static void watch_succeeded(const json_t *job, const char *id)
+{
+    const char *model = json_string_value(json_object_get(job, "fine_tuned_model"));
+    const json_t *spec = json_object_get(json_object_get(job, "ithaca"), "spec");
+    const char *export =
+        json_string_value(json_object_get(json_object_get(spec, "lora"), "export"));
+    bool adapters = export != NULL && strcmp(export, "adapter") == 0; /* and no model */
+    (void)fprintf(stderr, "succeeded: %s\n", model != NULL ? model : "");
+    if (!adapters)
+        (void)fprintf(stderr, "ask it: ithaca sample --job %s --prompt '...'\n", id);
+    (void)fprintf(stderr, "fetch it: ithaca download %s --output DIR\nload it: %s\"DIR\")\n", id,
+                  adapters ? "peft.PeftModel.from_pretrained(base, "
+                           : "transformers.AutoModelForCausalLM.from_pretrained(");
+}
+
 /* The end of a job as a result: its error, or 0. */
 static int watch_outcome(struct cli *cli, const json_t *job, struct err *err)
 {
     const char *status = json_string_value(json_object_get(job, "status"));
-    const char *model = json_string_value(json_object_get(job, "fine_tuned_model"));
     const char *id = json_string_value(json_object_get(job, "id"));
     const json_t *error = json_object_get(job, "error");
     if (status == NULL)
         return err_set(err, ERR_PROTOCOL, "the server's job has no status");
     if (strcmp(status, "succeeded") == 0) {
         if (!cli->json)
-            (void)fprintf(stderr,
-                          "succeeded: %s\n"
-                          "ask it: ithaca sample --job %s --prompt '...'\n"
-                          "fetch it: ithaca download %s --output DIR\n"
-                          "load it: transformers.AutoModelForCausalLM.from_pretrained(\"DIR\")\n",
-                          model != NULL ? model : "", id, id);
+            watch_succeeded(job, id);
         return 0;
     }
     if (strcmp(status, "cancelled") == 0)

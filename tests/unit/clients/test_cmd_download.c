@@ -35,14 +35,25 @@ static void test_folder_in_it(void **state)
 {
     struct scene *s = *state;
     CLEANUP(mem_free_ptr) char *to = scene_path(s, "model");
-    scene_reply(s, 200, LIST("config.json", "adapter/b"));
+    scene_reply(s, 200, LIST("config.json", "adapter/adapter_config.json"));
     scene_reply(s, 200, "12345");
     scene_reply(s, 200, "abc");
     scene_run(s, cmd_download, "ftjob-a", "--output", to, NULL);
     assert_int_equal(s->rc, 0);
-    scene_asked(s, 2, "GET /v1/fine_tuning/jobs/ftjob-a/model/content?file=adapter%2Fb HTTP/1.1");
-    CLEANUP(mem_free_ptr) char *second = scene_text(s, "model/adapter/b");
+    scene_asked(s, 2,
+                "GET /v1/fine_tuning/jobs/ftjob-a/model/content?file=adapter%2Fadapter_config.json "
+                "HTTP/1.1");
+    CLEANUP(mem_free_ptr) char *second = scene_text(s, "model/adapter/adapter_config.json");
     assert_string_equal(second, "abc");
+    assert_non_null(strstr(s->out, "AutoModelForCausalLM"));
+    assert_non_null(strstr(s->out, "model/adapter\")"));
+    CLEANUP(mem_free_ptr) char *alone = scene_path(s, "alone");
+    scene_reply(s, 200, LIST("tokenizer.json", "adapter_config.json"));
+    scene_reply(s, 200, "12345");
+    scene_reply(s, 200, "abc");
+    scene_run(s, cmd_download, "ftjob-a", "--output", alone, NULL);
+    assert_null(strstr(s->out, "AutoModelForCausalLM"));
+    assert_non_null(strstr(s->out, "PeftModel"));
 }
 
 static void test_checkpoint(void **state)
