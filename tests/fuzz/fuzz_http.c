@@ -108,10 +108,17 @@ static bool http_route(const char *method, const char *target)
     char spelt[2 * ROUTE_NAME_BYTES];
     int length = snprintf(spelt, sizeof spelt, "%.*s%s%s", (int)strcspn(pattern, "{"), pattern,
                           match.name, brace != NULL ? strchr(brace, '}') + 1 : "");
-    must(length > 0 && (size_t)length == strcspn(target, "?"));
-    must(memcmp(spelt, target, (size_t)length) == 0);
-    must(brace == NULL || route_is_name(match.name, strlen(match.name)));
-    must(match.query >= target + length && match.query <= target + strlen(target));
+    size_t path = strcspn(target, "?"), name_length = strlen(match.name);
+    if (memchr(target, '%', path) != NULL) { /* only as the slash of a model's name */
+        must(match.route == ROUTE_MODELS_GET && strchr(match.name, '/') != NULL);
+        must(path == (size_t)length + 2);
+    } else {
+        must(length > 0 && (size_t)length == path && memcmp(spelt, target, path) == 0);
+    }
+    must(brace == NULL ||
+         (match.route == ROUTE_MODELS_GET ? route_is_model(match.name, name_length)
+                                          : route_is_name(match.name, name_length)));
+    must(match.query >= target + path && match.query <= target + strlen(target));
     (void)route_access(match.route); /* every route has one */
     http_query(match.query);
     return true;

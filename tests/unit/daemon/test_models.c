@@ -50,7 +50,8 @@ static void test_what_a_model_is(void **state)
     http_world_put(h, h->models, "new-one/config.json", "{}"); /* listed with the reason */
     assert_int_equal(models_listed(h), 3);
     ask(h, "GET", "/v1/models/new-one", NULL);
-    expect(h, 200, "ithaca.reason", "new-one/config.json: \"model_type\" must be given");
+    expect(h, 200, "ithaca.reason",
+           "new-one/config.json: \"model_type\" is missing; it must be a string");
 }
 
 static void test_roots_and_aliases(void **state)
