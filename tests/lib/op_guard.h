@@ -16,18 +16,19 @@ static const struct ops *op_guard_whole;
 static const char *op_guard_first, *op_guard_end; /* the host's block */
 
 /* Words that are a flag and padding, which may be left of an address. */
-#define OP_GUARD_FLAG(op, flag)                               \
-    {                                                         \
-#op, offsetof(struct ops_##op, flag) / sizeof(void *) \
-    }
+#define OP_GUARD_WORD(op, flag) (offsetof(struct ops_##op, flag) / sizeof(void *))
 static const struct {
     const char *op;
     size_t word;
-} op_guard_flags[] = {OP_GUARD_FLAG(gemm, trans_a),      OP_GUARD_FLAG(gemm, trans_b),
-                      OP_GUARD_FLAG(gemm, c_f32),        OP_GUARD_FLAG(rmsnorm_bwd, accumulate),
-                      OP_GUARD_FLAG(rope, inverse),      OP_GUARD_FLAG(unpack, in_f32),
-                      OP_GUARD_FLAG(add, f32),           OP_GUARD_FLAG(cast, to_act),
-                      OP_GUARD_FLAG(dropout, accumulate)};
+} op_guard_flags[] = {{"gemm", OP_GUARD_WORD(gemm, trans_a)},
+                      {"gemm", OP_GUARD_WORD(gemm, trans_b)},
+                      {"gemm", OP_GUARD_WORD(gemm, c_f32)},
+                      {"rmsnorm_bwd", OP_GUARD_WORD(rmsnorm_bwd, accumulate)},
+                      {"rope", OP_GUARD_WORD(rope, inverse)},
+                      {"unpack", OP_GUARD_WORD(unpack, in_f32)},
+                      {"add", OP_GUARD_WORD(add, f32)},
+                      {"cast", OP_GUARD_WORD(cast, to_act)},
+                      {"dropout", OP_GUARD_WORD(dropout, accumulate)}};
 
 static inline bool op_guard_is_flag(const char *op, size_t word)
 {
