@@ -24,6 +24,11 @@ int64_t clock_monotonic_ms(void)
     return clock_monotonic_ns() / 1000000;
 }
 
+int64_t clock_process_ns(void)
+{
+    return clock_read_ns(CLOCK_PROCESS_CPUTIME_ID);
+}
+
 int64_t clock_wall_ms(void)
 {
     return clock_read_ns(CLOCK_REALTIME) / 1000000;

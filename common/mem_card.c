@@ -1,5 +1,6 @@
-/* mem_card: a table and a parser; see mem_card.h. A card's usable bytes are what is free on it with
- * error correction on and before any process has a context. */
+/* mem_card: a table and a parser; see mem_card.h. A card's usable bytes are what the driver gives
+ * to processes in all, error correction on: the smallest total that CUDA reports for cards of the
+ * name (L4 and A10 22.0 GiB, A100 39.4, L40S 44.4, H100 79.1, H20 and GH200 94.5, H200 139.7). */
 #include "common/mem_card.h"
 
 #include <stdbool.h>
@@ -11,8 +12,8 @@ static const struct {
     const char *name;
     double gib;
 } cards[] = {
-    {.name = "24GB", .gib = 23.4}, {.name = "40GB", .gib = 39.2}, {.name = "48GB", .gib = 44.2},
-    {.name = "80GB", .gib = 79.1}, {.name = "96GB", .gib = 94.5}, {.name = "141GB", .gib = 139.0},
+    {.name = "24GB", .gib = 22.0}, {.name = "40GB", .gib = 39.3}, {.name = "48GB", .gib = 44.3},
+    {.name = "80GB", .gib = 79.1}, {.name = "96GB", .gib = 94.5}, {.name = "141GB", .gib = 139.7},
 };
 enum { CARDS = sizeof cards / sizeof cards[0] };
 

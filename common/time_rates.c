@@ -233,6 +233,18 @@ int time_rates_find(const char *data_dir, enum mem_backend backend, int64_t rank
     return 0;
 }
 
+int64_t time_rates_peak(const char *data_dir, enum mem_backend backend, int64_t ranks,
+                        const char *device)
+{
+    struct time_rates rates;
+    struct err ignored;
+    double card = time_rates_card_peak(device);
+    if (backend != MEM_BACKEND_CPU && card > 0)
+        return (int64_t)card;
+    bool found = time_rates_find(data_dir, backend, ranks, device, &rates, &ignored) == 0;
+    return found && rates.measured ? (int64_t)rates.peak_flops : 0;
+}
+
 /* The file's sets but for the ones that the new one replaces. New reference. */
 static json_t *rates_others(const json_t *file, const struct time_rates *rates)
 {

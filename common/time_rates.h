@@ -63,6 +63,10 @@ bool time_rates_same_card(const char *device, const char *other);
  * data_dir NULL: the table. */
 int time_rates_find(const char *data_dir, enum mem_backend backend, int64_t ranks,
                     const char *device, struct time_rates *ret, struct err *err);
+/* FLOP/s that a rank's device can do at most: what its maker says of a card, on the CPU the
+ * calibration's fastest product; 0 where it is not known, for whatever reason. */
+int64_t time_rates_peak(const char *data_dir, enum mem_backend backend, int64_t ranks,
+                        const char *device);
 /* Adds a set to the folder's calibration. */
 int time_rates_store(const char *data_dir, const struct time_rates *rates, struct err *err);
 json_t *time_rates_json(const struct time_rates *rates); /* of a set; NULL: out of memory */

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "common/time_rates.h"
 #include "daemon/checkpoints.h"
 #include "daemon/coordinator_private.h"
 #include "daemon/launch_local.h"
@@ -78,6 +79,10 @@ static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
         .steps_done = job->steps_done,
     };
     memcpy(plan.gpus, job->gpus, sizeof plan.gpus);
+    bool cuda = plan.device == LAUNCH_CUDA;
+    plan.peak_flops =
+        time_rates_peak(config->data_dir, cuda ? MEM_BACKEND_CUDA : MEM_BACKEND_CPU, job->spec.gpus,
+                        cuda ? coordinator->inventory.gpus[0].name : "");
     (void)snprintf(plan.job_id, sizeof plan.job_id, "%s", job->id);
     (void)snprintf(plan.socket, sizeof plan.socket, "%s/job.sock", config->data_dir);
     (void)snprintf(plan.model_name, sizeof plan.model_name, "%s", job->spec.model);

@@ -12,7 +12,6 @@
 #include "worker/rank.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     CALIBRATE_ROUNDS = 25,
@@ -36,11 +35,8 @@ void *calibrate_at(const struct calibrate *c, int region, int64_t bytes, int64_t
  * runs on the machine: one thread that waits for nobody. */
 static int64_t calibrate_now(const struct calibrate *c, bool together)
 {
-    struct timespec now = {0};
-    if (c->cuda || together || c->plan->threads > 1)
-        return clock_monotonic_ns();
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now); /* there is one */
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    bool alone = !c->cuda && !together && c->plan->threads == 1;
+    return alone ? clock_process_ns() : clock_monotonic_ns();
 }
 
 static int calibrate_calls(const struct calibrate *c, bool together, int64_t calls, int64_t *turn,

@@ -116,6 +116,21 @@ void loader_count(struct loader *loader, int64_t step, int64_t *ret_tokens, int6
     *ret_trained = trained;
 }
 
+int64_t loader_pairs(struct loader *loader, int64_t step)
+{
+    int64_t pairs = 0, places = loader->uncounted ? 0 : loader->micro_steps * loader->slots;
+    for (int64_t place = 0; place < places; place++) {
+        int64_t s = loader_sequence(loader, step, place / loader->slots, place % loader->slots);
+        for (int64_t i = s < 0 ? 0 : loader->pack.first[s]; s >= 0 && i < loader->pack.first[s + 1];
+             i++) {
+            int64_t e = loader->pack.members[i];
+            int64_t tokens = loader->data.offsets[e + 1] - loader->data.offsets[e];
+            pairs += tokens * (tokens + 1) / 2;
+        }
+    }
+    return pairs;
+}
+
 void loader_fill(struct loader *loader, int64_t step, int64_t micro, struct batch *batch)
 {
     must(step >= 1 && micro >= 0 && micro < loader->micro_steps);

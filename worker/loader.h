@@ -61,5 +61,7 @@ int64_t loader_set_epochs(struct loader *loader, double epochs);
 void loader_digest(const struct loader *loader, const struct job_spec *spec,
                    char ret_hex[IO_HASH_BYTES]);
 
+/* Pairs of query and key that attention has: each token sees those of its document up to itself. */
+int64_t loader_pairs(struct loader *loader, int64_t step);
 void loader_count(struct loader *loader, int64_t step, int64_t *ret_tokens, int64_t *ret_trained);
 void loader_fill(struct loader *loader, int64_t step, int64_t micro, struct batch *batch);

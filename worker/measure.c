@@ -8,27 +8,16 @@
 #include "worker/rank.h"
 #include "worker/step.h"
 
-#include <time.h>
-
-/* Of this process's threads. */
-static double measure_processor_s(void)
-{
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now); /* there is one */
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static int measure_step(struct rank *rank, int64_t step, json_t *seconds, json_t *processor,
                         struct err *err)
 {
     struct step_result result;
-    double processor_s = measure_processor_s();
-    int64_t start = clock_monotonic_ns();
+    int64_t start = clock_monotonic_ns(), processor_ns = clock_process_ns();
     TRY(step_gradients(rank, step, &result, err));
     TRY(step_update(rank, step, &result, err));
     rank_check_memory(rank);
     json_t *taken = json_real((double)(clock_monotonic_ns() - start) * 1e-9);
-    json_t *worked = json_real(measure_processor_s() - processor_s);
+    json_t *worked = json_real((double)(clock_process_ns() - processor_ns) * 1e-9);
     int bad = json_array_append_new(seconds, taken);
     bad |= json_array_append_new(processor, worked);
     return bad == 0 ? 0 : mem_fail(err, 0, "a measurement");

@@ -24,11 +24,13 @@ int step_gradients(struct rank *rank, int64_t step, struct step_result *result, 
 {
     *result = (struct step_result){0};
     rank_phase(rank, step, WIRE_PHASE_DATA);
-    int64_t counts[2]; /* tokens, trained */
+    int64_t counts[3] = {0}; /* tokens, trained, pairs */
     loader_count(&rank->train, step, &counts[0], &counts[1]);
-    TRY(rank_sum(rank, counts, 2, DTYPE_I64, err));
+    counts[2] = loader_pairs(&rank->train, step);
+    TRY(rank_sum(rank, counts, 3, DTYPE_I64, err));
     result->tokens = counts[0];
     result->trained = counts[1];
+    result->pairs = counts[2];
     TRY(fsdp_grad_zero(rank->trained, rank->stream, err));
     if (result->trained == 0)
         return 0; /* every rank knows: none computes */

@@ -15,6 +15,7 @@ struct rank;
 struct step_result {
     int64_t tokens;        /* of real documents, all ranks */
     int64_t trained;       /* N: tokens with loss, all ranks */
+    int64_t pairs;         /* of query and key in attention, of one head, all ranks */
     int64_t correct;       /* of them, predicted exactly */
     double loss;           /* mean over N; 0 when N is 0 */
     double norm;           /* of the gradient, before clipping */

@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "common/must.h"
+#include "common/time_plan.h"
 #include "worker/checkpoint.h"
 #include "worker/eval.h"
 #include "worker/rank.h"
@@ -35,6 +36,22 @@ static double train_host_bytes(void)
     return got == 2 ? (double)resident * (double)sysconf(_SC_PAGESIZE) : (double)NAN;
 }
 
+/* Model FLOPs of the step over what the devices promise, in both conventions (time_plan.h). */
+static void train_mfu(const struct rank *rank, const struct step_result *result, double seconds,
+                      struct wire_metrics *metrics)
+{
+    const struct launch_plan *plan = rank->plan;
+    const struct model_config *config = &rank->shape.config;
+    double peak = (double)plan->peak_flops * rank->world * seconds;
+    double tokens = (double)result->tokens, full = tokens * (double)plan->spec.seq_len;
+    if (plan->peak_flops == 0)
+        return;
+    train_point(metrics, METRIC_MFU_CAUSAL,
+                time_plan_flops(config, plan->spec.lora, tokens, (double)result->pairs) / peak);
+    train_point(metrics, METRIC_MFU_FULL,
+                time_plan_flops(config, plan->spec.lora, tokens, full) / peak);
+}
+
 static void train_report(struct rank *rank, int64_t step, const struct step_result *result,
                          double seconds)
 {
@@ -47,6 +64,7 @@ static void train_report(struct rank *rank, int64_t step, const struct step_resu
         train_point(&metrics, METRIC_TRAINED_TOKENS, (double)result->trained);
         train_point(&metrics, METRIC_STEP_TIME_S, seconds);
         train_point(&metrics, METRIC_TOKENS_PER_S, (double)result->tokens / seconds);
+        train_mfu(rank, result, seconds, &metrics);
         if (result->trained > 0) {
             train_point(&metrics, METRIC_LOSS, result->loss);
             train_point(&metrics, METRIC_GRAD_NORM, result->norm);

@@ -2,6 +2,7 @@
  * case R28), accumulation against packing against data parallelism (R30), small learning rates
  * (R36), fewer sequences than ranks (R49), no memory (R43); evaluations: positions, early stop, the
  * best model. */
+#include "common/time_plan.h"
 #include "tests/dist/train_scene.h"
 #include "worker/eval.h"
 #include "worker/export.h"
@@ -332,9 +333,36 @@ static void test_export_best(void **state)
     train_scene_close(&scene);
 }
 
+/* MFU is the step's model FLOPs over peak and time; documents count as long as they are. */
+static void test_mfu(void **state)
+{
+    (void)state;
+    struct train_scene scene;
+    train_scene_open(&scene, "\"max_steps\":1,\"seq_len\":64,\"batch\":{\"sequences\":2}");
+    const int64_t lengths[] = {64, 40, 24}, trained[] = {64, 40, 24};
+    train_scene_tokens(&scene, "train.tok", lengths, trained, 3);
+    scene.plan.peak_flops = 1000000000;
+    char *out = train_scene_run(&scene, 2, play_to_end, NULL);
+    double seconds = strtod(train_scene_metric(out, 1, "step_time_s"), NULL);
+    double causal = strtod(train_scene_metric(out, 1, "mfu_causal"), NULL);
+    double full = strtod(train_scene_metric(out, 1, "mfu_full"), NULL);
+    double pairs = 64 * 65 / 2 + 40 * 41 / 2 + 24 * 25 / 2;
+    const struct model_config *config = &scene.shape.config;
+    double possible = 2e9 * seconds;
+    assert_true(fabs(causal * possible / time_plan_flops(config, false, 128, pairs) - 1) < 1e-6);
+    assert_true(fabs(full * possible / time_plan_flops(config, false, 128, 128 * 64) - 1) < 1e-6);
+    mem_free(out);
+    scene.plan.peak_flops = 0;
+    out = train_scene_run(&scene, 1, play_to_end, NULL);
+    assert_string_equal(train_scene_metric(out, 1, "mfu_causal"), "");
+    mem_free(out);
+    train_scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_mfu, testing_free),
         cmocka_unit_test_teardown(test_nothing_to_train, testing_free),
         cmocka_unit_test_teardown(test_accumulation, testing_free),
         cmocka_unit_test_teardown(test_small_rate, testing_free),

@@ -64,9 +64,9 @@ static void test_card(void **state)
     static const struct {
         const char *text;
         double gib; /* 0: refused */
-    } cases[] = {{"80GB", 79.1}, {"141GB", 139}, {"80", 80},  {"79.5GiB", 79.5}, {"0.5", 0.5},
-                 {"", 0},        {"0", 0},       {"-1", 0},   {"80gb", 0},       {"nan", 0},
-                 {"inf", 0},     {"1e9", 0},     {"80 GB", 0}};
+    } cases[] = {{"80GB", 79.1}, {"141GB", 139.7}, {"80", 80},  {"79.5GiB", 79.5}, {"0.5", 0.5},
+                 {"", 0},        {"0", 0},         {"-1", 0},   {"80gb", 0},       {"nan", 0},
+                 {"inf", 0},     {"1e9", 0},       {"80 GB", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct err err = {0};
         int64_t bytes = -1;

@@ -88,6 +88,11 @@ static void test_file(void **state)
     assert_int_equal(time_rates_store(folder, &rates, &err), 0);
     near(found(MEM_BACKEND_CPU, 4, &got), 500);
     near(found(MEM_BACKEND_CPU, 1, &got), 100);
+    assert_int_equal(time_rates_peak(folder, MEM_BACKEND_CPU, 4, ""), 7000000000);
+    assert_int_equal(time_rates_peak(folder, MEM_BACKEND_CPU, 8, ""), 3500000000);
+    assert_int_equal(time_rates_peak(NULL, MEM_BACKEND_CPU, 4, ""), 0);
+    assert_true(time_rates_peak(NULL, MEM_BACKEND_CUDA, 4, "NVIDIA H200") > 900000000000000);
+    assert_int_equal(time_rates_peak(NULL, MEM_BACKEND_CUDA, 4, "NVIDIA L4"), 0);
 }
 
 static void test_refused(void **state)
