@@ -5,8 +5,9 @@
  *     bench_weights FOLDER [MIB [RANKS [ROUNDS]]]     FOLDER: scratch, on the disk that is measured
  *
  * Makes a model of about MIB in bf16. "cold": the file's pages are dropped before. Rates are of the
- * file's bytes, the best of the rounds; memory is the peak during a load beyond what is resident
- * before, the largest of any rank. */
+ * file's bytes, the best of the rounds, by the clock and, in parentheses, by the processor time of
+ * all ranks together, which other load hardly moves; memory is the peak during a load beyond what
+ * is resident before, the largest of any rank. */
 #include "common/clock.h"
 #include "common/dataset.h"
 #include "common/io.h"
@@ -27,6 +28,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { CHUNK = 1 << 20, RANKS_MAX = 64 };
@@ -44,8 +46,9 @@ static struct model_config config = {.family = MODEL_FAMILY_LLAMA,
                                      .initializer_range = 0.02};
 
 struct result {
-    double cold, warm, export; /* seconds, the slowest rank's */
-    int64_t peak;              /* bytes */
+    double cold, warm, export;   /* seconds, the slowest rank's */
+    double warm_cpu, export_cpu; /* seconds of processors, the sum of the ranks' */
+    int64_t peak;                /* bytes */
 };
 
 static int make_model(const char *dir, int64_t *ret_bytes, struct err *err)
@@ -132,6 +135,13 @@ static void reset_peak(void)
     (void)close(fd);
 }
 
+static double cpu_seconds(void)
+{
+    struct timespec now;
+    must(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) == 0);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 /* The slowest rank's time since start. */
 static int seconds_of_all(struct rank *rank, int64_t start, double *ret, struct err *err)
 {
@@ -153,15 +163,21 @@ static int time_round(struct rank *rank, const char *weights, struct result *bes
     TRY(weights_load(&rank->fsdp, dir, NULL, err));
     TRY(seconds_of_all(rank, start, &cold, err));
     int64_t peak = resident("VmHWM:") - before;
+    double cpu = cpu_seconds();
     start = clock_monotonic_ns();
     TRY(weights_load(&rank->fsdp, dir, NULL, err));
+    double warm_cpu = cpu_seconds() - cpu;
     TRY(seconds_of_all(rank, start, &warm, err));
+    cpu = cpu_seconds();
     start = clock_monotonic_ns();
     TRY(export_model(rank, err));
+    double export_cpu = cpu_seconds() - cpu;
     TRY(seconds_of_all(rank, start, &export, err));
     *best = (struct result){.cold = fmin(best->cold, cold),
                             .warm = fmin(best->warm, warm),
                             .export = fmin(best->export, export),
+                            .warm_cpu = fmin(best->warm_cpu, warm_cpu),
+                            .export_cpu = fmin(best->export_cpu, export_cpu),
                             .peak = peak > best->peak ? peak : best->peak};
     return 0;
 }
@@ -172,7 +188,11 @@ static int run_rank(const struct launch_plan *plan, int number, const char *weig
     struct rank rank;
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
     TRY(rank_open(&rank, plan, number, err));
-    *ret = (struct result){.cold = HUGE_VAL, .warm = HUGE_VAL, .export = HUGE_VAL};
+    *ret = (struct result){.cold = HUGE_VAL,
+                           .warm = HUGE_VAL,
+                           .export = HUGE_VAL,
+                           .warm_cpu = HUGE_VAL,
+                           .export_cpu = HUGE_VAL};
     for (int round = 0; round < rounds; round++)
         TRY(time_round(&rank, weights, ret, err));
     rank_close(&rank);
@@ -252,16 +272,19 @@ static int run(const char *folder, int64_t mib, int ranks, int rounds, struct er
         worst.cold = fmax(worst.cold, all[r].cold);
         worst.warm = fmax(worst.warm, all[r].warm);
         worst.export = fmax(worst.export, all[r].export);
+        worst.warm_cpu += all[r].warm_cpu;
+        worst.export_cpu += all[r].export_cpu;
         worst.peak = all[r].peak > worst.peak ? all[r].peak : worst.peak;
     }
     double gb = (double)bytes * 1e-9;
     printf("file %.3f GB, %d ranks, best of %d rounds, GB/s of the file's bytes\n", gb, ranks,
            rounds);
     printf("read, thrown away   cold %.2f  cached %.2f\n", gb / read_best, gb / cached);
-    printf("load                cold %.2f  cached %.2f  peak %.1f MiB a rank beyond its shards\n",
-           gb / worst.cold, gb / worst.warm, (double)worst.peak / 1048576);
+    printf("load                cold %.2f  cached %.2f (%.2f)  peak %.1f MiB a rank beyond its "
+           "shards\n",
+           gb / worst.cold, gb / worst.warm, gb / worst.warm_cpu, (double)worst.peak / 1048576);
     printf("write and sync      %.2f\n", gb / write_best);
-    printf("export              %.2f\n", gb / worst.export);
+    printf("export              %.2f (%.2f)\n", gb / worst.export, gb / worst.export_cpu);
     launch_plan_done(&plan);
     return 0;
 }
