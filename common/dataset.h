@@ -55,8 +55,8 @@ struct dataset_request {
 };
 
 /* 0 also when lines are bad: read the report. The report:
- *  {"lines":n,"kept":n,"dropped":n,"bad":n,"examples":n,"tokens":n,"trained_tokens":n,"overlength":n,
- *   "longest":n,"tokens_cut":n,"template":"qwen3","codes":{"invalid_json":1,...},
+ *  {"lines":n,"kept":n,"dropped":n,"bad":n,"examples":n,"tokens":n,"trained_tokens":n,
+ *   "overlength":n,"longest":n,"tokens_cut":n,"template":"qwen3","codes":{"invalid_json":1,...},
  *   "faults":[{"line":57,"column":14,"code":"invalid_json","message":"..."}],
  *   "histogram":[[upper_tokens,count],...]}
  * lines = kept + dropped. examples are those of the shard, more than kept where rows were chunked.
