@@ -9,6 +9,7 @@
 #include "common/dataset_batch.h"
 #include "common/dataset_file.h"
 #include "common/dataset_report.h"
+#include "common/dataset_source.h"
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -16,15 +17,10 @@
 #include <sched.h>
 #include <string.h>
 
-enum { PREPARE_TEXT_BYTES = 64 << 20 }; /* of one row of plain text */
-
 struct prepare {
     const struct dataset_request *request;
-    struct dataset_rules rules;
-    struct tokenizer *tokenizer;
-    struct chat_template *chat;
+    struct dataset_source source;
     struct dataset_writer *writer;
-    struct line_reader reader;
     struct dataset_batch *batch;
     struct dataset_report report;
     int64_t content_rows; /* not blank */
@@ -34,10 +30,8 @@ struct prepare {
 static void prepare_done(struct prepare *prepare)
 {
     dataset_batch_free(prepare->batch);
-    chat_template_free(prepare->chat);
-    tokenizer_free(prepare->tokenizer);
+    dataset_source_close(&prepare->source);
     dataset_writer_free(prepare->writer);
-    line_reader_done(&prepare->reader);
     dataset_report_done(&prepare->report);
 }
 
@@ -181,19 +175,6 @@ static int prepare_row(struct prepare *prepare, struct dataset_row *row, struct 
 
 /* ---- start and end ---- */
 
-static bool prepare_is_text(const struct dataset_request *request)
-{
-    static const char *const endings[] = {".txt",     ".md",    ".txt.gz",
-                                          ".txt.zst", ".md.gz", ".md.zst"};
-    const char *name = request->name != NULL ? request->name : request->path;
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-        size_t length = strlen(endings[i]);
-        if (strlen(name) >= length && strcasecmp(name + strlen(name) - length, endings[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
 static int prepare_threads(const struct dataset_request *request)
 {
     cpu_set_t cores;
@@ -205,33 +186,11 @@ static int prepare_threads(const struct dataset_request *request)
 static int prepare_start(struct prepare *prepare, struct err *err)
 {
     const struct dataset_request *request = prepare->request;
-    struct dataset_rules *rules = &prepare->rules;
     TRY(dataset_report_init(&prepare->report, err));
-    TRY(tokenizer_load(request->model_dir, &prepare->tokenizer, err));
-    int rc = chat_template_load(request->model_dir, prepare->tokenizer, request->chat_template,
-                                &prepare->chat, &rules->chat_err);
-    if (rc != 0 && rc != -ERR_MODEL && rc != -ERR_NOT_FOUND) { /* text needs no template */
-        *err = rules->chat_err;
-        return rc;
-    }
-    rules->request = request;
-    rules->tokenizer = prepare->tokenizer;
-    rules->chat = prepare->chat;
-    rules->vocab = request->vocab > 0 ? request->vocab : tokenizer_vocab(prepare->tokenizer);
-    if (tokenizer_vocab(prepare->tokenizer) > rules->vocab)
-        return err_set(err, ERR_MODEL,
-                       "%s: the tokenizer has ids up to %lld and the model's vocab_size is %lld",
-                       request->model_dir, (long long)tokenizer_vocab(prepare->tokenizer) - 1,
-                       (long long)rules->vocab);
-    rules->text = prepare_is_text(request);
-    rules->row_bytes_max = request->line_bytes_max > 0 ? request->line_bytes_max
-                           : rules->text               ? PREPARE_TEXT_BYTES
-                                                       : LIMIT_LINE_BYTES;
-    TRY(line_reader_open(&prepare->reader, request->path,
-                         rules->text ? LINE_READER_TEXT : LINE_READER_LINES, rules->row_bytes_max,
-                         err));
-    TRY(dataset_batch_new(rules, prepare_threads(request), &prepare->batch, err));
-    return dataset_writer_new(request->out_path, rules->vocab, &prepare->writer, err);
+    TRY(dataset_source_open(&prepare->source, request, err));
+    TRY(dataset_batch_new(&prepare->source.rules, prepare_threads(request), &prepare->batch, err));
+    return dataset_writer_new(request->out_path, prepare->source.rules.vocab, &prepare->writer,
+                              err);
 }
 
 /* A file that breaks off (damaged compression, an array that does not end) is a fault of its last
@@ -242,7 +201,7 @@ static int prepare_broken(struct prepare *prepare, const char *why, struct err *
     example_fault_set(&fault, "broken_file", 0, "%s; reading stopped here", why);
     prepare->report.lines++;
     prepare->stop = true;
-    return dataset_report_refuse(&prepare->report, prepare->reader.lines + 1, &fault, err);
+    return dataset_report_refuse(&prepare->report, prepare->source.reader.lines + 1, &fault, err);
 }
 
 static int prepare_batch(struct prepare *prepare, size_t *ret_count, struct err *err)
@@ -250,7 +209,8 @@ static int prepare_batch(struct prepare *prepare, size_t *ret_count, struct err 
     /* The first row is looked at alone: it may end the file. */
     size_t rows_max = prepare->report.lines == 0 ? 1 : SIZE_MAX;
     struct err broken = {.code = ERR_NONE};
-    int rc = dataset_batch_fill(prepare->batch, &prepare->reader, rows_max, ret_count, &broken);
+    int rc =
+        dataset_batch_fill(prepare->batch, &prepare->source.reader, rows_max, ret_count, &broken);
     if (rc != 0 && rc != -ERR_DATA) {
         *err = broken;
         return rc;
@@ -276,12 +236,13 @@ static int prepare_shard(struct prepare *prepare, struct err *err)
     for (int64_t e = 0; e < shard.examples && rc == 0; e++) {
         struct dataset_row row = {.number = e + 1, .kept = true};
         for (int64_t t = shard.offsets[e]; t < shard.offsets[e + 1] && rc == 0; t++) {
-            if (shard.ids[t] >= prepare->rules.vocab && row.kept) {
+            if (shard.ids[t] >= prepare->source.rules.vocab && row.kept) {
                 row.kept = false;
                 example_fault_set(&row.fault, "invalid_ids", 0,
                                   "example %lld of the shard has the token id %d; the model's "
                                   "vocabulary has %lld ids",
-                                  (long long)e + 1, shard.ids[t], (long long)prepare->rules.vocab);
+                                  (long long)e + 1, shard.ids[t],
+                                  (long long)prepare->source.rules.vocab);
             }
             rc = tokens_push(&row.tokens, shard.ids[t], shard.trained[t] != 0, err);
         }
@@ -296,7 +257,7 @@ static int prepare_shard(struct prepare *prepare, struct err *err)
 static int prepare_rows(struct prepare *prepare, struct err *err)
 {
     const struct dataset_request *request = prepare->request;
-    const struct io_stream *stream = &prepare->reader.stream;
+    const struct io_stream *stream = &prepare->source.reader.stream;
     if (stream->kind == IO_STREAM_PLAIN && stream->in_filled >= DATASET_HEADER_BYTES &&
         memcmp(stream->in, DATASET_MAGIC, sizeof DATASET_MAGIC - 1) == 0)
         return prepare_shard(prepare, err);
@@ -319,7 +280,8 @@ int dataset_prepare(const struct dataset_request *request, struct err *err)
     TRY(dataset_writer_commit(prepare.writer, err));
     CLEANUP(json_unref)
     json_t *report = dataset_report_json(
-        &prepare.report, prepare.chat != NULL ? chat_template_name(prepare.chat) : "");
+        &prepare.report,
+        prepare.source.chat != NULL ? chat_template_name(prepare.source.chat) : "");
     if (report == NULL)
         return mem_fail(err, 1 << 16, "a report");
     return json_write_file(request->report_path, report, 0644, err);

@@ -26,6 +26,7 @@ static int prepare_request_fill(const json_t *root, struct prepare_request *requ
     for (size_t i = 0; i < count; i++) {
         const json_t *file = json_array_get(files, i);
         TRY(prepare_copy(file, "path", &request->files[i].path, err));
+        TRY(prepare_copy(file, "name", &request->files[i].name, err));
         TRY(prepare_copy(file, "out_path", &request->files[i].out_path, err));
         TRY(prepare_copy(file, "report_path", &request->files[i].report_path, err));
     }
@@ -51,8 +52,8 @@ int prepare_request_write(const char *path, const struct prepare_request *reques
     CLEANUP(json_unref) json_t *files = json_array();
     for (size_t i = 0; i < request->file_count; i++) {
         const struct prepare_file *file = &request->files[i];
-        json_t *row = json_pack("{s:s, s:s, s:s}", "path", file->path, "out_path", file->out_path,
-                                "report_path", file->report_path);
+        json_t *row = json_pack("{s:s, s:s, s:s, s:s}", "path", file->path, "name", file->name,
+                                "out_path", file->out_path, "report_path", file->report_path);
         if (json_array_append_new(files, row) != 0)
             return mem_fail(err, 0, "a prepare request");
     }
@@ -71,6 +72,7 @@ void prepare_request_done(struct prepare_request *request)
     mem_free(request->error_path);
     for (size_t i = 0; i < PREPARE_FILES_MAX; i++) {
         mem_free(request->files[i].path);
+        mem_free(request->files[i].name);
         mem_free(request->files[i].out_path);
         mem_free(request->files[i].report_path);
     }

@@ -2,7 +2,7 @@
  * where REQUEST is the path of this file:
  *
  *   {"model_dir":"/...", "spec":{the job, as job_spec_json() prints it},
- *    "files":[{"path":"/data/files/file-a","out_path":".../tokens/train.tok",
+ *    "files":[{"path":"/data/files/file-a","name":"a.jsonl","out_path":".../tokens/train.tok",
  *              "report_path":".../tokens/report.json"}, ...],
  *    "error_path":".../tokens/error.json"}
  *
@@ -20,7 +20,8 @@
 enum { PREPARE_FILES_MAX = 2 };
 
 struct prepare_file {
-    char *path;        /* the JSONL file; owned */
+    char *path;        /* the file; owned */
+    char *name;        /* as its user calls it; owned */
     char *out_path;    /* token shard to write; owned */
     char *report_path; /* report to write; owned */
 };

@@ -104,17 +104,22 @@ int32_t tokenizer_special(const struct tokenizer *tokenizer, const char *text)
     return -1;
 }
 
+int tokenizer_spell(const struct tokenizer *tokenizer, int32_t id, struct buf *out, struct err *err)
+{
+    if (id < 0 || id >= tokenizer->bpe.vocab)
+        return err_set(err, ERR_DATA, "token id %d is not below the vocabulary's %lld", id,
+                       (long long)tokenizer->bpe.vocab);
+    const struct bpe_token *token = &tokenizer->bpe.tokens[id];
+    buf_append(out, tokenizer->bpe.bytes + token->start, token->length);
+    return buf_error(out, err);
+}
+
 int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, int64_t count,
                      struct buf *out, struct err *err)
 {
-    for (int64_t i = 0; i < count; i++) {
-        if (ids[i] < 0 || ids[i] >= tokenizer->bpe.vocab)
-            return err_set(err, ERR_DATA, "token id %d is not below the vocabulary's %lld", ids[i],
-                           (long long)tokenizer->bpe.vocab);
-        const struct bpe_token *token = &tokenizer->bpe.tokens[ids[i]];
-        if (!tokenizer->special[ids[i]])
-            buf_append(out, tokenizer->bpe.bytes + token->start, token->length);
-    }
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= tokenizer->bpe.vocab || !tokenizer->special[ids[i]])
+            TRY(tokenizer_spell(tokenizer, ids[i], out, err));
     return buf_error(out, err);
 }
 

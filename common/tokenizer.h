@@ -32,6 +32,10 @@ int32_t tokenizer_special(const struct tokenizer *tokenizer, const char *text);
 int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, int64_t count,
                      struct buf *out, struct err *err);
 
+/* The same for one token, and also of special ones. */
+int tokenizer_spell(const struct tokenizer *tokenizer, int32_t id, struct buf *out,
+                    struct err *err);
+
 /* A text that is encoded as one, in pieces that have a loss or not. A token that reaches over a
  * seam counts to the piece it begins in.
  *

@@ -8,6 +8,7 @@
 #include "daemon/files.h"
 #include "daemon/http.h"
 #include "daemon/models.h"
+#include "daemon/preview.h"
 #include "daemon/settings.h"
 #include "daemon/sse.h"
 
@@ -61,6 +62,7 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_JOBS_LOGS] = api_jobs_logs,
     [ROUTE_JOBS_STREAM] = sse_job,
     [ROUTE_STREAM] = sse_all,
+    [ROUTE_PREVIEW] = preview_create,
     [ROUTE_CHAT] = chat_create,
 };
 

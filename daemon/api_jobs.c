@@ -15,12 +15,15 @@ struct api_answer {
     struct http_request *request;
 };
 
+/* The job, and what its training file holds. */
 static int api_jobs_answer(void *context, const struct store_job *job, struct err *err)
 {
     struct api_answer *answer = context;
     json_t *json = api_jobs_json(answer->api, job, err);
     if (json == NULL)
         return -(int)err->code;
+    (void)json_object_set_new(json_object_get(json, "ithaca"), "data",
+                              api_data_json(answer->api, job->id));
     http_answer_json(answer->request, 200, json);
     return 0;
 }

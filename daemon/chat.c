@@ -37,6 +37,7 @@ struct chat_question {
     struct chat *chat;
     struct chat_question *next;
     struct http_request *request; /* NULL once it ended */
+    const struct chat_kind *kind;
     struct models_entry model;
     char id[LIMIT_ID_BYTES + 1]; /* "chatcmpl-..." */
     int64_t created_ms;
@@ -191,28 +192,37 @@ static int chat_child_error(const struct chat_question *question, const struct h
 static int chat_answer(const struct chat_question *question, struct err *err)
 {
     CLEANUP(json_unref) json_t *output = NULL;
+    if (json_parse_file(question->output_path, CHAT_ANSWER_BYTES, &output, err) != 0)
+        return err_set(err, ERR_INTERNAL, "%s: the process asked gave no answer",
+                       question->model.name);
+    return question->kind->answer(question->request, question->id, question->created_ms,
+                                  question->model.name, output, err);
+}
+
+static int chat_answer_sample(struct http_request *request, const char *id, int64_t created_ms,
+                              const char *model, const json_t *output, struct err *err)
+{
     const char *text;
     const char *finish;
     int64_t prompt_tokens;
     int64_t completion_tokens;
-    if (json_parse_file(question->output_path, CHAT_ANSWER_BYTES, &output, err) != 0)
-        return err_set(err, ERR_INTERNAL, "%s: the sampling process gave no answer",
-                       question->model.name);
     TRY(json_get_string(output, "text", ERR_INTERNAL, &text, err));
     TRY(json_get_string(output, "finish_reason", ERR_INTERNAL, &finish, err));
     TRY(json_get_i64(output, "prompt_tokens", ERR_INTERNAL, &prompt_tokens, err));
     TRY(json_get_i64(output, "completion_tokens", ERR_INTERNAL, &completion_tokens, err));
     http_answer_json(
-        question->request, 200,
+        request, 200,
         json_pack("{s:s, s:s, s:o, s:s, s:[{s:i, s:{s:s, s:s, s:n}, s:n, s:s}], s:{s:I, s:I, s:I}}",
-                  "id", question->id, "object", "chat.completion", "created",
-                  api_time(question->created_ms), "model", question->model.name, "choices", "index",
-                  0, "message", "role", "assistant", "content", text, "refusal", "logprobs",
-                  "finish_reason", finish, "usage", "prompt_tokens", (json_int_t)prompt_tokens,
-                  "completion_tokens", (json_int_t)completion_tokens, "total_tokens",
-                  (json_int_t)prompt_tokens + (json_int_t)completion_tokens));
+                  "id", id, "object", "chat.completion", "created", api_time(created_ms), "model",
+                  model, "choices", "index", 0, "message", "role", "assistant", "content", text,
+                  "refusal", "logprobs", "finish_reason", finish, "usage", "prompt_tokens",
+                  (json_int_t)prompt_tokens, "completion_tokens", (json_int_t)completion_tokens,
+                  "total_tokens", (json_int_t)prompt_tokens + (json_int_t)completion_tokens));
     return 0;
 }
+
+static const struct chat_kind chat_sample = {
+    .role = "--sample", .prefix = "chatcmpl-", .answer = chat_answer_sample};
 
 static void chat_ended(void *context, const struct host_exit *ended)
 {
@@ -240,7 +250,8 @@ static int chat_spawn(struct chat_question *question, struct err *err)
     int64_t share = coordinator_slots(api->coordinator) / CHAT_RUNNING;
     (void)snprintf(threads, sizeof threads, "OMP_NUM_THREADS=%lld",
                    (long long)(share > 0 ? share : 1));
-    const char *const argv[] = {api->settings->worker, "--sample", question->model.dir, NULL};
+    const char *const argv[] = {api->settings->worker, question->kind->role, question->model.dir,
+                                NULL};
     const char *const own[] = {threads, "OMP_WAIT_POLICY=passive"};
     const char *environment[LAUNCH_ENVIRONMENT_MAX + 1];
     launch_local_environment(own, sizeof own / sizeof own[0], environment);
@@ -319,7 +330,7 @@ static int chat_fill(struct chat_question *question, const char *model, const js
 {
     struct api *api = question->chat->api;
     TRY(models_find_whole(api, model, &question->model, err));
-    TRY(host_new_id(api->host, "chatcmpl-", question->id, sizeof question->id, err));
+    TRY(host_new_id(api->host, question->kind->prefix, question->id, sizeof question->id, err));
     question->created_ms = api->host->ops->wall_ms(api->host);
     const char *data_dir = api->settings->data_dir;
     question->input_path = mem_printf("%s/chat/%s.in", data_dir, question->id);
@@ -332,21 +343,17 @@ static int chat_fill(struct chat_question *question, const char *model, const js
     return json_write_file(question->input_path, input, 0600, err);
 }
 
-int chat_create(struct api *api, struct http_request *request, struct err *err)
+int chat_ask(struct api *api, struct http_request *request, const struct chat_kind *kind,
+             const char *model, const json_t *input, struct err *err)
 {
     struct chat *chat = api->chat;
-    CLEANUP(json_unref) json_t *body = NULL;
-    CLEANUP(json_unref) json_t *input = NULL;
-    const char *model;
-    TRY(api_read_body(request, &body, err));
-    TRY(chat_parse(body, &model, &input, err));
     if (chat->running >= CHAT_RUNNING && chat->waiting >= CHAT_WAITING)
         return err_set(err, ERR_TOO_MANY, "%d questions are being answered and %d wait",
                        chat->running, chat->waiting);
     struct chat_question *question = mem_new(1, sizeof *question);
     if (question == NULL)
         return mem_fail(err, sizeof *question, "a question");
-    *question = (struct chat_question){.chat = chat, .request = request};
+    *question = (struct chat_question){.chat = chat, .request = request, .kind = kind};
     struct chat_question **last = &chat->first;
     while (*last != NULL)
         last = &(*last)->next;
@@ -358,6 +365,16 @@ int chat_create(struct api *api, struct http_request *request, struct err *err)
     http_defer(request, chat_gone, question);
     chat_next(chat);
     return 0;
+}
+
+int chat_create(struct api *api, struct http_request *request, struct err *err)
+{
+    CLEANUP(json_unref) json_t *body = NULL;
+    CLEANUP(json_unref) json_t *input = NULL;
+    const char *model;
+    TRY(api_read_body(request, &body, err));
+    TRY(chat_parse(body, &model, &input, err));
+    return chat_ask(api, request, &chat_sample, model, input, err);
 }
 
 int chat_new(struct api *api, struct chat **ret_chat, struct err *err)

@@ -16,3 +16,15 @@ bool chat_is_idle(const struct chat *chat); /* no child is left */
 void chat_free(struct chat *chat);          /* NULL is fine; no request is under way */
 
 api_handler chat_create;
+
+/* The same for other questions to a child about a model: its role on the command line, and what
+ * becomes of its answer. */
+struct chat_kind {
+    const char *role;   /* "--sample" */
+    const char *prefix; /* of ids: "chatcmpl-" */
+    int (*answer)(struct http_request *request, const char *id, int64_t created_ms,
+                  const char *model, const json_t *output, struct err *err);
+};
+/* Takes a deferred request: input goes to the child's stdin, its stdout to kind->answer. */
+int chat_ask(struct api *api, struct http_request *request, const struct chat_kind *kind,
+             const char *model, const json_t *input, struct err *err);

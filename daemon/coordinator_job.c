@@ -114,6 +114,39 @@ static void job_end_preparation(struct coordinator_job *job)
     job->coordinator->preparing--;
 }
 
+static int job_copy_name(void *context, const struct store_file *file, struct err *err)
+{
+    *(char **)context = mem_strdup(file->filename);
+    return *(char **)context != NULL ? 0 : mem_fail(err, strlen(file->filename), "a name");
+}
+
+/* What a file's user calls it; "" for one that was deleted, which the child then misses. */
+static int job_file_name(struct coordinator_job *job, const char *file_id, char **ret_name,
+                         struct err *err)
+{
+    int rc = store_file_get(job->coordinator->store, file_id, job_copy_name, ret_name, err);
+    if (rc != -ERR_NOT_FOUND)
+        return rc;
+    *ret_name = mem_strdup("");
+    return *ret_name != NULL ? 0 : mem_fail(err, 1, "a name");
+}
+
+/* Starts the check of the job's files. */
+static int job_start_preparation(struct coordinator_job *job, struct err *err)
+{
+    struct coordinator *coordinator = job->coordinator;
+    const char *ids[PREPARE_FILES_MAX] = {job->spec.training_file, job->spec.validation_file};
+    CLEANUP(mem_free_ptr) char *train = NULL;
+    CLEANUP(mem_free_ptr) char *valid = NULL;
+    TRY(job_file_name(job, ids[0], &train, err));
+    if (ids[1][0] != '\0')
+        TRY(job_file_name(job, ids[1], &valid, err));
+    const char *const names[PREPARE_FILES_MAX] = {train, valid};
+    return preparation_start(coordinator->host, coordinator->config.worker_program,
+                             coordinator->config.data_dir, job->job_dir, job->model_dir, &job->spec,
+                             names, &job->preparation, err);
+}
+
 static int job_step_validating(struct coordinator_job *job, struct err *err)
 {
     struct coordinator *coordinator = job->coordinator;
@@ -121,9 +154,7 @@ static int job_step_validating(struct coordinator_job *job, struct err *err)
         if (coordinator->stopping || coordinator->preparing >= COORDINATOR_PREPARING_MAX)
             return 0;
         struct err why;
-        int rc = preparation_start(coordinator->host, coordinator->config.worker_program,
-                                   coordinator->config.data_dir, job->job_dir, job->model_dir,
-                                   &job->spec, &job->preparation, &why);
+        int rc = job_start_preparation(job, &why);
         if (rc != 0)
             return coordinator_job_move_to(job, JOB_STATE_FAILED, &why, NULL, err);
         coordinator->preparing++;

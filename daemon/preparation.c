@@ -31,6 +31,7 @@ struct preparation {
     struct host_process *child;
     struct prepare_request request;
     const char *file_ids[PREPARE_FILES_MAX]; /* into request.spec */
+    const char *const *names;                /* of the files; the caller's, while starting */
     bool over;
     struct host_exit ended;
 };
@@ -52,9 +53,11 @@ static int preparation_paths(struct preparation *preparation, const char *data_d
     for (size_t i = 0; i < request->file_count; i++) {
         struct prepare_file *file = &request->files[i];
         file->path = mem_printf("%s/files/%s", data_dir, preparation->file_ids[i]);
+        file->name = mem_strdup(preparation->names[i]);
         file->out_path = io_join(tokens_dir, preparation_names[i].tokens);
         file->report_path = io_join(tokens_dir, preparation_names[i].report);
-        whole = whole && file->path != NULL && file->out_path != NULL && file->report_path != NULL;
+        whole = whole && file->path != NULL && file->name != NULL && file->out_path != NULL &&
+                file->report_path != NULL;
     }
     return whole ? 0 : mem_fail(err, 0, "a prepare request");
 }
@@ -90,6 +93,7 @@ static int preparation_copy_spec(const struct job_spec *spec, struct job_spec *r
 
 int preparation_start(struct host *host, const char *worker_program, const char *data_dir,
                       const char *job_dir, const char *model_dir, const struct job_spec *spec,
+                      const char *const names[PREPARE_FILES_MAX],
                       struct preparation **ret_preparation, struct err *err)
 {
     struct preparation *preparation = mem_new(1, sizeof *preparation);
@@ -102,6 +106,7 @@ int preparation_start(struct host *host, const char *worker_program, const char 
         request->file_count = request->spec.validation_file[0] != '\0' ? 2 : 1;
         preparation->file_ids[0] = request->spec.training_file;
         preparation->file_ids[1] = request->spec.validation_file;
+        preparation->names = names;
         rc = preparation_launch(preparation, worker_program, data_dir, job_dir, model_dir, err);
     }
     if (rc != 0) {

@@ -13,9 +13,11 @@
 
 struct preparation; /* on the heap: its address is given to the host */
 
-/* Starts the child. data_dir holds files/<id>; tokens and reports go to <job_dir>/tokens. */
+/* Starts the child. data_dir holds files/<id>; tokens and reports go to <job_dir>/tokens. names:
+ * what their users call the files. */
 int preparation_start(struct host *host, const char *worker_program, const char *data_dir,
                       const char *job_dir, const char *model_dir, const struct job_spec *spec,
+                      const char *const names[PREPARE_FILES_MAX],
                       struct preparation **ret_preparation, struct err *err);
 void preparation_free(struct preparation *preparation); /* NULL is fine; does not end the child */
 bool preparation_is_over(const struct preparation *preparation);

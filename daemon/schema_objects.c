@@ -78,9 +78,35 @@ static const struct schema_object schema_rows[] = {
          "newest attempt began with'},'restarts':{'type':'integer','description':'After faults'},"
          "'steps_done':" WHOLE ",'steps_total':{'type':'integer','description':'0: not known'},"
          "'tokens_per_s':" NUMBER_OR_NULL ",'eta':" TIME_OR_NULL ",'started_at':" TIME_OR_NULL ","
-         "'owner':" TEXT_OR_NULL ",'spec':{'description':'Every field of the request, resolved',"
+         "'owner':" TEXT_OR_NULL ",'data':{'type':['object','null'],'description':'The training "
+         "file as it was prepared; of one job, not of lists','properties':{'lines':" WHOLE ","
+         "'kept':" WHOLE ",'dropped':" WHOLE ",'bad':" WHOLE ",'examples':" WHOLE ",'tokens':" WHOLE
+         ",'trained_tokens':" WHOLE ",'overlength':{'type':'integer','description':'Rows longer "
+         "than seq_len'},'overlength_share':{'type':'number'},'longest':" WHOLE
+         ",'tokens_cut':" WHOLE ",'template':" TEXT
+         ",'codes':{'type':'object','additionalProperties':" WHOLE "},"
+         "'histogram':{'type':'array','description':'[upper bound in tokens, rows]'}}},"
+         "'spec':{'description':'Every field of the request, resolved',"
          "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}}}"},
     {.name = "JobList", .schema = LIST("Job")},
+    {.name = "JobPreview",
+     .schema = "{'type':'object','required':['model','training_file'],'description':'A job "
+               "(JobCreate) and how many rows','properties':{'model':" TEXT ",'training_file':" TEXT
+               ",'rows':{'type':['integer','null'],'minimum':1,'maximum':50},'ithaca':{"
+               "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}"},
+    {.name = "Preview",
+     .schema =
+         "{'type':'object','required':['object','template','seq_len','more','rows'],"
+         "'properties':{'object':{'const':'fine_tuning.preview'},'template':{'type':'string',"
+         "'description':'The chat template\\'s renderer, empty where the model has none'},"
+         "'seq_len':" WHOLE ",'more':{'type':'boolean','description':'The file goes on'},"
+         "'rows':{'type':'array','items':{'type':'object','required':['line','kept'],"
+         "'properties':{'line':" WHOLE ",'kept':{'type':'boolean'},'code':" TEXT ",'column':" WHOLE
+         ",'message':" TEXT ",'tokens':" WHOLE ",'trained_tokens':" WHOLE ",'used_tokens':{"
+         "'type':'integer','description':'The others are cut off'},'sequences':" WHOLE ","
+         "'roles':{'type':'array','items':" TEXT "},'ids':{'type':'array','items':" WHOLE "},"
+         "'runs':{'type':'array','items':{'type':'object','properties':{'trained':{"
+         "'type':'boolean'},'tokens':" WHOLE ",'text':" TEXT "}}}}}}}}"},
     {.name = "JobEstimate",
      .schema = "{'type':'object','required':['model'],'description':'A job (JobCreate); no file "
                "need be named','properties':{'model':" TEXT ",'auto':{'type':'boolean',"

@@ -22,6 +22,7 @@
 #include "worker/measure.h"
 #include "worker/model_init.h"
 #include "worker/prepare.h"
+#include "worker/preview.h"
 #include "worker/rank.h"
 #include "worker/sample.h"
 
@@ -103,7 +104,7 @@ static int main_init_model(int count, char **arguments, struct err *err)
 static bool main_is_helper(const char *role)
 {
     return strcmp(role, "--prepare") == 0 || strcmp(role, "--export") == 0 ||
-           strcmp(role, "--sample") == 0;
+           strcmp(role, "--sample") == 0 || strcmp(role, "--preview") == 0;
 }
 
 static int main_run(int count, char **arguments, struct err *err)
@@ -123,6 +124,8 @@ static int main_run(int count, char **arguments, struct err *err)
         return export_checkpoint(arguments[1], arguments[2], arguments[3], err);
     if (strcmp(role, "--sample") == 0 && count == 2)
         return sample_main(arguments[1], stdin, stdout, err);
+    if (strcmp(role, "--preview") == 0 && count == 2)
+        return preview_main(arguments[1], stdin, stdout, err);
     bool json = count == 3 && strcmp(arguments[2], "--json") == 0;
     if (strcmp(role, "--doctor") == 0 && (count == 2 || json))
         return doctor_run(arguments[1], json, err);
@@ -134,7 +137,7 @@ static int main_run(int count, char **arguments, struct err *err)
                    "usage: ithaca-worker --rank R --attempt-dir DIR | --keep DIR | --prepare "
                    "REQUEST | --init-model "
                    "NAME DIR [--seed N] | --export CHECKPOINT_DIR MODEL_DIR OUT_DIR | --sample "
-                   "MODEL_DIR | --doctor DATA_DIR [--json] | --version");
+                   "MODEL_DIR | --preview MODEL_DIR | --doctor DATA_DIR [--json] | --version");
 }
 
 int main(int argc, char **argv)

@@ -4,6 +4,7 @@
 
 #include "common/dataset.h"
 #include "common/mem.h"
+#include "common/model_config.h"
 #include "common/prepare_request.h"
 #include "worker/weights.h"
 
@@ -11,9 +12,13 @@
 
 static int prepare_files(const struct prepare_request *request, struct err *err)
 {
+    struct model_config config;
+    TRY(model_config_load(request->model_dir, &config, err));
     for (size_t i = 0; i < request->file_count; i++) {
         const struct prepare_file *file = &request->files[i];
         struct dataset_request dataset = {.path = file->path,
+                                          .name = file->name,
+                                          .vocab = config.vocab_size,
                                           .model_dir = request->model_dir,
                                           .out_path = file->out_path,
                                           .report_path = file->report_path,

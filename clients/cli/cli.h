@@ -55,7 +55,7 @@ int cli_print_json(const json_t *value, struct err *err); /* pretty, to stdout *
 
 /* Commands, one file each (cmd_<name>.c). */
 cli_run_fn cmd_files, cmd_submit, cmd_ls, cmd_show, cmd_events, cmd_watch, cmd_logs, cmd_models,
-    cmd_sample, cmd_fields, cmd_download;
+    cmd_sample, cmd_fields, cmd_download, cmd_preview;
 cli_run_fn cmd_plan, cmd_ladder, cmd_calibrate, cmd_doctor;    /* each its own file, too */
 cli_run_fn cmd_cancel, cmd_pause, cmd_resume, cmd_checkpoints; /* cmd_control.c */
 /* Follows a job to its end; the status is the job's: 0 or the failure's code. Used by watch and

@@ -20,6 +20,15 @@ const struct cli_command cli_commands[] = {
                 "fields`)\n"
                 "  --follow                 watch the job to its end\n",
      .run = cmd_submit},
+    {.name = "preview",
+     .usage = "preview [JOB.json] --model NAME --training-file FILE [--rows N]",
+     .summary = "the first rows of a file as the model will see them",
+     .details =
+         "  --model NAME             base model (required unless in JOB.json)\n"
+         "  --training-file FILE     a local file (uploaded first) or a file id\n"
+         "  --rows N                 5 where not given, at most 50\n"
+         "  --set FIELD=VALUE        e.g. --set seq_len=32768, --set data.overlength=chunk\n",
+     .run = cmd_preview},
     {.name = "ls", .usage = "ls [--limit N]", .summary = "list jobs, newest first", .run = cmd_ls},
     {.name = "show", .usage = "show JOB", .summary = "show one job", .run = cmd_show},
     {.name = "watch",

@@ -18,6 +18,7 @@ static void prepare_survives(const struct prepare_request *request)
     must(request->file_count == again.file_count);
     for (size_t i = 0; i < request->file_count; i++) {
         must(strcmp(request->files[i].path, again.files[i].path) == 0);
+        must(strcmp(request->files[i].name, again.files[i].name) == 0);
         must(strcmp(request->files[i].out_path, again.files[i].out_path) == 0);
         must(strcmp(request->files[i].report_path, again.files[i].report_path) == 0);
     }

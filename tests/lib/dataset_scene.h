@@ -67,7 +67,7 @@ static int teardown(void **state)
     return io_remove_tree(folder, &err) != 0 || mem_live() != 0;
 }
 
-static int fresh(void **state)
+static inline int fresh(void **state)
 {
     (void)state;
     forget();
@@ -114,12 +114,12 @@ static void prepare(const char *bytes, size_t length)
     assert_int_equal(coded, field("dropped"));
 }
 
-static void prepare_text(const char *text)
+static inline void prepare_text(const char *text)
 {
     prepare(text, strlen(text));
 }
 
-static void expect_counts(json_int_t kept, json_int_t dropped, json_int_t bad)
+static inline void expect_counts(json_int_t kept, json_int_t dropped, json_int_t bad)
 {
     assert_int_equal(field("kept"), kept);
     assert_int_equal(field("dropped"), dropped);
@@ -127,15 +127,16 @@ static void expect_counts(json_int_t kept, json_int_t dropped, json_int_t bad)
 }
 
 /* Fault number i of the report. */
-static const json_t *expect_fault(size_t i, json_int_t line, const char *code, const char *word)
+static inline const json_t *expect_fault(size_t i, json_int_t line, const char *code,
+                                         const char *word)
 {
     const json_t *fault = json_array_get(json_object_get(report, "faults"), i);
     assert_non_null(fault);
     assert_int_equal(json_integer_value(json_object_get(fault, "line")), line);
     assert_string_equal(json_string_value(json_object_get(fault, "code")), code);
     const char *text = json_string_value(json_object_get(fault, "message"));
-    if (strstr(text, word) == NULL)
-        fail_msg("fault %zu: \"%s\" lacks \"%s\"", i, text, word);
+    if (text == NULL || strstr(text, word) == NULL)
+        fail_msg("fault %zu: \"%s\" lacks \"%s\"", i, text != NULL ? text : "", word);
     return fault;
 }
 

@@ -39,7 +39,7 @@ static int teardown(void **state)
 }
 
 #define SPEC "{\"model\":\"m\",\"training_file\":\"file-a\",\"ithaca\":{\"seq_len\":77}}"
-#define FILE_ "{\"path\":\"/a\",\"out_path\":\"/b\",\"report_path\":\"/c\"}"
+#define FILE_ "{\"path\":\"/a\",\"name\":\"n\",\"out_path\":\"/b\",\"report_path\":\"/c\"}"
 
 static int read_text(const char *text, struct prepare_request *ret)
 {
@@ -53,7 +53,8 @@ static void test_round_trip(void **state)
     struct prepare_request request, again;
     struct stat info;
     if (read_text("{\"model_dir\":\"/m\",\"error_path\":\"/e \\u00e4\",\"spec\":" SPEC
-                  ",\"files\":[" FILE_ ",{\"path\":\"/d\",\"out_path\":\"/f\",\"report_path\":"
+                  ",\"files\":[" FILE_
+                  ",{\"path\":\"/d\",\"name\":\"n\",\"out_path\":\"/f\",\"report_path\":"
                   "\"/g\"}]}",
                   &request) != 0)
         fail_msg("%s", err.text);
@@ -90,7 +91,7 @@ static void test_odd_files(void **state)
          "," FILE_ "]}",
          "1 or 2"},
         {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"spec\":" SPEC
-         ",\"files\":[{\"path\":\"/a\",\"out_path\":\"/b\"}]}",
+         ",\"files\":[{\"path\":\"/a\",\"name\":\"n\",\"out_path\":\"/b\"}]}",
          "report_path"},
         {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"spec\":" SPEC ",\"files\":[7]}", "path"},
         {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"files\":[" FILE_ "]}", ""},

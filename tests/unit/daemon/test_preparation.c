@@ -52,7 +52,9 @@ static int start(bool validation, struct preparation **ret)
         return -ERR_NOMEM;
     TRY(json_parse(text, strlen(text), "spec", &json, &err));
     TRY(job_spec_parse(json, &spec, &err));
-    return preparation_start(&fake.host, "/w", folder, job_dir, "/models/m", &spec, ret, &err);
+    const char *const names[PREPARE_FILES_MAX] = {"a.jsonl", "b.txt"};
+    return preparation_start(&fake.host, "/w", folder, job_dir, "/models/m", &spec, names, ret,
+                             &err);
 }
 
 /* A child that has ended; reports may be NULL. */

@@ -42,6 +42,7 @@ static void request(size_t files)
     for (size_t i = 0; i < files; i++)
         asked.files[i] =
             (struct prepare_file){.path = in_folder(i == 0 ? "a.jsonl" : "b.jsonl"),
+                                  .name = mem_strdup("data.jsonl"),
                                   .out_path = in_folder(i == 0 ? "a.tok" : "b.tok"),
                                   .report_path = in_folder(i == 0 ? "a.json" : "b.json")};
     MODEL_FOLDER_OK(&folder, prepare_request_write(request_path, &asked, &folder.err));

@@ -1,0 +1,101 @@
+/* cmd_preview: the first rows of a training file as the model will see them. */
+#include "clients/cli/cli.h"
+#include "clients/cli/client.h"
+#include "clients/cli/job_body.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static long long preview_number(const json_t *row, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(row, key));
+}
+
+static const char *preview_text(const json_t *row, const char *key)
+{
+    const char *text = json_string_value(json_object_get(row, key));
+    return text != NULL ? text : "";
+}
+
+/* Control characters as escapes, so that a run is one line. */
+static void preview_print_escaped(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '\n')
+            (void)fputs("\\n", stdout);
+        else if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            (void)printf("\\x%02x", (unsigned)(unsigned char)*text);
+        else
+            (void)putchar(*text);
+    }
+}
+
+static void preview_print_row(const json_t *row)
+{
+    size_t i;
+    const json_t *run;
+    const json_t *runs = json_object_get(row, "runs");
+    if (runs == NULL) {
+        (void)printf("line %lld: not used: %s: %s\n", preview_number(row, "line"),
+                     preview_text(row, "code"), preview_text(row, "message"));
+        return;
+    }
+    (void)printf("line %lld: %lld tokens, %lld trained", preview_number(row, "line"),
+                 preview_number(row, "tokens"), preview_number(row, "trained_tokens"));
+    if (preview_number(row, "used_tokens") < preview_number(row, "tokens"))
+        (void)printf(", cut at %lld", preview_number(row, "used_tokens"));
+    if (preview_number(row, "sequences") > 1)
+        (void)printf(", in %lld sequences", preview_number(row, "sequences"));
+    (void)putchar('\n');
+    json_array_foreach((json_t *)runs, i, run) /* reads only; it wants non-const */
+    {
+        (void)printf("  %s %6lld  ", json_is_true(json_object_get(run, "trained")) ? "+" : " ",
+                     preview_number(run, "tokens"));
+        preview_print_escaped(preview_text(run, "text"));
+        (void)putchar('\n');
+    }
+}
+
+static int preview_body(struct cli *cli, json_t *job, struct err *err)
+{
+    const char *file = NULL;
+    const char *rows = NULL;
+    CLEANUP(mem_free_ptr) char *id = NULL;
+    TRY(job_body_options(cli, job, err));
+    TRY(cli_take_option(cli, "--rows", &rows, err));
+    TRY(cli_take_option(cli, "--training-file", &file, err));
+    if (file == NULL)
+        file = json_string_value(json_object_get(job, "training_file"));
+    if (file == NULL)
+        return err_set(err, ERR_USAGE, "--training-file FILE is missing");
+    TRY(cli_finish_arguments(cli, err));
+    TRY(cmd_files_resolve(cli, file, &id, err));
+    TRY(job_body_set_string(job, "training_file", id, err));
+    if (rows == NULL)
+        return 0;
+    json_t *number = NULL;
+    TRY(json_parse(rows, strlen(rows), "--rows", &number, err));
+    return json_object_set_new(job, "rows", number) == 0 ? 0 : mem_fail(err, 0, "the request");
+}
+
+int cmd_preview(struct cli *cli, struct err *err)
+{
+    CLEANUP(json_unref) json_t *job = NULL;
+    CLEANUP(json_unref) json_t *answer = NULL;
+    struct client *client = NULL;
+    TRY(job_body_start(cli, &job, err));
+    TRY(preview_body(cli, job, err));
+    TRY(cli_client(cli, &client, err));
+    TRY(client_json(client, "POST", "/v1/fine_tuning/preview", job, &answer, err));
+    if (cli->json)
+        return cli_print_json(answer, err);
+    size_t i;
+    const json_t *row;
+    const json_t *rows = json_object_get(answer, "rows");
+    if (!json_is_array(rows))
+        return err_set(err, ERR_PROTOCOL, "the server's answer has no rows");
+    (void)printf("template %s; + is trained\n", preview_text(answer, "template"));
+    json_array_foreach((json_t *)rows, i, row) preview_print_row(row);
+    return 0;
+}
