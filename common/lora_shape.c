@@ -79,7 +79,7 @@ int lora_shape_build(const struct model_shape *base, const struct job_spec *spec
     must(spec->lora && spec->lora_r > 0 && spec->lora_modules != 0);
     int64_t layers = base->config.layers;
     struct model_shape shape = {.config = base->config, .unit_count = layers};
-    size_t rows_max = 2 * JOB_lora_module_COUNT * (size_t)layers;
+    size_t rows_max = (size_t)layers * 2 * JOB_lora_module_COUNT;
     shape.rows = mem_new(rows_max, sizeof *shape.rows);
     shape.unit_elements = mem_new((size_t)layers, sizeof *shape.unit_elements);
     if (shape.rows == NULL || shape.unit_elements == NULL) {

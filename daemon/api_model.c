@@ -209,7 +209,8 @@ int api_model_content(struct api *api, struct http_request *request, struct err 
     DIR *in = folder;
     if (folder != NULL && strncmp(name, below, strlen(below)) == 0) {
         leaf = name + strlen(below);
-        in = adapters = model_adapters(dirfd(folder));
+        adapters = model_adapters(dirfd(folder));
+        in = adapters;
     }
     int fd = in != NULL && model_is_file(dirfd(in), leaf, &bytes)
                  ? openat(dirfd(in), leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)

@@ -32,7 +32,7 @@ int batch_init(struct batch *batch, const struct mesh *mesh, struct mesh_place p
 int batch_want_numbers(struct batch *batch, struct arena *arena, struct err *err)
 {
     size_t count = (size_t)batch->tokens_max;
-    int64_t shard = batch->tokens_max / (batch->mesh.ring * batch->mesh.ulysses);
+    int64_t shard = mesh_seq_make(&batch->mesh, batch->tokens_max).shard;
     batch->host_numbers = mem_new(count, sizeof *batch->host_numbers);
     if (batch->host_numbers == NULL)
         return mem_fail(err, count * sizeof *batch->host_numbers, "a batch of tokens");

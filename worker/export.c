@@ -230,17 +230,15 @@ static int export_trained(const struct model_shape *shape, const struct job_spec
                       : model_shape_build(&shape->config, ret, err);
 }
 
-static int export_from(const char *dir, struct export *export, struct err *err)
+static int export_from(const char *dir, const struct checkpoint_manifest *manifest,
+                       struct export *export, struct err *err)
 {
     CLEANUP(checkpoint_reader_close) struct checkpoint_reader reader = {0};
     CLEANUP(model_shape_done) struct model_shape trained = {0};
-    struct checkpoint_manifest manifest;
     char digest[IO_HASH_BYTES];
-    TRY(checkpoint_manifest_read(dir, &manifest, err));
     TRY(checkpoint_model_digest(&export->shape->config, digest, err));
-    if (strcmp(digest, manifest.model_digest) != 0)
+    if (strcmp(digest, manifest->model_digest) != 0)
         return err_set(err, ERR_MODEL, "%s: is not of the model in %s", dir, export->model_dir);
-    export->spec = &manifest.adapters;
     TRY(export_trained(export->shape, export->spec, &trained, err));
     TRY(checkpoint_reader_open(dir, &trained, &reader, err));
     TRY(checkpoint_check_hashes(dir, &reader.manifest, 0, 1, err));
@@ -251,12 +249,15 @@ static int export_from(const char *dir, struct export *export, struct err *err)
 int export_checkpoint(const char *dir, const char *model_dir, const char *out_dir, struct err *err)
 {
     struct model_config config;
+    struct checkpoint_manifest manifest;
     CLEANUP(model_shape_done) struct model_shape shape = {0};
     if (io_exists(out_dir))
         return err_set(err, ERR_USAGE, "%s: is there already", out_dir);
     TRY(model_config_load(model_dir, &config, err));
     TRY(model_shape_build(&config, &shape, err));
+    TRY(checkpoint_manifest_read(dir, &manifest, err));
     CLEANUP(export_done)
-    struct export export = {.model_dir = model_dir, .shape = &shape, .path = out_dir};
-    return export_from(dir, &export, err);
+    struct export export = {
+        .model_dir = model_dir, .shape = &shape, .spec = &manifest.adapters, .path = out_dir};
+    return export_from(dir, &manifest, &export, err);
 }

@@ -92,10 +92,11 @@ CPU_CLONES static void lora_export_add(const float *b, const float *a, int64_t r
                                        int64_t count, float scale, float *weights)
 {
     float sum[LORA_EXPORT_COLUMNS] = {0};
-    for (int64_t k = 0; k < r; k++)
+    for (int64_t k = 0; k < r; k++) {
 #pragma omp simd
         for (int64_t i = 0; i < count; i++)
             sum[i] += b[k] * a[k * cols + i];
+    }
 #pragma omp simd
     for (int64_t i = 0; i < count; i++)
         weights[i] += scale * sum[i];

@@ -25,7 +25,7 @@ CPU_CLONES static void dropout_draw(uint64_t key, uint64_t counter, uint32_t wor
         key0 += RNG_PHILOX_STEP0;
         key1 += RNG_PHILOX_STEP1;
     }
-    for (int lane = 0; lane < LANES; lane++) {
+    for (size_t lane = 0; lane < LANES; lane++) {
         words[4 * lane] = c0[lane];
         words[4 * lane + 1] = c1[lane];
         words[4 * lane + 2] = c2[lane];
