@@ -64,7 +64,7 @@ class Models(unittest.TestCase):
             file.truncate(os.path.getsize(damaged) - 1)
         with open(os.path.join(cls.root, "other-kind", "config.json"), "w", encoding="utf-8") as file:
             file.write('{"model_type": "mamba"}')
-        cls.daemon = Daemon("--model-roots", cls.root)
+        cls.daemon = Daemon("--model-roots", cls.root, "--device", "cpu")
         cls.client = cls.daemon.client()
         cls.file = cls.client.upload(LINES)["id"]
 
@@ -115,9 +115,12 @@ class Models(unittest.TestCase):
         return total
 
     def test_2_train_and_export(self):
-        for name, base in self.folders.items():
-            with self.subTest(name):
-                job = self.client.submit(self.file, model=name, ithaca=JOB)
+        merged = {"lora": {"r": 2, "export": "merged"}}
+        cases = [*((name, {}) for name in self.folders), ("org/llama", merged)]
+        for name, more in cases:
+            base = self.folders[name]
+            with self.subTest(name, **more):
+                job = self.client.submit(self.file, model=name, ithaca={**JOB, **more})
                 job = self.client.wait(job["id"])
                 self.assertEqual(job["ithaca"]["state"], "succeeded", job["error"])
                 tuned = os.path.join(self.daemon.data_dir, "jobs", job["id"], "model")
