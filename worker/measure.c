@@ -8,18 +8,26 @@
 #include "worker/rank.h"
 #include "worker/step.h"
 
-static int measure_step(struct rank *rank, int64_t step, json_t *seconds, json_t *processor,
-                        struct err *err)
+struct measure {
+    json_t *seconds, *processor, *layer; /* one a step */
+    int64_t layers;                      /* that work */
+};
+
+static int measure_step(struct rank *rank, int64_t step, struct measure *measure, struct err *err)
 {
     struct step_result result;
+    rank->model.layers_ns = 0;
     int64_t start = clock_monotonic_ns(), processor_ns = clock_process_ns();
     TRY(step_gradients(rank, step, &result, err));
     TRY(step_update(rank, step, &result, err));
     rank_check_memory(rank);
     json_t *taken = json_real((double)(clock_monotonic_ns() - start) * 1e-9);
     json_t *worked = json_real((double)(clock_process_ns() - processor_ns) * 1e-9);
-    int bad = json_array_append_new(seconds, taken);
-    bad |= json_array_append_new(processor, worked);
+    double layers = (double)(measure->layers * rank->train.micro_steps);
+    int bad = json_array_append_new(measure->seconds, taken);
+    bad |= json_array_append_new(measure->processor, worked);
+    bad |= json_array_append_new(measure->layer,
+                                 json_real((double)rank->model.layers_ns * 1e-9 / layers));
     return bad == 0 ? 0 : mem_fail(err, 0, "a measurement");
 }
 
@@ -36,30 +44,42 @@ static json_t *measure_peak(const struct rank *rank)
     return NULL;
 }
 
-static int measure_write(struct rank *rank, const json_t *seconds, const json_t *processor,
-                         struct err *err)
+static int measure_write(struct rank *rank, const struct measure *measure, struct err *err)
 {
     const struct device_ops *dev = rank->device->dev;
     CLEANUP(mem_free_ptr) char *path = io_join(rank->plan->job_dir, "measured.json");
     CLEANUP(json_unref)
-    json_t *json =
-        json_pack("{s:O, s:O, s:I, s:I, s:o}", "steps", seconds, "processor", processor,
-                  "device_bytes", (json_int_t)dev->bytes_in_use(rank->device), "host_bytes",
-                  (json_int_t)dev->host_bytes_in_use(rank->device), "peak", measure_peak(rank));
+    json_t *json = json_pack(
+        "{s:O, s:O, s:O, s:I, s:I, s:I, s:I, s:o}", "steps", measure->seconds, "processor",
+        measure->processor, "layer", measure->layer, "layers", (json_int_t)measure->layers,
+        "device_bytes", (json_int_t)dev->bytes_in_use(rank->device), "host_bytes",
+        (json_int_t)dev->host_bytes_in_use(rank->device), "taken_bytes",
+        (json_int_t)dev->bytes_taken(rank->device), "peak", measure_peak(rank));
     if (path == NULL || json == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a measurement");
     return json_write_file(path, json, 0600, err);
 }
 
+static void measure_done(struct measure *measure)
+{
+    json_decref(measure->seconds);
+    json_decref(measure->processor);
+    json_decref(measure->layer);
+}
+
 int measure_run(struct rank *rank, struct err *err)
 {
-    CLEANUP(json_unref) json_t *seconds = json_array();
-    CLEANUP(json_unref) json_t *processor = json_array();
-    if (seconds == NULL || processor == NULL)
+    CLEANUP(measure_done)
+    struct measure measure = {.seconds = json_array(),
+                              .processor = json_array(),
+                              .layer = json_array(),
+                              .layers =
+                                  rank->shape.config.layers - rank->model.options.first_layer};
+    if (measure.seconds == NULL || measure.processor == NULL || measure.layer == NULL)
         return mem_fail(err, 0, "a measurement");
     for (int64_t step = 1; step <= rank->steps_total; step++)
-        TRY(measure_step(rank, step, seconds, processor, err));
+        TRY(measure_step(rank, step, &measure, err));
     if (rank->number == 0)
-        TRY(measure_write(rank, seconds, processor, err));
+        TRY(measure_write(rank, &measure, err));
     return coll_barrier(rank->coll, err); /* all leave together */
 }

@@ -2,9 +2,11 @@
  * purpose is MEASURE. Its weights are random, nothing is saved or exported.
  *
  * Rank 0 leaves <job_dir>/measured.json:
- *   {"steps": [seconds, ...], "processor": [seconds, ...], "device_bytes", "host_bytes",
- *    "peak": {category: bytes}}
- * processor: time of this process, which other load hardly moves; bytes held by this rank: on its
+ *   {"steps": [seconds, ...], "processor": [seconds, ...], "layer": [seconds, ...], "layers",
+ *    "device_bytes", "host_bytes", "taken_bytes", "peak": {category: bytes}}
+ * processor: time of this process, which other load hardly moves; layer: of one layer, forward and
+ * backward, of the `layers` that worked (a rehearsal leaves some out); taken_bytes: of the whole
+ * device, by all its users, 0 on the CPU backend; the other bytes are held by this rank: on its
  * device, pinned on the host, and of the device's block what the peak phase needs, as the worker's
  * own code asked for it. */
 #pragma once

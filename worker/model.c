@@ -2,6 +2,7 @@
  * unit is gathered just before its use, and the next one's gather started then. */
 #include "worker/model.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 #include "common/must.h"
 #include "worker/head.h"
@@ -175,6 +176,17 @@ static int model_layer_forward(const struct layer *layer, bool keep, struct err 
     return offload_out(offload, OFFLOAD_MLP, l, rows, layer->stream, err);
 }
 
+/* At both ends of the layers' work. */
+static int model_clock_layers(struct model *model, struct stream *stream, bool begins,
+                              struct err *err)
+{
+    if (!model->options.time_layers)
+        return 0;
+    TRY(model->device->dev->sync(model->device, stream, err));
+    model->layers_ns += begins ? -clock_monotonic_ns() : clock_monotonic_ns();
+    return 0;
+}
+
 int model_forward(struct model *model, const struct batch *batch, bool keep, struct stream *stream,
                   struct err *err)
 {
@@ -184,6 +196,7 @@ int model_forward(struct model *model, const struct batch *batch, bool keep, str
     TRY(fsdp_gather(model->fsdp, 0, stream, &weights, err));
     TRY(fsdp_prefetch(model->fsdp, model->options.first_layer + 1, stream, err));
     TRY(model_embed(model, batch, weights, stream, err));
+    TRY(model_clock_layers(model, stream, true, err));
     for (int64_t l = model->options.first_layer; l < model->shape->config.layers; l++) {
         struct model_acts acts = model_layer_acts(model, l);
         struct layer layer = {
@@ -191,7 +204,7 @@ int model_forward(struct model *model, const struct batch *batch, bool keep, str
         TRY(model_gather_layer(model, &layer, l + 1, err));
         TRY(model_layer_forward(&layer, keep, err));
     }
-    return 0;
+    return model_clock_layers(model, stream, false, err);
 }
 
 /* The head's weights: the last unit, and the embedding's where they are tied. */
@@ -341,10 +354,12 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
 {
     struct offload_span all = model_span(batch, 0, batch->rows);
     int64_t last = model->shape->config.layers - 1;
+    TRY(model_clock_layers(model, stream, true, err));
     for (int group = 0; group < OFFLOAD_GROUPS; group++)
         TRY(model_bring(model, last, (enum offload_group)group, &all, stream, err));
     for (int64_t l = last; l >= model->options.first_layer; l--)
         TRY(model_layer_backward(model, batch, l, stream, err));
+    TRY(model_clock_layers(model, stream, false, err));
     return model->lora != NULL ? 0 : model_embed_backward(model, batch, stream, err);
 }
 

@@ -183,7 +183,8 @@ static int rank_open_memory(struct rank *rank, struct err *err)
                                     .layers_away = layout->layers_away,
                                     .layers_filed = layout->layers_filed,
                                     .streamed = layout->streamed,
-                                    .first_layer = rank_first_layer(spec, layout)};
+                                    .first_layer = rank_first_layer(spec, layout),
+                                    .time_layers = rank->plan->purpose == LAUNCH_MEASURE};
     TRY(rank_open_context(rank, &options.context, err));
     arena_init(&rank->arena, rank->device, &rank->memory);
     TRY(rank_open_trained(rank, err));

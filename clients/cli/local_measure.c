@@ -86,11 +86,14 @@ static int measure_take(const struct local_run *run, struct mem_measured *ret, s
     TRY(json_parse_own_file(path, MEASURE_FILE_BYTES, &json, err));
     TRY(json_get_i64(json, "device_bytes", ERR_CORRUPT, &ret->device_bytes, err));
     TRY(json_get_i64(json, "host_bytes", ERR_CORRUPT, &ret->host_bytes, err));
+    TRY(json_get_i64(json, "taken_bytes", ERR_CORRUPT, &ret->taken_bytes, err));
+    TRY(json_get_i64(json, "layers", ERR_CORRUPT, &ret->layers, err));
     const json_t *peak = json_object_get(json, "peak");
     for (int c = 0; c < MEM_CATEGORY_COUNT; c++)
         TRY(json_get_i64(peak, mem_category_name((enum mem_category)c), ERR_CORRUPT, &ret->peak[c],
                          err));
     ret->step_s = measure_median(json_object_get(json, "steps"));
+    ret->layer_s = measure_median(json_object_get(json, "layer"));
     ret->processor_s = measure_median(json_object_get(json, "processor"));
     ret->run = true;
     return 0;

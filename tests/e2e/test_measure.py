@@ -72,6 +72,19 @@ class Measure(unittest.TestCase):
             planned = {name: bytes for name, bytes in plan["peak"].items() if name != "unused"}
             self.assertEqual(measured["peak"], planned, bar["name"])
 
+    def test_rehearsal(self):
+        """One process holds what a rank of four holds, and works as much; some layers are left out."""
+        plan = self.answer("plan", "--run", "--backend", "cpu", "--model", "tiny-llama", "--seq-len", "1K", "--steps", "2",
+                           *[word for field in ("rehearse.world=4", "rehearse.layers=1", "context_parallel.kind=upipe",
+                                                "recompute=attention", "keep_input_every=2", "batch.sequences=1")
+                             for word in ("--set", field)])
+        measured = plan["measured"]
+        self.assertTrue(measured["run"], measured["why"])
+        self.assertEqual((plan["gpus"], plan["ithaca"]["context_parallel"]["ulysses"]), (4, 4))
+        self.assertEqual(measured["device_bytes"], plan["peak_device_bytes"])
+        self.assertEqual(measured["layers"], 2)  # a whole segment
+        self.assertLess(2 * measured["layer_s"], measured["step_s"])
+
     def test_what_cannot_be_measured(self):
         done = self.ithaca("plan", "--run", "--model", "tiny-llama", worker="/nonexistent")
         self.assertEqual(done.returncode, 70)
