@@ -138,8 +138,8 @@ static int rank_open_offload(struct rank *rank, struct err *err)
     if (rc != 0)
         return err_wrap(err, rc, "rank %d, offload: ", rank->number);
     if (rank->number == 0)
-        report_event(rank->report, 0, "kept tensors go to files of %.2f GiB, by %s",
-                     (double)bytes * 0x1p-30, offload_how(&rank->model.offload));
+        report_event(rank->report, 0, "kept tensors go to a file of %.1f MiB a rank, by %s",
+                     (double)bytes * 0x1p-20, offload_how(&rank->model.offload));
     return 0;
 }
 
