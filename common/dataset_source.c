@@ -9,7 +9,7 @@
 
 enum { SOURCE_TEXT_BYTES = 64 << 20 }; /* of one row of plain text */
 
-static bool source_is_text(const struct dataset_request *request)
+bool dataset_source_is_text(const struct dataset_request *request)
 {
     static const char *const endings[] = {".txt",     ".md",    ".txt.gz",
                                           ".txt.zst", ".md.gz", ".md.zst"};
@@ -51,7 +51,7 @@ int dataset_source_open(struct dataset_source *source, const struct dataset_requ
                        "%s: the tokenizer has ids up to %lld and the model's vocab_size is %lld",
                        request->model_dir, (long long)tokenizer_vocab(source->tokenizer) - 1,
                        (long long)rules->vocab);
-    rules->text = source_is_text(request);
+    rules->text = dataset_source_is_text(request);
     rules->row_bytes_max = request->line_bytes_max > 0 ? request->line_bytes_max
                            : rules->text               ? SOURCE_TEXT_BYTES
                                                        : LIMIT_LINE_BYTES;

@@ -10,6 +10,8 @@ struct dataset_source {
     struct line_reader reader;
     struct dataset_rules rules; /* of the two, and the request */
 };
+/* The file is plain text, by the ending of its name. */
+bool dataset_source_is_text(const struct dataset_request *request);
 /* A source that failed to open may be closed like one that did not. The request is borrowed. */
 int dataset_source_open(struct dataset_source *source, const struct dataset_request *request,
                         struct err *err);

@@ -4,7 +4,8 @@
  *   {"model_dir":"/...", "spec":{the job, as job_spec_json() prints it},
  *    "files":[{"path":"/data/files/file-a","name":"a.jsonl","out_path":".../tokens/train.tok",
  *              "report_path":".../tokens/report.json"}, ...],
- *    "error_path":".../tokens/error.json"}
+ *    "error_path":".../tokens/error.json", "progress_path":".../tokens/progress.json",
+ *    "cache_dir":"/data/cache"}
  *
  * files: the training file, then the validation file when there is one. The child calls
  * dataset_prepare() on each. It exits with 0 when every report is written, bad lines or not. What
@@ -29,6 +30,9 @@ struct prepare_file {
 struct prepare_request {
     char *model_dir;      /* tokenizer and template; owned */
     char *error_path;     /* owned */
+    char *progress_path;  /* written each second: {"file","files","bytes","bytes_total","rows"};
+                             owned */
+    char *cache_dir;      /* of dataset_cache.h; owned */
     struct job_spec spec; /* resolved: seq_len, overlength, train_on */
     size_t file_count;
     struct prepare_file files[PREPARE_FILES_MAX];

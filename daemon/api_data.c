@@ -7,6 +7,18 @@
 
 enum { API_DATA_BYTES = 4 << 20 };
 
+/* How far the preparation is, {"preparing": {...}}, or null. */
+static json_t *api_data_progress(const struct api *api, const char *job_id)
+{
+    CLEANUP(mem_free_ptr)
+    char *path = mem_printf("%s/jobs/%s/tokens/progress.json", api->settings->data_dir, job_id);
+    CLEANUP(json_unref) json_t *progress = NULL;
+    struct err absent;
+    if (path == NULL || json_parse_own_file(path, API_DATA_BYTES, &progress, &absent) != 0)
+        return json_null();
+    return json_pack("{s:O}", "preparing", progress);
+}
+
 json_t *api_data_json(const struct api *api, const char *job_id)
 {
     static const char *const taken[] = {
@@ -17,7 +29,7 @@ json_t *api_data_json(const struct api *api, const char *job_id)
     CLEANUP(json_unref) json_t *report = NULL;
     struct err absent;
     if (path == NULL || json_parse_own_file(path, API_DATA_BYTES, &report, &absent) != 0)
-        return json_null();
+        return api_data_progress(api, job_id);
     json_t *data = json_object();
     for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++)
         (void)json_object_set(data, taken[i], json_object_get(report, taken[i]));

@@ -49,7 +49,10 @@ static int preparation_paths(struct preparation *preparation, const char *data_d
     struct prepare_request *request = &preparation->request;
     request->model_dir = mem_strdup(model_dir);
     request->error_path = io_join(tokens_dir, "error.json");
-    bool whole = request->model_dir != NULL && request->error_path != NULL;
+    request->progress_path = io_join(tokens_dir, "progress.json");
+    request->cache_dir = io_join(data_dir, "cache");
+    bool whole = request->model_dir != NULL && request->error_path != NULL &&
+                 request->progress_path != NULL && request->cache_dir != NULL;
     for (size_t i = 0; i < request->file_count; i++) {
         struct prepare_file *file = &request->files[i];
         file->path = mem_printf("%s/files/%s", data_dir, preparation->file_ids[i]);

@@ -79,7 +79,9 @@ static const struct schema_object schema_rows[] = {
          "'steps_done':" WHOLE ",'steps_total':{'type':'integer','description':'0: not known'},"
          "'tokens_per_s':" NUMBER_OR_NULL ",'eta':" TIME_OR_NULL ",'started_at':" TIME_OR_NULL ","
          "'owner':" TEXT_OR_NULL ",'data':{'type':['object','null'],'description':'The training "
-         "file as it was prepared; of one job, not of lists','properties':{'lines':" WHOLE ","
+         "file as it was prepared; of one job, not of lists','properties':{'preparing':{'type':"
+         "'object','description':'While it is: file, files, bytes, bytes_total, "
+         "rows'},'lines':" WHOLE ","
          "'kept':" WHOLE ",'dropped':" WHOLE ",'bad':" WHOLE ",'examples':" WHOLE ",'tokens':" WHOLE
          ",'trained_tokens':" WHOLE ",'overlength':{'type':'integer','description':'Rows longer "
          "than seq_len'},'overlength_share':{'type':'number'},'longest':" WHOLE

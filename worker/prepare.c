@@ -2,7 +2,8 @@
  * is told before any rank holds a device (field cases R20, R21). */
 #include "worker/prepare.h"
 
-#include "common/dataset.h"
+#include "common/clock.h"
+#include "common/dataset_cache.h"
 #include "common/mem.h"
 #include "common/model_config.h"
 #include "common/prepare_request.h"
@@ -10,12 +11,64 @@
 
 #include <stdio.h>
 
+enum { PREPARE_PROGRESS_MS = 1000 };
+
+/* Of the file at hand, for its progress. */
+struct prepare_progress {
+    const struct prepare_request *request;
+    size_t file;
+    int64_t bytes_total;
+    int64_t told_ms;
+};
+
+static void prepare_tell(void *context, int64_t bytes, int64_t rows)
+{
+    struct prepare_progress *progress = context;
+    int64_t now_ms = clock_monotonic_ms();
+    if (now_ms - progress->told_ms < PREPARE_PROGRESS_MS)
+        return;
+    progress->told_ms = now_ms;
+    CLEANUP(json_unref)
+    json_t *json =
+        json_pack("{s:I, s:I, s:I, s:I, s:I}", "file", (json_int_t)progress->file + 1, "files",
+                  (json_int_t)progress->request->file_count, "bytes", (json_int_t)bytes,
+                  "bytes_total", (json_int_t)progress->bytes_total, "rows", (json_int_t)rows);
+    struct err ignored; /* the next second tells again */
+    if (json != NULL)
+        (void)json_write_file(progress->request->progress_path, json, 0600, &ignored);
+}
+
+/* One file, made or found in the cache, which only ever saves work: its faults are printed. */
+static int prepare_file(const struct prepare_request *request, size_t index,
+                        const struct dataset_request *dataset, struct err *err)
+{
+    char key[IO_HASH_BYTES];
+    struct err cache = {.code = ERR_NONE};
+    bool hit = false;
+    int rc = dataset_cache_key(dataset, key, &cache);
+    if (rc == 0)
+        rc = dataset_cache_take(request->cache_dir, key, dataset, &hit, &cache);
+    printf("%s file %zu of %zu\n", hit ? "found" : "preparing", index + 1, request->file_count);
+    (void)fflush(stdout);
+    if (!hit)
+        TRY(dataset_prepare(dataset, err));
+    if (!hit && rc == 0)
+        rc = dataset_cache_keep(request->cache_dir, key, dataset, &cache);
+    if (rc != 0)
+        printf("not kept for other jobs: %s\n", cache.text);
+    return 0;
+}
+
 static int prepare_files(const struct prepare_request *request, struct err *err)
 {
     struct model_config config;
+    struct err ignored; /* a next one sweeps */
     TRY(model_config_load(request->model_dir, &config, err));
+    (void)dataset_cache_sweep(request->cache_dir, &ignored);
     for (size_t i = 0; i < request->file_count; i++) {
         const struct prepare_file *file = &request->files[i];
+        struct prepare_progress progress = {.request = request, .file = i};
+        (void)io_file_size(file->path, &progress.bytes_total, &ignored); /* preparing tells */
         struct dataset_request dataset = {.path = file->path,
                                           .name = file->name,
                                           .vocab = config.vocab_size,
@@ -25,10 +78,10 @@ static int prepare_files(const struct prepare_request *request, struct err *err)
                                           .seq_len = request->spec.seq_len,
                                           .overlength = request->spec.overlength,
                                           .train_on = request->spec.train_on,
-                                          .chat_template = request->spec.chat_template};
-        printf("preparing file %zu of %zu\n", i + 1, request->file_count);
-        (void)fflush(stdout);
-        TRY(dataset_prepare(&dataset, err));
+                                          .chat_template = request->spec.chat_template,
+                                          .progress = prepare_tell,
+                                          .progress_context = &progress};
+        TRY(prepare_file(request, i, &dataset, err));
     }
     return 0;
 }

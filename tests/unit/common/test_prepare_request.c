@@ -52,7 +52,8 @@ static void test_round_trip(void **state)
     (void)state;
     struct prepare_request request, again;
     struct stat info;
-    if (read_text("{\"model_dir\":\"/m\",\"error_path\":\"/e \\u00e4\",\"spec\":" SPEC
+    if (read_text("{\"model_dir\":\"/m\",\"error_path\":\"/e "
+                  "\\u00e4\",\"progress_path\":\"/p\",\"cache_dir\":\"/c\",\"spec\":" SPEC
                   ",\"files\":[" FILE_
                   ",{\"path\":\"/d\",\"name\":\"n\",\"out_path\":\"/f\",\"report_path\":"
                   "\"/g\"}]}",
@@ -85,18 +86,26 @@ static void test_odd_files(void **state)
         {"[]", "model_dir"},
         {"{\"model_dir\":7}", "model_dir"},
         {"{\"model_dir\":\"/m\"}", "error_path"},
-        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"spec\":" SPEC "}", "files"},
-        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"spec\":" SPEC ",\"files\":[]}", "files"},
-        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"spec\":" SPEC ",\"files\":[" FILE_ "," FILE_
-         "," FILE_ "]}",
+        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/"
+         "c\",\"spec\":" SPEC "}",
+         "files"},
+        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/"
+         "c\",\"spec\":" SPEC ",\"files\":[]}",
+         "files"},
+        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/"
+         "c\",\"spec\":" SPEC ",\"files\":[" FILE_ "," FILE_ "," FILE_ "]}",
          "1 or 2"},
-        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"spec\":" SPEC
-         ",\"files\":[{\"path\":\"/a\",\"name\":\"n\",\"out_path\":\"/b\"}]}",
+        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/"
+         "c\",\"spec\":" SPEC ",\"files\":[{\"path\":\"/a\",\"name\":\"n\",\"out_path\":\"/b\"}]}",
          "report_path"},
-        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"spec\":" SPEC ",\"files\":[7]}", "path"},
-        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"files\":[" FILE_ "]}", ""},
-        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"spec\":{\"model\":7},\"files\":[" FILE_
-         "]}",
+        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/"
+         "c\",\"spec\":" SPEC ",\"files\":[7]}",
+         "path"},
+        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/"
+         "c\",\"files\":[" FILE_ "]}",
+         ""},
+        {"{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/"
+         "c\",\"spec\":{\"model\":7},\"files\":[" FILE_ "]}",
          ""},
     };
     struct prepare_request request;
@@ -140,8 +149,9 @@ static void test_allocation_failures(void **state)
 {
     (void)state;
     struct prepare_request request;
-    static const char text[] = "{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"spec\":" SPEC
-                               ",\"files\":[" FILE_ "," FILE_ "]}";
+    static const char text[] =
+        "{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/"
+        "c\",\"spec\":" SPEC ",\"files\":[" FILE_ "," FILE_ "]}";
     assert_int_equal(io_write_file(path, text, sizeof text - 1, 0600, &err), 0);
     int rc = -ERR_NOMEM;
     for (int64_t n = 1; rc == -ERR_NOMEM; n++) {

@@ -36,7 +36,9 @@ static void request(size_t files)
     CLEANUP(json_unref) json_t *json = NULL;
     struct prepare_request asked = {.file_count = files,
                                     .model_dir = mem_strdup(folder.dir),
-                                    .error_path = in_folder("error.json")};
+                                    .error_path = in_folder("error.json"),
+                                    .progress_path = in_folder("progress.json"),
+                                    .cache_dir = in_folder("cache")};
     MODEL_FOLDER_OK(&folder, json_parse(text, strlen(text), "spec", &json, &folder.err));
     MODEL_FOLDER_OK(&folder, job_spec_parse(json, &asked.spec, &folder.err));
     for (size_t i = 0; i < files; i++)

@@ -1,0 +1,141 @@
+/* dataset_cache: the key is a hash over a text of hashes and numbers. DATASET_CACHE_EDITION counts
+ * up when the same input would give other tokens or another report. */
+#include "common/dataset_cache.h"
+
+#include "common/dataset_source.h"
+#include "common/limits.h"
+#include "common/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DATASET_CACHE_EDITION = 1 };
+
+static void cache_close(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd); /* opened for reading */
+}
+
+/* Appends the hash of a file's bytes, or "-" where there is no such file. */
+static int cache_hash_file(const char *path, struct buf *out, struct err *err)
+{
+    char hash[IO_HASH_BYTES];
+    struct stat info;
+    CLEANUP(cache_close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) {
+        buf_text(out, "-\n");
+        return buf_error(out, err);
+    }
+    if (fd < 0 || fstat(fd, &info) != 0)
+        return err_set_errno(err, errno, "%s", path);
+    if (info.st_size == 0) {
+        io_hash("", 0, hash);
+    } else {
+        void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (map == MAP_FAILED)
+            return err_set_errno(err, errno, "%s: map", path);
+        (void)madvise(map, (size_t)info.st_size, MADV_SEQUENTIAL); /* a hint */
+        io_hash(map, (size_t)info.st_size, hash);
+        (void)munmap(map, (size_t)info.st_size); /* our own mapping */
+    }
+    buf_printf(out, "%s\n", hash);
+    return buf_error(out, err);
+}
+
+int dataset_cache_key(const struct dataset_request *request, char ret_key[IO_HASH_BYTES],
+                      struct err *err)
+{
+    static const char *const model_files[] = {"tokenizer.json", "tokenizer_config.json",
+                                              "chat_template.jinja"};
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, LIMIT_JSON_BODY_BYTES);
+    buf_printf(&text, "%d %lld %d %d %d %lld %zu %d\n", DATASET_CACHE_EDITION,
+               (long long)request->seq_len, (int)request->overlength, (int)request->train_on,
+               (int)request->chat_template, (long long)request->vocab, request->line_bytes_max,
+               dataset_source_is_text(request));
+    TRY(cache_hash_file(request->path, &text, err));
+    for (size_t i = 0; i < sizeof model_files / sizeof model_files[0]; i++) {
+        CLEANUP(mem_free_ptr) char *path = io_join(request->model_dir, model_files[i]);
+        if (path == NULL)
+            return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+        TRY(cache_hash_file(path, &text, err));
+    }
+    io_hash(buf_str(&text), text.length, ret_key);
+    return 0;
+}
+
+/* Links `from` to `to`, replacing it; false when `from` is not there. */
+static int cache_link(const char *from, const char *to, bool *ret_there, struct err *err)
+{
+    *ret_there = true;
+    if (unlink(to) != 0 && errno != ENOENT)
+        return err_set_errno(err, errno, "%s", to);
+    if (link(from, to) == 0)
+        return 0;
+    *ret_there = false;
+    return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s", to);
+}
+
+struct cache_paths {
+    char *shard, *report; /* of the entry; owned */
+};
+
+static void cache_paths_done(struct cache_paths *paths)
+{
+    mem_free(paths->shard);
+    mem_free(paths->report);
+}
+
+static int cache_paths_init(struct cache_paths *paths, const char *cache_dir, const char *key,
+                            struct err *err)
+{
+    paths->shard = mem_printf("%s/%s.tok", cache_dir, key);
+    paths->report = mem_printf("%s/%s.json", cache_dir, key);
+    return paths->shard != NULL && paths->report != NULL
+               ? 0
+               : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+}
+
+int dataset_cache_take(const char *cache_dir, const char key[IO_HASH_BYTES],
+                       const struct dataset_request *request, bool *ret_hit, struct err *err)
+{
+    CLEANUP(cache_paths_done) struct cache_paths paths = {.shard = NULL};
+    bool shard = false, report = false;
+    TRY(cache_paths_init(&paths, cache_dir, key, err));
+    TRY(cache_link(paths.shard, request->out_path, &shard, err));
+    if (shard)
+        TRY(cache_link(paths.report, request->report_path, &report, err));
+    *ret_hit = shard && report;
+    return 0;
+}
+
+int dataset_cache_keep(const char *cache_dir, const char key[IO_HASH_BYTES],
+                       const struct dataset_request *request, struct err *err)
+{
+    CLEANUP(cache_paths_done) struct cache_paths paths = {.shard = NULL};
+    bool there = false;
+    TRY(io_make_dirs(cache_dir, 0700, err));
+    TRY(cache_paths_init(&paths, cache_dir, key, err));
+    TRY(cache_link(request->report_path, paths.report, &there, err));
+    return cache_link(request->out_path, paths.shard, &there, err);
+}
+
+int dataset_cache_sweep(const char *cache_dir, struct err *err)
+{
+    DIR *list = opendir(cache_dir);
+    if (list == NULL)
+        return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s", cache_dir);
+    const struct dirent *entry;
+    struct stat info;
+    while ((entry = readdir(list)) != NULL)
+        if (fstatat(dirfd(list), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(info.st_mode) && info.st_nlink == 1)
+            (void)unlinkat(dirfd(list), entry->d_name, 0); /* another child may have been quicker */
+    (void)closedir(list);                                  /* read only */
+    return 0;
+}

@@ -1,0 +1,22 @@
+/* dataset_cache: token shards that were made before, by the hash of all that they depend on: the
+ * file's bytes, the tokenizer, the chat template and the settings of the request.
+ *
+ * An entry is two files, <key>.tok and <key>.json, hard links to the shard and the report of the
+ * jobs that have them; so entries take no room of their own, and one that no job holds any more
+ * (a single link) is swept away. Several children may work in the folder at once: what is gone when
+ * it is wanted was not there. */
+#pragma once
+#include "common/dataset.h"
+#include "common/io.h"
+
+#include <stdbool.h>
+
+int dataset_cache_key(const struct dataset_request *request, char ret_key[IO_HASH_BYTES],
+                      struct err *err);
+/* Links an entry to the request's out_path and report_path; *ret_hit says whether there was one. */
+int dataset_cache_take(const char *cache_dir, const char key[IO_HASH_BYTES],
+                       const struct dataset_request *request, bool *ret_hit, struct err *err);
+/* Makes an entry of what dataset_prepare() wrote. */
+int dataset_cache_keep(const char *cache_dir, const char key[IO_HASH_BYTES],
+                       const struct dataset_request *request, struct err *err);
+int dataset_cache_sweep(const char *cache_dir, struct err *err);
