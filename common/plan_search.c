@@ -13,7 +13,7 @@
 
 enum {
     SEARCH_CONTEXTS_MAX = 256, /* of 64 ranks there are less than half as many */
-    SEARCH_TILES_MAX = 3,
+    SEARCH_TILES_MAX = 4,
     SEARCH_REPLAYS_MAX = 8
 };
 
@@ -137,7 +137,7 @@ static void search_replays(struct search *search)
 
 static void search_init(struct search *search, const struct mem_ask *ask)
 {
-    static const int64_t mlp[] = {16384, LIMIT_SEQ_LEN, 2048, 0}; /* the second: all tokens */
+    static const int64_t mlp[] = {16384, LIMIT_SEQ_LEN, 2048, 512, 0}; /* the second: all tokens */
     static const int64_t loss[] = {1024, 256, 0};
     const struct job_spec *spec = ask->spec;
     *search = (struct search){.ask = ask, .inner = 1, .all = 1};

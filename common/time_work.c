@@ -268,8 +268,7 @@ static void work_head(const struct time_builder *b)
     }
 }
 
-/* Layers whose inputs are made again from that of another, in a backward pass. */
-static int64_t work_replays(const struct mem_layout *l)
+int64_t time_work_replays(const struct mem_layout *l)
 {
     int64_t replays = 0, last = l->config.layers - 1, every = l->keep_input_every;
     for (int64_t layer = 0; layer < last; layer++) { /* the last one's is there */
@@ -284,7 +283,7 @@ static void work_micro(struct time_builder b)
 {
     const struct mem_layout *l = b.layout;
     const struct model_config *c = b.config;
-    double micro = b.times, layers = (double)c->layers, replays = (double)work_replays(l);
+    double micro = b.times, layers = (double)c->layers, replays = (double)time_work_replays(l);
     double embedded = 2 * work_act(&b, l->tokens, c->hidden_size);
     b.phase = TIME_PHASE_FORWARD;
     time_add(&b, TIME_COPY, 3, 2 * (double)(l->tokens * I32)); /* ids, targets, positions */

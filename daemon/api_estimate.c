@@ -1,6 +1,7 @@
 /* api_estimate: what a job would take of this machine's memory and time: asked for by itself, and
  * at submit, where what does not fit is refused before it is queued. */
 #include "common/host_memory.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/mem_estimate.h"
 #include "common/mem_report.h"
@@ -35,15 +36,19 @@ static struct mem_ask estimate_ask(struct api *api, const struct job_spec *spec,
     return ask;
 }
 
-/* How fast the machine is: its calibration, or the table's. */
-static int estimate_rates(struct api *api, struct mem_ask *ask, struct time_rates *rates,
-                          struct err *err)
+/* How fast the machine is: its calibration, or the table's. A calibration that cannot be read keeps
+ * nobody from submitting. */
+static void estimate_rates(struct api *api, struct mem_ask *ask, struct time_rates *rates)
 {
     const struct inventory *inventory = coordinator_inventory(api->coordinator);
     const char *device = inventory->gpu_count > 0 ? inventory->gpus[0].name : "";
+    int64_t ranks = ask->spec->gpus;
+    struct err why;
     ask->rates = rates;
-    return time_rates_find(api->settings->data_dir, ask->backend, ask->spec->gpus, device, rates,
-                           err);
+    if (time_rates_find(api->settings->data_dir, ask->backend, ranks, device, rates, &why) == 0)
+        return;
+    log_warn("api", "%s", why.text);
+    time_rates_table(ask->backend, device, ranks, rates);
 }
 
 /* What "auto" comes to: the plain settings where they fit, else, or always where `automatic`, the
@@ -73,7 +78,7 @@ int api_estimate_admit(struct api *api, const struct model_config *config, struc
     struct time_rates rates;
     TRY(model_shape_build(config, &shape, err));
     struct mem_ask ask = estimate_ask(api, spec, &shape);
-    TRY(estimate_rates(api, &ask, &rates, err));
+    estimate_rates(api, &ask, &rates);
     TRY(estimate_settle(api, &ask, false, &estimate, err));
     TRY(mem_estimate_check(&ask, &estimate, err));
     *spec = estimate.spec; /* the same metadata */
@@ -136,7 +141,7 @@ int api_estimate(struct api *api, struct http_request *request, struct err *err)
     struct mem_ask ask = estimate_ask(api, &spec, &shape);
     ask.planned = job_spec_check_served(&spec, &message) != 0; /* it asks for more */
     message = (struct err){.code = ERR_NONE};
-    TRY(estimate_rates(api, &ask, &rates, err));
+    estimate_rates(api, &ask, &rates);
     TRY(estimate_settle(api, &ask, automatic, &estimate, err));
     int rc = mem_estimate_check(&ask, &estimate, &message);
     if (rc != 0 && rc != -ERR_DOES_NOT_FIT) {

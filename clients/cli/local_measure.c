@@ -131,7 +131,7 @@ int local_measure(const struct mem_ask *ask, const struct mem_estimate *estimate
         rc = local_run_open(&run, LAUNCH_MEASURE, ask->backend, &estimate->spec, err);
     if (rc == 0)
         rc = measure_run(&run, ask, estimate, steps, &measured, err);
-    if (rc == -ERR_NOMEM || rc == -ERR_RANK_START)
+    if (rc == -ERR_NOMEM || rc == -ERR_RANK_START || rc == -ERR_CANCELLED)
         return rc;
     if (rc != 0)
         (void)snprintf(measured.why, sizeof measured.why, "%s", err->text);

@@ -13,9 +13,10 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -142,29 +143,64 @@ void local_run_done(struct local_run *run)
     struct err unremoved; /* a temporary folder: nothing depends on it */
     if (run->plan.job_dir != NULL)
         (void)io_remove_tree(run->plan.job_dir, &unremoved);
+    if (run->plan.shm_name[0] != '\0')
+        (void)shm_unlink(run->plan.shm_name); /* mostly gone already */
     launch_plan_done(&run->plan);
     mem_free(run->worker);
     *run = (struct local_run){0};
 }
 
-/* The keeper, until it has ended. Interrupts reach it too: it is of our session. */
+/* In the child: the keeper, which stops its ranks should we end before it. */
+__attribute__((noreturn)) static void run_become_keeper(const struct local_run *run,
+                                                        const char *attempt, pid_t parent)
+{
+    const char *const argv[] = {"ithaca-worker", "--keep", attempt, NULL};
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == parent && null >= 0 &&
+        dup2(null, STDOUT_FILENO) >= 0)
+        (void)execv(run->worker, (char *const *)(uintptr_t)argv);
+    (void)fprintf(stderr, "%s: %s\n", run->worker, strerror(errno));
+    _exit(127);
+}
+
+static volatile sig_atomic_t run_interrupted;
+
+static void run_on_interrupt(int signal_number)
+{
+    run_interrupted = signal_number;
+}
+
+/* Until the keeper has ended; an interrupt stops it and its ranks first. */
+static int run_wait(pid_t pid, int *ret_status, struct err *err)
+{
+    struct sigaction interrupt = {.sa_handler = run_on_interrupt}, before;
+    int rc = 0;
+    run_interrupted = 0;
+    (void)sigaction(SIGINT, &interrupt, &before); /* fails for bad numbers only */
+    while (waitpid(pid, ret_status, 0) < 0 && rc == 0) {
+        if (errno != EINTR)
+            rc = err_set_errno(err, errno, "the keeper");
+        else if (run_interrupted != 0)
+            (void)kill(pid, SIGTERM); /* unreaped: it is there */
+    }
+    (void)sigaction(SIGINT, &before, NULL);
+    if (rc == 0 && run_interrupted != 0)
+        rc = err_set(err, ERR_CANCELLED, "interrupted");
+    return rc;
+}
+
 static int run_keeper(const struct local_run *run, const char *attempt, struct err *err)
 {
-    posix_spawn_file_actions_t actions;
-    const char *const argv[] = {"ithaca-worker", "--keep", attempt, NULL};
-    pid_t pid = 0;
     int status = 0;
-    if (posix_spawn_file_actions_init(&actions) != 0)
-        return mem_fail(err, sizeof actions, "a process");
-    (void)posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    int rc =
-        posix_spawn(&pid, run->worker, &actions, NULL, (char *const *)(uintptr_t)argv, environ);
-    (void)posix_spawn_file_actions_destroy(&actions);
-    if (rc != 0)
-        return err_set(err, ERR_RANK_START, "%s: %s", run->worker, strerror(rc));
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return err_set_errno(err, errno, "the keeper");
+    if (access(run->worker, X_OK) != 0)
+        return err_set(err, ERR_RANK_START, "%s: %s", run->worker, strerror(errno));
+    (void)fflush(NULL);
+    pid_t parent = getpid(), pid = fork();
+    if (pid < 0)
+        return err_set_errno(err, errno, "fork");
+    if (pid == 0)
+        run_become_keeper(run, attempt, parent);
+    TRY(run_wait(pid, &status, err));
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return 0;
     return err_set(err, ERR_RANK_START, "the keeper of the ranks ended with status %#x", status);

@@ -19,7 +19,7 @@ struct local_run {
 /* spec: resolved; its metadata is not taken. ERR_RANK_START when no worker is found. */
 int local_run_open(struct local_run *run, enum launch_purpose purpose, enum mem_backend backend,
                    const struct job_spec *spec, struct err *err);
-/* A failed rank's last words are the error. */
+/* A failed rank's last words are the error; ERR_CANCELLED after SIGINT. */
 int local_run_start(struct local_run *run, struct err *err);
 void local_run_done(struct local_run *run);
 

@@ -21,7 +21,7 @@ static const struct model_config small = {.family = MODEL_FAMILY_LLAMA,
                                           .vocab_size = 8000,
                                           .hidden_size = 512,
                                           .intermediate_size = 1536,
-                                          .layers = 3,
+                                          .layers = 2,
                                           .heads = 8,
                                           .kv_heads = 2,
                                           .head_dim = 64,
@@ -92,16 +92,14 @@ static void exhaust_one(struct exhaustive *all, const struct job_spec *spec)
 
 static void exhaust_tiles(struct exhaustive *all, struct job_spec spec)
 {
-    static const int64_t mlp[] = {LIMIT_SEQ_LEN, 2048, 512};
-    static const int64_t loss[] = {1024, 128};
-    for (int m = 0; m < 3; m++)
-        for (int l = 0; l < 2; l++)
-            for (int overlap = JOB_overlap_ON; overlap <= JOB_overlap_OFF; overlap++) {
-                spec.tile_mlp = mlp[m];
-                spec.tile_loss = loss[l];
-                spec.overlap = (enum job_overlap)overlap;
-                exhaust_one(all, &spec);
-            }
+    static const int64_t tiles[] = {LIMIT_SEQ_LEN, 4096, 512};
+    for (int t = 0; t < 3; t++)
+        for (int overlap = JOB_overlap_ON; overlap <= JOB_overlap_OFF; overlap++) {
+            spec.tile_mlp = tiles[t];
+            spec.tile_loss = tiles[t] < 1024 ? tiles[t] : 1024;
+            spec.overlap = (enum job_overlap)overlap;
+            exhaust_one(all, &spec);
+        }
 }
 
 static void exhaust_places(struct exhaustive *all, struct job_spec spec)
@@ -242,6 +240,10 @@ static void test_failing_allocations(void **state)
     struct mem_estimate found;
     int64_t live = mem_live();
     int rc = -1;
+    spec.recompute = JOB_recompute_INPUT;
+    spec.states = JOB_states_DEVICE;
+    spec.offload = JOB_offload_NONE;
+    spec.context_kind = JOB_context_kind_ULYSSES;
     time_rates_table(MEM_BACKEND_CPU, "", 2, &rates);
     for (int64_t n = 1; rc != 0; n++) {
         struct err err = {0};
