@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Predicted against measured step time on the CPU: calibrates this machine, then runs steps of several settings.
 
-    /usr/bin/python3 tests/bench/bench_time.py [--build build/ci] [--seconds 40] [--steps 5] [--rounds 1] [--data-dir DIR]
+    /usr/bin/python3 tests/bench/bench_time.py [--build build/ci] [--seconds 40] [--steps 5] [--rounds 1]
+                                               [--data-dir DIR] [--match WORDS]
 
 `ithaca calibrate`, then `ithaca plan --run` for each setting: the median of its steps after the first. With --data-dir
 the calibration there is used. Other load on the machine slows steps more than calibration, which counts its fast rounds;
@@ -25,6 +26,10 @@ SETTINGS = [
     ("4096 tokens, Ulysses, recompute input", 2, 4096, ["batch.sequences=1", "recompute=input", *ULYSSES]),
     ("4096 tokens, Untied Ulysses, O kept, tiles", 2, 4096,
      ["batch.sequences=1", "recompute=attention", "keep_input_every=2", "tile_mlp=512", "tile_loss=256", *UPIPE]),
+    ("2048 tokens, Ulysses, kept tensors and states on the host", 2, 2048,
+     ["batch.sequences=1", "recompute=input_and_attention", "offload=host", "states=host", *ULYSSES]),
+    ("2048 tokens, Untied Ulysses, residual streamed", 2, 2048,
+     ["batch.sequences=1", "recompute=attention", "stream_residual=true", "tile_mlp=512", "tile_loss=256", *UPIPE]),
     ("4096 tokens, ring", 2, 4096, ["batch.sequences=1", "context_parallel.kind=ring"]),
     ("2048 tokens, one rank", 1, 2048, ["batch.sequences=1"]),
     ("4096 tokens, one rank, recompute both", 1, 4096, ["batch.sequences=1", "recompute=input_and_attention"]),
@@ -56,15 +61,16 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--data-dir")
+    parser.add_argument("--match", default="", help="only settings with these words in their names")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data_dir = options.data_dir or folder
         if options.data_dir is None:
             print(run(options, data_dir, "calibrate", "--backend", "cpu", "--seconds", str(options.seconds)), end="")
-        print(f"{'tiny-llama':46} predicted s measured s   ratio processor s   ratio")
-        for name, ranks, tokens, fields in SETTINGS:
+        print(f"{'tiny-llama':58} predicted s measured s   ratio processor s   ratio")
+        for name, ranks, tokens, fields in [row for row in SETTINGS if options.match in row[0]]:
             predicted, measured, processor = measure(options, data_dir, ranks, tokens, fields)
-            print(f"{name:46} {predicted:11.4f} {measured:10.4f} {predicted / measured:7.3f} {processor:11.4f} "
+            print(f"{name:58} {predicted:11.4f} {measured:10.4f} {predicted / measured:7.3f} {processor:11.4f} "
                   f"{predicted / processor:7.3f}", flush=True)
     print(f"load {os.getloadavg()[0]:.1f}")
 

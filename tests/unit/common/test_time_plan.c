@@ -181,12 +181,52 @@ static void test_beside(void **state)
     near(serial.seconds[TIME_PHASE_FORWARD][TIME_PART_COPIES], bytes / rate);
 }
 
+/* What was measured of a layer on one H200 as rank 0 of 8 (tests/bench/results/2026-11-29-h200.md):
+ * the table of that card gives it within a tenth. */
+static void test_measured(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t seq_len;
+        int64_t heads_per_stage; /* of 4: 4 is all */
+        enum job_recompute recompute;
+        double forward_ms, backward_ms;
+    } measured[] = {{131072, 1, JOB_recompute_INPUT, 43.8, 148.8},
+                    {131072, 4, JOB_recompute_INPUT, 41.6, 145.8},
+                    {131072, 1, JOB_recompute_ATTENTION, 44.0, 115.1},
+                    {524288, 1, JOB_recompute_INPUT, 613.5, 1987.3}};
+    struct time_rates rates;
+    time_rates_table(MEM_BACKEND_CUDA, "NVIDIA H200", 8, &rates);
+    for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++) {
+        struct time_plan plan;
+        double phases[TIME_PHASE_COUNT] = {0};
+        struct job_spec spec = asked();
+        spec.seq_len = measured[i].seq_len;
+        spec.heads_per_stage = measured[i].heads_per_stage;
+        spec.recompute = measured[i].recompute;
+        struct mem_layout layout = layout_of(&spec, MEM_BACKEND_CUDA);
+        const struct time_job job = {
+            .layout = &layout, .shape = &shape, .micro_steps = 1, .seq_len = spec.seq_len};
+        time_plan_make(&job, 1, &rates, &plan);
+        for (int phase = 0; phase < TIME_PHASE_COUNT; phase++)
+            for (int part = 0; part < TIME_PART_COUNT; part++)
+                phases[phase] += plan.seconds[phase][part] * 1e3 / L;
+        double backward = phases[TIME_PHASE_RECOMPUTE] + phases[TIME_PHASE_BACKWARD];
+        print_message("%lld tokens: forward %.1f ms, measured %.1f; backward %.1f, %.1f\n",
+                      (long long)spec.seq_len, phases[TIME_PHASE_FORWARD], measured[i].forward_ms,
+                      backward, measured[i].backward_ms);
+        assert_true(fabs(phases[TIME_PHASE_FORWARD] / measured[i].forward_ms - 1) < 0.1);
+        assert_true(fabs(backward / measured[i].backward_ms - 1) < 0.1);
+    }
+}
+
 int main(void)
 {
     open_shape();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flops), cmocka_unit_test(test_recompute),
-        cmocka_unit_test(test_seconds), cmocka_unit_test(test_beside)};
+        cmocka_unit_test(test_seconds), cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_measured)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     model_shape_done(&shape);
     return failed;
