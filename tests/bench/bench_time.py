@@ -49,6 +49,8 @@ def measure(options, data_dir, ranks, tokens, fields):
         plan = json.loads(run(options, data_dir, "--json", "plan", "--run", "--steps", str(options.steps + 1),
                               "--backend", "cpu", "--model", "tiny-llama", "--gpus", str(ranks), "--seq-len",
                               str(tokens), *words))
+        if not plan["measured"]["run"]:
+            raise SystemExit(plan["measured"]["why"])
         ratios.append((plan["measured"]["step_s"], plan["measured"]["processor_s"]))
     return (plan["time"]["predicted_step_s"], statistics.median(step for step, _ in ratios),
             statistics.median(processor for _, processor in ratios))
