@@ -43,7 +43,7 @@
 
 struct offload_file;
 
-/* X(id, group): by_rows: rows of tokens are together, so that it can come by parts */
+/* X(id, group, by_rows): by_rows: a token's are together, so that it can come by parts */
 #define OFFLOAD_TABLE(X)     \
     X(X, INPUT, true)        \
     X(Q, ATTENTION, false)   \

@@ -35,6 +35,8 @@ int step_gradients(struct rank *rank, int64_t step, struct step_result *result, 
     if (result->trained == 0)
         return 0; /* every rank knows: none computes */
     TRY(model_totals_zero(&rank->model, rank->stream, err));
+    TRY(offload_account(&rank->model.offload, &result->offload_bytes, &result->offload_wait_ns,
+                        err)); /* what an evaluation copied is no step's */
     float scale = (float)(1.0 / (double)result->trained);
     for (int64_t micro = 0; micro < rank->train.micro_steps; micro++)
         TRY(step_micro(rank, step, micro, scale, err));

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "common/clock.h"
 #include "common/mem.h"
 #include "worker/device.h"
 #include "worker/ops.h"
@@ -78,6 +79,17 @@ static void test_streams_and_events(void **state)
     assert_int_equal(dev->event_record(device, event, stream, &err), 0);
     assert_int_equal(dev->event_wait(device, event, NULL, &err), 0);
     assert_int_equal(dev->sync(device, stream, &err), 0);
+    struct event *later = NULL;
+    int64_t ns = -1, back = 1;
+    assert_int_equal(dev->event_new(device, &later, &err), 0);
+    int64_t start = clock_monotonic_ns();
+    while (clock_monotonic_ns() == start)
+        continue;
+    assert_int_equal(dev->event_record(device, later, NULL, &err), 0);
+    assert_int_equal(dev->event_elapsed(device, event, later, &ns, &err), 0);
+    assert_int_equal(dev->event_elapsed(device, later, event, &back, &err), 0);
+    assert_true(ns > 0 && back == -ns);
+    dev->event_free(device, later);
     dev->event_free(device, event);
     dev->stream_free(device, stream);
     mem_fault_after(1);

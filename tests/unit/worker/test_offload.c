@@ -1,0 +1,167 @@
+/* offload: a set that layers use in turn, and their own places: what goes out comes back, by rows
+ * or whole, and not when the set has it; tiles; the account; failing allocations.
+ * tests/dist/test_offload_parity runs it under training. */
+#include "worker/offload.h"
+
+#include "common/mem.h"
+#include "tests/lib/testing.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 3, ROWS = 6, WIDTH = 5, BYTES = ROWS * WIDTH * (int)sizeof(float) };
+
+static struct device *open_device(void)
+{
+    struct err err = {0};
+    struct device *device = NULL;
+    assert_int_equal(device_cpu_open(1, &device, &err), 0);
+    return device;
+}
+
+static const struct offload_options options = {
+    .layers = LAYERS, .tokens_max = ROWS, .x_row_bytes = WIDTH * (int)sizeof(float), .away = true};
+
+struct scene {
+    struct device *device;
+    struct offload offload;
+    float set[2][ROWS * WIDTH];          /* of O and LSE */
+    float away[2][LAYERS][ROWS * WIDTH]; /* layer 2 keeps its own at hand */
+};
+
+static void open_scene(struct scene *s, struct err *err)
+{
+    static const enum offload_tensor_id ids[] = {OFFLOAD_O, OFFLOAD_LSE};
+    *s = (struct scene){.device = open_device()};
+    assert_int_equal(offload_init(&s->offload, &options, s->device, err), 0);
+    for (int t = 0; t < 2; t++) {
+        struct offload_tensor *tensor = &s->offload.tensors[ids[t]];
+        tensor->work = s->set[t];
+        tensor->row_bytes = BYTES / ROWS;
+        for (int l = 0; l < LAYERS - 1; l++)
+            tensor->places[l] = (struct offload_place){.away = true, .memory = s->away[t][l]};
+    }
+}
+
+static void close_scene(struct scene *s)
+{
+    offload_done(&s->offload);
+    s->device->dev->close(s->device);
+    assert_int_equal(mem_live(), 0);
+}
+
+static void fill(struct scene *s, float value)
+{
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        s->set[0][i] = s->set[1][i] = value + (float)i;
+}
+
+static bool row_is(const float *set, int row, float value)
+{
+    for (int i = 0; i < WIDTH; i++)
+        if (set[row * WIDTH + i] != value + (float)(row * WIDTH + i))
+            return false;
+    return true;
+}
+
+static void test_out_and_in(void **state)
+{
+    (void)state;
+    static struct scene s;
+    struct err err = {0};
+    open_scene(&s, &err);
+    struct offload *o = &s.offload;
+    int64_t bytes = 0, ns = 0;
+    for (int l = 0; l < LAYERS; l++) {
+        assert_int_equal(offload_vacate(o, OFFLOAD_ATTENTION, NULL, &err), 0);
+        if (l < LAYERS - 1)
+            fill(&s, (float)(100 * l));
+        assert_int_equal(offload_ready(o, OFFLOAD_ATTENTION, NULL, &err), 0);
+        assert_int_equal(offload_out(o, OFFLOAD_ATTENTION, l, ROWS - 1, NULL, &err), 0);
+    }
+    assert_false(offload_is_away(o, OFFLOAD_O, LAYERS - 1));
+    assert_int_equal(offload_account(o, &bytes, &ns, &err), 0);
+    assert_int_equal(bytes, 2 * 2 * (ROWS - 1) * WIDTH * (int)sizeof(float)); /* no unused row */
+    assert_true(ns > 0);
+    /* Layer 2's set is its own: nothing comes. */
+    const struct offload_span all = {.row = 0, .rows = ROWS - 1, .all = ROWS - 1};
+    fill(&s, 7000);
+    assert_int_equal(offload_in(o, OFFLOAD_ATTENTION, 2, &all, NULL, &err), 0);
+    assert_true(row_is(s.set[0], 0, 7000));
+    /* Layer 0's: O by rows, LSE with the first of them. */
+    const struct offload_span first = {.row = 0, .rows = 2, .all = ROWS - 1};
+    const struct offload_span last = {.row = 2, .rows = ROWS - 3, .all = ROWS - 1};
+    assert_int_equal(offload_in(o, OFFLOAD_ATTENTION, 0, &first, NULL, &err), 0);
+    assert_true(row_is(s.set[0], 1, 0) && row_is(s.set[0], 2, 7000) && row_is(s.set[1], 4, 0));
+    assert_int_equal(offload_in(o, OFFLOAD_ATTENTION, 0, &last, NULL, &err), 0);
+    assert_true(row_is(s.set[0], 2, 0) && row_is(s.set[0], ROWS - 2, 0));
+    assert_true(row_is(s.set[0], ROWS - 1, 7000)); /* that row was not used */
+    assert_int_equal(offload_arrive(o, NULL, &err), 0);
+    /* The set has them: they do not come again; once given up they do. */
+    fill(&s, 8000);
+    assert_int_equal(offload_in(o, OFFLOAD_ATTENTION, 0, &all, NULL, &err), 0);
+    assert_true(row_is(s.set[0], 0, 8000));
+    assert_int_equal(offload_vacate(o, OFFLOAD_ATTENTION, NULL, &err), 0);
+    assert_int_equal(offload_in(o, OFFLOAD_ATTENTION, 0, &all, NULL, &err), 0);
+    assert_true(row_is(s.set[0], 0, 0));
+    assert_int_equal(offload_in(o, OFFLOAD_ATTENTION, 1, &all, NULL, &err), 0);
+    assert_true(row_is(s.set[0], 0, 100) && row_is(s.set[1], 3, 100));
+    close_scene(&s);
+}
+
+/* Twice as many calls as there are marks. */
+static void test_account(void **state)
+{
+    (void)state;
+    static struct scene s;
+    struct err err = {0};
+    open_scene(&s, &err);
+    int64_t bytes = 0, ns = 0, before = 0;
+    for (int i = 0; i < 2 * OFFLOAD_MARKS; i++)
+        assert_int_equal(offload_out(&s.offload, OFFLOAD_ATTENTION, i % 2, 1, NULL, &err), 0);
+    before = s.offload.wait_ns; /* of those that had to make room */
+    assert_int_equal(offload_account(&s.offload, &bytes, &ns, &err), 0);
+    assert_int_equal(bytes, 2 * OFFLOAD_MARKS * 2 * WIDTH * (int)sizeof(float));
+    assert_true(before > 0 && ns > before);
+    assert_int_equal(offload_account(&s.offload, &bytes, &ns, &err), 0);
+    assert_true(bytes == 0 && ns == 0);
+    close_scene(&s);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    struct device *device = open_device();
+    int64_t live = mem_live(), n = 1;
+    for (;; n++) {
+        struct err err = {0};
+        struct offload offload;
+        mem_fault_after(n);
+        int rc = offload_init(&offload, &options, device, &err);
+        mem_fault_after(0);
+        offload_done(&offload); /* half open, too */
+        assert_int_equal(mem_live(), live);
+        if (rc == 0)
+            break;
+        assert_int_equal(rc, -ERR_NOMEM);
+    }
+    assert_true(n > OFFLOAD_MARKS);
+    device->dev->close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_out_and_in, testing_free),
+        cmocka_unit_test_teardown(test_account, testing_free),
+        cmocka_unit_test_teardown(test_no_memory, testing_free),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
