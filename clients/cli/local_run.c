@@ -189,9 +189,9 @@ static int run_wait(pid_t pid, int *ret_status, struct err *err)
     return rc;
 }
 
-static int run_keeper(const struct local_run *run, const char *attempt, struct err *err)
+static int run_keeper(const struct local_run *run, const char *attempt, int *ret_status,
+                      struct err *err)
 {
-    int status = 0;
     if (access(run->worker, X_OK) != 0)
         return err_set(err, ERR_RANK_START, "%s: %s", run->worker, strerror(errno));
     (void)fflush(NULL);
@@ -200,19 +200,19 @@ static int run_keeper(const struct local_run *run, const char *attempt, struct e
         return err_set_errno(err, errno, "fork");
     if (pid == 0)
         run_become_keeper(run, attempt, parent);
-    TRY(run_wait(pid, &status, err));
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return 0;
-    return err_set(err, ERR_RANK_START, "the keeper of the ranks ended with status %#x", status);
+    return run_wait(pid, ret_status, err);
 }
 
-/* Whether all ranks ended well. */
-static int run_outcome(const char *attempt, struct err *err)
+/* Whether all ranks ended well. The keeper does only where they do: what it left says why not. */
+static int run_outcome(const char *attempt, int keeper_status, struct err *err)
 {
     struct exit_report report;
     CLEANUP(mem_free_ptr) char *path = io_join(attempt, "exit.json");
     if (path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (keeper_status != 0 && !io_exists(path))
+        return err_set(err, ERR_RANK_START, "the keeper of the ranks ended with status %#x",
+                       keeper_status);
     TRY(exit_report_read(path, &report, err));
     if (report.first_failed < 0)
         return 0;
@@ -232,6 +232,7 @@ int local_run_start(struct local_run *run, struct err *err)
         return mem_fail(err, LIMIT_PATH_BYTES, "a launch plan");
     TRY(io_make_dirs(attempt, 0700, err));
     TRY(json_write_file(path, json, 0600, err));
-    TRY(run_keeper(run, attempt, err));
-    return run_outcome(attempt, err);
+    int status = 0;
+    TRY(run_keeper(run, attempt, &status, err));
+    return run_outcome(attempt, status, err);
 }

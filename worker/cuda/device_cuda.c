@@ -162,12 +162,32 @@ static void device_cuda_lend_scratch(struct device *device, enum device_scratch 
 
 /* ---- copies, streams, events ---- */
 
+/* How many of the bytes from an address on lie in one piece of pinned memory; all where it is none
+ * of ours. */
+static size_t copy_within(const struct device_cuda *cuda, const void *address, size_t bytes)
+{
+    for (int64_t i = 0; i < cuda->pinned.count; i++) {
+        const struct device_cuda_block *block = &cuda->pinned.list[i];
+        size_t at = (size_t)((uintptr_t)address - (uintptr_t)block->memory);
+        if (at >= block->bytes) /* before it, too */
+            continue;
+        size_t piece = host_pin_piece(block->bytes), left = piece - at % piece;
+        return left < bytes ? left : bytes;
+    }
+    return bytes;
+}
+
 static int device_cuda_copy(struct device *device, struct stream *stream, void *to,
                             const void *from, size_t bytes, struct err *err)
 {
+    const struct device_cuda *cuda = device_cuda_of(device);
     cudaStream_t on = device_cuda_stream(device, stream)->cuda;
-    if (bytes > 0)
-        CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on));
+    for (size_t part = 0; bytes > 0; bytes -= part) {
+        part = copy_within(cuda, from, copy_within(cuda, to, bytes));
+        CUDA_TRY(cudaMemcpyAsync(to, from, part, cudaMemcpyDefault, on));
+        to = (char *)to + part;
+        from = (const char *)from + part;
+    }
     return 0;
 }
 

@@ -75,6 +75,9 @@ void device_cuda_break(struct device_cuda *cuda, const struct err *reason);
 
 /* Pinned host memory (host_pin.c): huge pages, touched and registered in parallel. */
 void *host_pin(size_t bytes, struct err *err);
+/* A block of `bytes` is registered in pieces of so many: no copy of CUDA's may cross from one into
+ * the next. */
+size_t host_pin_piece(size_t bytes);
 void host_unpin(void *memory, size_t bytes);
 
 /* -ERR_X for a failed call of CUDA's; 0 for cudaSuccess. */

@@ -1,8 +1,9 @@
 /* host_pin: host memory that the GPU copies at full speed, quick to get.
  *
  * cudaMallocHost faults page by page and pins at about 2 GB/s. Here memory is mapped at a huge
- * page's boundary, huge pages are asked for, threads touch it and then register one piece each, and
- * copies run across pieces as fast. Small blocks are one piece and one thread. */
+ * page's boundary, huge pages are asked for, threads touch it and then register one piece each. A
+ * copy is cut where pieces meet: CUDA refuses one that is registered in part (device_cuda_copy).
+ * Small blocks are one piece and one thread. */
 #include "worker/cuda/device_cuda.h"
 
 #include "common/must.h"
@@ -28,11 +29,16 @@ static size_t host_total(size_t bytes)
     return bytes == 0 ? huge_bytes : (bytes + huge_bytes - 1) / huge_bytes * huge_bytes;
 }
 
+size_t host_pin_piece(size_t bytes)
+{
+    size_t each = (host_total(bytes) / PIECES + huge_bytes - 1) / huge_bytes * huge_bytes;
+    return each < piece_bytes_min ? piece_bytes_min : each;
+}
+
 /* Cuts into pieces; their number. */
 static int host_cut(char *memory, size_t total, struct host_piece pieces[PIECES])
 {
-    size_t each = (total / PIECES + huge_bytes - 1) / huge_bytes * huge_bytes;
-    each = each < piece_bytes_min ? piece_bytes_min : each;
+    size_t each = host_pin_piece(total);
     int count = 0;
     for (size_t at = 0; at < total; at += each)
         pieces[count++] = (struct host_piece){.memory = memory + at,

@@ -49,6 +49,36 @@ static void test_another_build(void **state)
     expect_sentence("libm.so.6", ERR_INTERNAL, "is of another build");
 }
 
+/* Pinned memory of several pieces: copies from any place to any other, over their ends too. */
+static void check_pinned(struct device *device)
+{
+    enum { MIB = 1 << 20, HOST = 200 * MIB, LONGEST = 150 * MIB };
+    static const int64_t copies[][2] = {{100 * MIB, 1000},
+                                        {0, LONGEST},
+                                        {63 * MIB + 100, 2 * MIB},
+                                        {128 * MIB - 1, 2},
+                                        {50 * MIB, LONGEST}};
+    const struct device_ops *dev = device->dev;
+    struct err err = {0};
+    char *host = dev->host_alloc(device, HOST, &err), *back = dev->host_alloc(device, HOST, &err);
+    char *memory = dev->alloc(device, LONGEST, &err);
+    assert_true(host != NULL && back != NULL && memory != NULL);
+    for (int64_t i = 0; i < HOST; i++)
+        host[i] = (char)(i * 7 + i / 1000);
+    for (size_t i = 0; i < sizeof copies / sizeof copies[0]; i++) {
+        size_t at = (size_t)copies[i][0], bytes = (size_t)copies[i][1];
+        memset(back, 0, HOST);
+        assert_int_equal(dev->copy(device, NULL, memory, host + at, bytes, &err), 0);
+        assert_int_equal(dev->copy(device, NULL, back + HOST - bytes, memory, bytes, &err), 0);
+        assert_int_equal(dev->sync(device, NULL, &err), 0);
+        assert_memory_equal(back + HOST - bytes, host + at, bytes);
+        assert_int_equal(back[HOST - bytes - 1], 0);
+    }
+    dev->free(device, memory);
+    dev->host_free(device, host);
+    dev->host_free(device, back);
+}
+
 /* The plug-in of this build, wherever it is: it opens, or says one of the things that a user can
  * mend. */
 static void test_plugin(void **state)
@@ -77,16 +107,7 @@ static void test_plugin(void **state)
     assert_null(device->dev->alloc(device, (size_t)1 << 50, &err));
     assert_int_equal(err.code, ERR_NOMEM);
     assert_non_null(strstr(err.text, "1125899906842624 bytes asked for"));
-    char *host = device->dev->host_alloc(device, 200 << 20, &err), back[1000];
-    assert_non_null(host);
-    for (int i = 0; i < 200 << 20; i++)
-        host[i] = (char)(i * 7 + i / 1000);
-    assert_int_equal(device->dev->copy(device, NULL, memory, host + (100 << 20), sizeof back, &err),
-                     0);
-    assert_int_equal(device->dev->copy(device, NULL, back, memory, sizeof back, &err), 0);
-    assert_int_equal(device->dev->sync(device, NULL, &err), 0);
-    assert_memory_equal(back, host + (100 << 20), sizeof back);
-    device->dev->host_free(device, host);
+    check_pinned(device);
     device->dev->free(device, memory);
     assert_int_equal(device->dev->bytes_in_use(device), before);
     device->dev->close(device);
