@@ -234,7 +234,7 @@ static int prepare_shard(struct prepare *prepare, struct err *err)
         return rc;
     }
     for (int64_t e = 0; e < shard.examples && rc == 0; e++) {
-        struct dataset_row row = {.number = e + 1, .kept = true};
+        struct dataset_row row = {.bytes = "", .number = e + 1, .kept = true};
         for (int64_t t = shard.offsets[e]; t < shard.offsets[e + 1] && rc == 0; t++) {
             if (shard.ids[t] >= prepare->source.rules.vocab && row.kept) {
                 row.kept = false;
