@@ -33,10 +33,11 @@ def run(options, folder):
               "batch": {"sequences": 8, "grad_accum": -(-8 // options.ranks)}}
     ithaca.update(json.loads(options.set))
     spec = {"model": "tiny-llama", "training_file": "file-bench", "seed": 1, "ithaca": ithaca}
-    files = [{"path": str(SOURCE / "deploy/example/train.jsonl"), "out_path": str(job / "tokens/train.tok"),
-              "report_path": str(job / "tokens/report.json")}]
+    files = [{"path": str(SOURCE / "deploy/example/train.jsonl"), "name": "train.jsonl",
+              "out_path": str(job / "tokens/train.tok"), "report_path": str(job / "tokens/report.json")}]
     subprocess.run([worker, "--init-model", "tiny-llama", str(base)], check=True)
-    request = {"model_dir": str(base), "spec": spec, "files": files, "error_path": str(folder / "error.json")}
+    request = {"model_dir": str(base), "spec": spec, "files": files, "error_path": str(folder / "error.json"),
+               "progress_path": str(folder / "progress.json"), "cache_dir": str(folder / "cache")}
     subprocess.run([worker, "--prepare", write_json(folder / "request.json", request)], check=True,
                    stdout=subprocess.DEVNULL)
     write_json(attempt / "plan.json", {

@@ -109,7 +109,8 @@ class Case:
     def prepare(self):
         self.tokens = os.path.join(self.job, "tokens", "train.tok")
         request = {"model_dir": self.base, "spec": self.spec, "error_path": self.folder + "/error.json",
-                   "files": [{"path": self.data, "out_path": self.tokens,
+                   "progress_path": self.folder + "/progress.json", "cache_dir": self.folder + "/cache",
+                   "files": [{"path": self.data, "name": "train.jsonl", "out_path": self.tokens,
                               "report_path": self.folder + "/report.json"}]}
         path = os.path.join(self.folder, "request.json")
         with open(path, "w") as file:
