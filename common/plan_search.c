@@ -53,7 +53,7 @@ struct search_candidate {
     int32_t number;
 };
 
-/* Recompute values in the order of what they cost; the last is attention, with its replays. */
+/* Recompute values in the order of what they cost; attention's replays stand before the last. */
 static const enum job_recompute search_recompute[] = {
     JOB_recompute_NONE, JOB_recompute_INPUT_AND_ATTENTION, JOB_recompute_INPUT};
 enum { SEARCH_RECOMPUTE = sizeof search_recompute / sizeof search_recompute[0] };

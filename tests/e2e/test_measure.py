@@ -56,8 +56,14 @@ class Measure(unittest.TestCase):
             with open(os.path.join(daemon.data_dir, "calibration.json"), "wb") as file:
                 file.write(text)
             body = {"model": "tiny-llama", "ithaca": {"gpus": 2, "seq_len": 512}}
-            answer = daemon.client().post("/v1/fine_tuning/estimate", body).json()
+            client = daemon.client()
+            answer = client.post("/v1/fine_tuning/estimate", body).json()
             self.assertTrue(answer["time"]["calibrated"])
+            line = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n'
+            job = client.submit(client.upload(line * 20)["id"], ithaca={"gpus": 2, "seq_len": 64, "max_steps": 2})
+            self.assertEqual(client.wait(job["id"], seconds=120)["status"], "succeeded")
+            series = client.get(f"/v1/fine_tuning/jobs/{job['id']}/metrics?keys=mfu_causal,mfu_full").json()["data"]
+            self.assertEqual({one["key"] for one in series}, {"mfu_causal", "mfu_full"})
 
     def test_ladder(self):
         """Each bar's memory is the plan's, by category; a step of each is timed."""
