@@ -80,6 +80,8 @@ static int plan_print_text(const struct plan_command *command, const struct mem_
         plan_settings_text(&command->spec, &estimate->spec, &text);
     mem_report_text(estimate, &text);
     time_report_text(estimate, &text);
+    if (!estimate->fits && !command->automatic)
+        buf_text(&text, "--auto looks for settings that fit among those left open\n");
     if (measured->run)
         plan_measured_text(estimate, measured, &text);
     else if (command->run)
