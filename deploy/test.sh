@@ -23,7 +23,8 @@ packages_install $PACKAGES_BUILD $PACKAGES_TEST
 [ "$mode" != --long ] || packages_install $PACKAGES_LONG
 command -v npm >/dev/null 2>&1 || packages_install nodejs npm
 # Reference encoders and templates that tests compare with; without them (no registry) those tests are skipped.
-(cd tests/reference && npm ci --no-audit --no-fund --loglevel=error) ||
+[ tests/reference/node_modules/.package-lock.json -nt tests/reference/package-lock.json ] ||
+    (cd tests/reference && npm ci --no-audit --no-fund --loglevel=error) ||
     echo "npm ci failed: the tests in tests/reference that need its packages are skipped" >&2
 
 jobs=$(nproc)

@@ -77,6 +77,31 @@ static void test_scrub_and_cut(void **state)
     }
 }
 
+static void test_spaces(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t before, after;
+    } cases[] = {
+        {"", 0, 0},
+        {" a\n", 1, 1},
+        {"\t\r\n\v\f x", 6, 0},
+        {"\xc2\xa0\xe3\x80\x80\xe2\x80\x8a|\xe2\x80\xa9\xc2\x85 ", 8, 6},
+        {"   ", 3, 3},
+        {"\xef\xbb\xbf", 0, 0},     /* U+FEFF is none */
+        {"\xe2\x80\x8b", 0, 0},     /* U+200B neither */
+        {"\xe1\xa0\x8e\x1c", 0, 0}, /* nor U+180E, nor U+001C */
+        {"\x80\x80\x80", 0, 0},     /* no characters at all */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(utf8_spaces(cases[i].text, strlen(cases[i].text)), cases[i].before);
+        assert_int_equal(utf8_spaces_after(cases[i].text, strlen(cases[i].text)), cases[i].after);
+    }
+    assert_int_equal(utf8_prefix("a\xc3\xa9\0b\xff", 6), 5);
+    assert_int_equal(utf8_prefix("\xe2\x82", 2), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -84,6 +109,7 @@ int main(void)
         cmocka_unit_test(test_no_other_bytes),
         cmocka_unit_test(test_valid),
         cmocka_unit_test(test_scrub_and_cut),
+        cmocka_unit_test(test_spaces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
