@@ -63,6 +63,13 @@ static int64_t layout_layers(int64_t wanted, int64_t all)
     return wanted > 0 && wanted < all ? wanted : all;
 }
 
+static int64_t layout_segment_limit = MEM_SEGMENT_BYTES;
+
+void mem_layout_segment_limit(int64_t bytes)
+{
+    layout_segment_limit = bytes;
+}
+
 /* The first layers are the last to come back: they go farthest. */
 static void layout_offload(struct mem_layout *layout, const struct job_spec *spec)
 {
@@ -74,6 +81,9 @@ static void layout_offload(struct mem_layout *layout, const struct job_spec *spe
     layout->streamed = spec->stream_residual == JOB_toggle_ON;
     layout->grad_on_host = spec->states == JOB_states_HOST;
     layout->master_on_host = layout->grad_on_host || spec->states == JOB_states_HOST_OPTIMIZER;
+    int64_t unit = layout->tokens * layout->config.hidden_size * layout->act_bytes;
+    layout->segment_at_hand = layout->keep_input_every == 1 ||
+                              unit <= layout_segment_limit / (layout->keep_input_every - 1);
     layout->replay_anew = spec->seq_len >= MEM_REPLAY_ANEW_TOKENS;
 }
 

@@ -32,6 +32,10 @@ enum {
     MEM_CHUNK_ELEMENTS_MAX = 4 << 20,
 };
 
+/* Inputs of a segment that stay at hand while it is replayed, of all its layers together: at 128K
+ * tokens on 8 ranks copies of them would take 2 % of a step. */
+#define MEM_SEGMENT_BYTES ((int64_t)2 << 30)
+
 struct mem_layout {
     struct model_config config;
     enum mem_backend backend;
@@ -55,6 +59,7 @@ struct mem_layout {
     bool keep_mlp;            /* and gate and up */
     bool overlap;             /* the next stage is exchanged under this one's attention */
     bool replay_anew;         /* segments are replayed for each layer, into one buffer */
+    bool segment_at_hand;     /* a segment's inputs are not kept away, whatever its layers are */
     int64_t layers_away;      /* the first so many layers' kept tensors leave the device */
     int64_t layers_filed;     /* the first so many of these for a file, the others for the host */
     bool streamed;            /* x and its gradient lie on the host */
@@ -66,6 +71,9 @@ struct mem_layout mem_layout_make(const struct mem_request *request);
 /* ERR_UNSUPPORTED, naming the field to change, where the device's attention would be wrong: spans
  * of 2^31 elements under cuDNN. */
 int mem_layout_check(const struct mem_layout *layout, struct err *err);
+
+/* For tests: instead of MEM_SEGMENT_BYTES from now on. */
+void mem_layout_segment_limit(int64_t bytes);
 
 /* Where a layer's kept tensors lie: DEVICE, HOST or FILE. */
 enum mem_arena mem_layout_keeps(const struct mem_layout *layout, int64_t layer);

@@ -61,8 +61,10 @@ static void layers_residual(struct mem_builder *b, int64_t residual)
     int64_t inputs = l->keep_input_every - 1; /* of a segment's layers after the first */
     if (l->replay_anew && inputs > 0)
         inputs = work ? 0 : 1;
-    for (int64_t i = 0; i < inputs; i++)
+    for (int64_t i = 0; i < inputs && !l->segment_at_hand; i++)
         layers_keep(b, MEM_X_SEGMENT, 0, i, residual);
+    for (int64_t i = 0; i < inputs && l->segment_at_hand; i++)
+        mem_declare(b, layers_at_hand(b, MEM_X_SEGMENT), MEM_X_SEGMENT, i, MEM_LAYERS, residual);
     if (work)
         layers_work(b, MEM_X, MEM_AT(EMBED) | LAYERS_WORK, residual);
     else

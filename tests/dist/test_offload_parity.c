@@ -102,6 +102,7 @@ static void test_same_bits(void **state)
             scene.plan.spec.offload_layers = aways[a].layers;
             scene.plan.spec.file_layers = aways[a].file_layers;
             scene.plan.spec.stream_residual = aways[a].streamed ? JOB_toggle_ON : JOB_toggle_OFF;
+            mem_layout_segment_limit(i % 2 == 0 ? 0 : MEM_SEGMENT_BYTES); /* away, and at hand */
             scene.opened = i == 0 ? op_guard_opened : lazy_opened;
             scene.strict = i == 0; /* copies that are put off outlast a phase */
             struct outcome *got = run(&scene, r, world, tile);

@@ -210,6 +210,7 @@ static struct parity_worst run_point(const struct point *p, const struct ops *op
     apply(&scene.plan.spec, p);
     static int64_t runs;
     scene.strict = ops == NULL && runs++ % 2 == 0;
+    mem_layout_segment_limit(runs / 2 % 2 == 0 ? 0 : MEM_SEGMENT_BYTES); /* away, and at hand */
     scene.replay_anew = p->at[REPLAY] != 0;
     scene.ops = ops;
     struct outcome *got = parity_try(&scene, (uint32_t)p->at[WORLD]);
