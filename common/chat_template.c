@@ -43,6 +43,8 @@ static const struct {
      .renderer = &chat_qwen25_renderer,
      .braces_doubled = true},
     {.hash = "39df3fa40a20c7605a33498785c53d45", .renderer = &chat_qwen3_renderer},
+    {.hash = "205bbe22d93805964372a702009a6e39",
+     .renderer = &chat_qwen3_renderer}, /* 2nd edition */
 };
 
 static const struct chat_renderer *const chat_template_renderers[JOB_chat_COUNT] = {

@@ -24,7 +24,7 @@ const texts = strings(Number(seed), 500).filter((text) => !text.includes("think>
 // JavaScript's trim is not Python's strip at some characters, and this renderer's lstrip("\n") takes other white space
 // too: texts have neither at their ends, but for what is put there on purpose.
 const inner = (text) => text.replace(/^[\s\u0085\ufeff\x1c-\x1f]+|[\s\u0085\ufeff\x1c-\x1f]+$|\0/g, "");
-const ends = name === "qwen3" ? ["", "", "\n", "\n\n"] : ["", "", " ", "\n", "\n\n", "  \n"];
+const ends = name.startsWith("qwen3") ? ["", "", "\n", "\n\n"] : ["", "", " ", "\n", "\n\n", "  \n"];
 const say = () => r.pick(ends) + inner(inner(r.pick(texts))) + r.pick(ends);
 const value = (depth) => r.pick([() => say(), () => r.below(1000) - 500, () => r.below(1000) / 8 + 0.0625, () => null,
   () => true, () => depth > 2 ? [] : [value(depth + 1), value(depth + 1)],
@@ -48,12 +48,12 @@ function answer(kind) {
 
 function conversation() {
   const tools = name !== "llama3" && r.below(3) === 0 ? [tool(0), tool(1)].slice(r.below(2)) : null;
-  const kinds = name === "qwen3" ? ["plain", "plain", "think", "reasoning"] : ["plain"];
+  const kinds = name.startsWith("qwen3") ? ["plain", "plain", "think", "reasoning"] : ["plain"];
   const messages = [];
   if (r.below(2)) messages.push({ role: "system", content: say() });
   for (let turns = 1 + r.below(5); turns > 0; turns--) {
     if (messages.length < 2 || r.below(5) > 0) messages.push({ role: "user", content: say() });
-    if (name === "qwen3" && r.below(8) === 0)
+    if (name.startsWith("qwen3") && r.below(8) === 0)
       messages.push({ role: "user", content: "<tool_response>x</tool_response>" });
     if (tools && r.below(2)) {
       messages.push(answer("call"));

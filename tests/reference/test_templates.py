@@ -13,7 +13,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ["ITHACA_BUILD_DIR"]
-TEMPLATES = ("llama3", "llama3.1", "llama3.2", "qwen2.5", "qwen3")
+TEMPLATES = ("llama3", "llama3.1", "llama3.2", "qwen2.5", "qwen3", "qwen3-second")
 CONVERSATIONS = 200
 
 
