@@ -11,6 +11,7 @@ struct layer {
     const struct batch *batch;
     struct stream *stream;
     bool replayed; /* O is where the layer keeps it */
+    bool goes_on;  /* and the next layer is replayed, too */
     const struct model_acts *acts;
     int64_t index;        /* 0 .. L-1 */
     bool backward;        /* in its backward pass */

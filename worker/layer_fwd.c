@@ -114,7 +114,8 @@ static int layer_fwd_o(const struct layer *layer, const struct offload_span *spa
     struct model *model = layer->model;
     const struct model_config *c = &model->shape->config;
     if (layer->replayed && offload_is_away(&model->offload, OFFLOAD_O, layer->index))
-        return offload_tile_o(&model->offload, layer->index, span, layer->stream, ret, err);
+        return offload_tile_o(&model->offload, layer->index, layer->goes_on, span, layer->stream,
+                              ret, err);
     *ret = (struct offload_tile){
         .data = model_at(model, layer->acts->o, span->row * c->heads * c->head_dim)};
     return 0;

@@ -128,7 +128,8 @@ static int model_gather_layer(struct model *model, struct layer *layer, int64_t 
 struct offload_span model_span(const struct batch *batch, int64_t row, int64_t tile)
 {
     int64_t left = batch->rows - row;
-    return (struct offload_span){.row = row, .rows = left < tile ? left : tile, .all = batch->rows};
+    return (struct offload_span){
+        .row = row, .rows = left < tile ? left : tile, .all = batch->rows, .tile = tile};
 }
 
 static int model_embed(struct model *model, const struct batch *batch, const void *weights,
@@ -286,7 +287,8 @@ static int model_replay(struct model *model, const struct batch *batch, int64_t 
                               .stream = stream,
                               .acts = &acts,
                               .index = from,
-                              .replayed = true};
+                              .replayed = true,
+                              .goes_on = from + 1 < l};
         arena_enter(model->arena, MEM_PHASE_REPLAY);
         TRY(model_gather_layer(model, &layer, from + 1, err));
         TRY(offload_vacate(offload, OFFLOAD_INPUT, stream, err));

@@ -91,7 +91,7 @@ struct offload_ring {
     struct offload_chunk chunks[OFFLOAD_RING_CHUNKS]; /* (count) */
     int count;
     int next;                    /* the one to be filled next */
-    struct offload_chunk *ahead; /* holds the rows after those read last; NULL: none does */
+    struct offload_chunk *ahead; /* holds the rows to be read next; NULL: none does */
 };
 
 struct offload_mark {
@@ -129,9 +129,9 @@ struct offload {
     int64_t wait_ns, bytes; /* since the last offload_account() */
 };
 
-/* Rows [row, row + rows) of the `all` that a batch has. */
+/* Rows [row, row + rows) of the `all` that a batch has, in tiles of `tile`. */
 struct offload_span {
-    int64_t row, rows, all;
+    int64_t row, rows, all, tile;
 };
 
 int offload_init(struct offload *offload, const struct offload_options *options,
@@ -188,9 +188,10 @@ int offload_tile_write(struct offload *offload, const struct offload_tile *tile,
 /* Nothing issued from now on uses the tile. */
 int offload_tile_done(struct offload *offload, const struct offload_tile *tile,
                       struct stream *stream, struct err *err);
-/* Rows of O of a layer that keeps it away. */
-int offload_tile_o(struct offload *offload, int64_t layer, const struct offload_span *span,
-                   struct stream *stream, struct offload_tile *ret, struct err *err);
+/* Rows of O of a layer that keeps it away. goes_on: the next layer's are read after the last. */
+int offload_tile_o(struct offload *offload, int64_t layer, bool goes_on,
+                   const struct offload_span *span, struct stream *stream, struct offload_tile *ret,
+                   struct err *err);
 
 /* Bytes moved and time waited since the last call. */
 int offload_account(struct offload *offload, int64_t *ret_bytes, int64_t *ret_wait_ns,

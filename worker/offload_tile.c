@@ -4,8 +4,6 @@
  * another chunk; the third is that of the tile before, on its way back. */
 #include "worker/offload_private.h"
 
-#include "common/must.h"
-
 static struct offload_chunk *tile_next(struct offload_ring *ring)
 {
     struct offload_chunk *chunk = &ring->chunks[ring->next];
@@ -24,19 +22,13 @@ static int tile_fill(struct offload *offload, struct offload_chunk *chunk,
     return dev->event_record(offload->device, chunk->full, offload->in, err);
 }
 
-static int tile_pass(struct offload *offload, struct offload_ring *ring, struct err *err)
-{
-    ring->ahead = NULL;
-    return offload_follow(offload, offload->out, offload->in, err);
-}
-
+/* The span's rows of the place, which may have been read ahead; then ahead the next, of `after`
+ * past its last: NULL, or where the next pass of this ring walks. */
 static int tile_take(struct offload *offload, struct offload_ring *ring,
-                     const struct offload_place *place, const struct offload_span *span,
-                     int64_t row_bytes, struct stream *stream, struct offload_tile *ret,
-                     struct err *err)
+                     const struct offload_place *place, const struct offload_place *after,
+                     const struct offload_span *span, int64_t row_bytes, struct stream *stream,
+                     struct offload_tile *ret, struct err *err)
 {
-    if (span->row == 0)
-        TRY(tile_pass(offload, ring, err));
     TRY(offload_enter(offload, stream, err));
     struct offload_chunk *chunk = ring->ahead;
     if (chunk == NULL) {
@@ -44,12 +36,15 @@ static int tile_take(struct offload *offload, struct offload_ring *ring,
         TRY(tile_fill(offload, chunk, place, span->row * row_bytes, span->rows * row_bytes, err));
     }
     int64_t next = span->row + span->rows, left = span->all - next;
-    ring->ahead = NULL;
-    if (left > 0) {
-        ring->ahead = tile_next(ring);
-        TRY(tile_fill(offload, ring->ahead, place, next * row_bytes,
-                      (left < span->rows ? left : span->rows) * row_bytes, err));
+    if (left == 0) {
+        place = after;
+        next = 0;
+        left = span->all;
     }
+    ring->ahead = place != NULL ? tile_next(ring) : NULL;
+    if (place != NULL)
+        TRY(tile_fill(offload, ring->ahead, place, next * row_bytes,
+                      (left < span->tile ? left : span->tile) * row_bytes, err));
     TRY(offload->device->dev->event_wait(offload->device, chunk->full, stream, err));
     *ret = (struct offload_tile){.data = chunk->memory, .chunk = chunk};
     return offload_leave(offload, stream, err);
@@ -68,8 +63,10 @@ int offload_tile_read(struct offload *offload, enum offload_ring_id ring, const 
     if (!offload->options.streamed)
         return 0;
     const struct offload_place place = {.away = true, .memory = (void *)(uintptr_t)x};
-    return tile_take(offload, &offload->rings[ring], &place, span, offload->options.x_row_bytes,
-                     stream, ret, err);
+    if (span->row == 0)
+        TRY(offload_follow(offload, offload->out, offload->in, err));
+    return tile_take(offload, &offload->rings[ring], &place, NULL, span,
+                     offload->options.x_row_bytes, stream, ret, err);
 }
 
 int offload_tile_fresh(struct offload *offload, enum offload_ring_id ring, void *x,
@@ -107,10 +104,12 @@ int offload_tile_done(struct offload *offload, const struct offload_tile *tile,
     return offload->device->dev->event_record(offload->device, tile->chunk->free, stream, err);
 }
 
-int offload_tile_o(struct offload *offload, int64_t layer, const struct offload_span *span,
-                   struct stream *stream, struct offload_tile *ret, struct err *err)
+int offload_tile_o(struct offload *offload, int64_t layer, bool goes_on,
+                   const struct offload_span *span, struct stream *stream, struct offload_tile *ret,
+                   struct err *err)
 {
     const struct offload_tensor *o = &offload->tensors[OFFLOAD_O];
-    return tile_take(offload, &offload->rings[OFFLOAD_RING_O], &o->places[layer], span,
-                     o->row_bytes, stream, ret, err);
+    bool next = goes_on && offload_is_away(offload, OFFLOAD_O, layer + 1);
+    return tile_take(offload, &offload->rings[OFFLOAD_RING_O], &o->places[layer],
+                     next ? &o->places[layer + 1] : NULL, span, o->row_bytes, stream, ret, err);
 }
