@@ -67,6 +67,9 @@ static struct outcome *run(struct parity_scene *scene, int recompute, uint32_t w
     spec->context_kind = world > 1 ? JOB_context_kind_UPIPE : JOB_context_kind_NONE;
     spec->ulysses = world;
     spec->heads_per_stage = world > 1 ? 1 : 0;
+    spec->lora = recompute % 2 == 1; /* adapters, every other time */
+    spec->lora_r = spec->lora ? 3 : 0;
+    spec->lora_dropout = spec->lora ? 0.2 : 0;
     return parity_run(scene, world);
 }
 
