@@ -107,7 +107,8 @@ class Jobs(unittest.TestCase):
 
     def test_each_rule_has_its_reason(self):
         cases = {
-            '{"prompt":"a","completion":"b"}': "messages",
+            '{"prompt":"a"}': "completion",
+            '{"text":"a","messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}': "both",
             '{"messages":[{"role":"robot","content":"a"},{"role":"assistant","content":"b"}]}': "robot",
             '{"messages":[{"role":"user","content":"a"}]}': "assistant",
             '[{"messages":[]}]': "line 2",
