@@ -226,16 +226,25 @@ static inline void parity_close(struct parity_scene *scene)
         parity_give_up("folder", &err);
 }
 
-/* Adapters start with B at zero, and so A without a gradient: B gets values. */
-static inline int parity_start_lora(struct rank *rank, struct err *err)
+static inline bool parity_starts_at_zero(const struct rank *rank, const struct model_shape_row *row)
 {
-    struct fsdp *fsdp = &rank->lora.fsdp;
+    size_t length = strlen(row->name);
+    if (rank->plan->spec.lora)
+        return row->index % 2 == 1; /* B */
+    return length > 5 && strcmp(row->name + length - 5, ".bias") == 0;
+}
+
+/* Biases and the adapters' B start at zero, so that a bias is no more than its updates, and A has
+ * no gradient: they get values. */
+static inline int parity_start(struct rank *rank, struct err *err)
+{
+    struct fsdp *fsdp = rank->trained;
     for (int64_t unit = 0; unit < fsdp->unit_count; unit++) {
         int64_t r = fsdp->units[unit].row_first;
         struct fsdp_piece piece;
         while (fsdp_next_piece(fsdp, unit, &r, &piece))
-            for (int64_t i = 0; i < piece.count && piece.row->index % 2 == 1; i++) {
-                float value = 0.2f * rng_normal(7, RNG_STREAM_TEST + 50 + piece.row->index,
+            for (int64_t i = 0; i < piece.count && parity_starts_at_zero(rank, piece.row); i++) {
+                float value = 0.1f * rng_normal(7, RNG_STREAM_TEST + 50 + piece.row->index,
                                                 (uint64_t)(piece.row_element + i));
                 float *at = fsdp->units[unit].master + piece.shard_element + i;
                 TRY(rank->device->dev->copy(rank->device, NULL, at, &value, sizeof value, err));
@@ -305,8 +314,8 @@ static inline int parity_rank(const struct parity_scene *scene, const struct lau
         scene->opened(&rank);
     if (rc == 0)
         rank.model.options.replay_anew = scene->replay_anew; /* into the first buffer there is */
-    if (rc == 0 && plan->spec.lora)
-        rc = parity_start_lora(&rank, &err);
+    if (rc == 0)
+        rc = parity_start(&rank, &err);
     if (rc == 0)
         rc = parity_train(&rank, outcome, &err);
     if (number == 0)
