@@ -5,6 +5,7 @@
  * Before the first row is judged its bytes are looked at for what is no text file at all, and
  * afterwards for what is JSON but not one value a line: one sentence about the file is worth more
  * than a thousand about its lines, so reading stops there. */
+#include "common/cores.h"
 #include "common/dataset.h"
 #include "common/dataset_batch.h"
 #include "common/dataset_file.h"
@@ -14,7 +15,6 @@
 #include "common/mem.h"
 #include "common/must.h"
 
-#include <sched.h>
 #include <string.h>
 
 struct prepare {
@@ -177,10 +177,7 @@ static int prepare_row(struct prepare *prepare, struct dataset_row *row, struct 
 
 static int prepare_threads(const struct dataset_request *request)
 {
-    cpu_set_t cores;
-    if (request->threads > 0)
-        return request->threads;
-    return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    return request->threads > 0 ? request->threads : cores_allowed();
 }
 
 static int prepare_start(struct prepare *prepare, struct err *err)

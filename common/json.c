@@ -68,6 +68,18 @@ int json_parse(const char *bytes, size_t length, const char *what_for, json_t **
     return json_parse_flags(bytes, length, what_for, 0, ret_value, err);
 }
 
+int json_parse_stream(FILE *stream, size_t max_bytes, const char *what_for, json_t **ret_value,
+                      struct err *err)
+{
+    CLEANUP(buf_done) struct buf bytes;
+    buf_init(&bytes, max_bytes);
+    char piece[4096];
+    for (size_t got; (got = fread(piece, 1, sizeof piece, stream)) > 0;)
+        buf_append(&bytes, piece, got);
+    TRY(buf_error(&bytes, err));
+    return json_parse(buf_str(&bytes), bytes.length, what_for, ret_value, err);
+}
+
 static int json_parse_file_flags(const char *path, size_t max_bytes, size_t flags,
                                  json_t **ret_value, struct err *err)
 {

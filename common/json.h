@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 void json_unref(json_t **value); /* for CLEANUP; NULL is fine */
 
@@ -17,6 +18,9 @@ void json_unref(json_t **value); /* for CLEANUP; NULL is fine */
  * body"). */
 int json_parse(const char *bytes, size_t length, const char *what_for, json_t **ret_value,
                struct err *err);
+/* All that is left of a stream, a program's request on its stdin. */
+int json_parse_stream(FILE *stream, size_t max_bytes, const char *what_for, json_t **ret_value,
+                      struct err *err);
 int json_parse_file(const char *path, size_t max_bytes, json_t **ret_value, struct err *err);
 /* The same with all numbers as reals: other programs write integers beyond 64 bits
  * (tokenizer_config.json's "model_max_length": 1000000000000000019884624838656). */

@@ -1,9 +1,9 @@
 /* inventory: CPU slots are alike, so they are a count; GPUs are taken by number. */
 #include "daemon/inventory.h"
 
+#include "common/cores.h"
 #include "common/must.h"
 
-#include <sched.h>
 #include <stddef.h>
 
 enum { INVENTORY_SLOTS_MIN = 2 };
@@ -11,8 +11,7 @@ enum { INVENTORY_SLOTS_MIN = 2 };
 void inventory_cpu_init(struct inventory *inventory, int64_t slots)
 {
     must(slots >= 0);
-    cpu_set_t allowed; /* containers and taskset lower it */
-    int64_t cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    int64_t cores = cores_allowed();
     if (slots == 0 && cores > INVENTORY_SLOTS_MIN)
         slots = cores < LIMIT_RANKS ? cores : LIMIT_RANKS;
     else if (slots == 0)

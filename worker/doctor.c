@@ -3,6 +3,7 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
+#include "common/cores.h"
 #include "common/host_memory.h"
 #include "common/io.h"
 #include "common/json.h"
@@ -12,7 +13,6 @@
 #include "worker/device_cuda.h"
 #include "worker/offload_file.h"
 
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,10 +60,20 @@ __attribute__((format(printf, 4, 5))) static void doctor_say(struct doctor *doct
                                               "what", what, "finding", text));
 }
 
+/* The first line of a file; "" where it cannot be read. */
+static void doctor_line(const char *path, char *ret, size_t bytes)
+{
+    FILE *file = fopen(path, "re");
+    ret[0] = '\0';
+    if (file != NULL && fgets(ret, (int)bytes, file) != NULL)
+        ret[strcspn(ret, "\n")] = '\0';
+    if (file != NULL)
+        (void)fclose(file); /* read only */
+}
+
 static void doctor_machine(struct doctor *doctor)
 {
-    cpu_set_t allowed;
-    int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+    int cores = cores_allowed();
     struct host_memory host = host_memory_read();
     doctor_say(doctor, cores > 1 ? DOCTOR_OK : DOCTOR_NOTE, "processor", "%d core%s", cores,
                cores == 1 ? ": two ranks will share it, slowly" : "s");
@@ -95,17 +105,6 @@ static void doctor_gpu(struct doctor *doctor, int ordinal, const struct device_c
                    (double)gpu->free_bytes / DOCTOR_GIB, (double)gpu->bytes / DOCTOR_GIB);
 }
 
-/* The kernel module's own, "580.159.04"; "" without one. */
-static void doctor_driver_release(char *ret, size_t bytes)
-{
-    FILE *file = fopen("/sys/module/nvidia/version", "re");
-    ret[0] = '\0';
-    if (file != NULL && fgets(ret, (int)bytes, file) != NULL)
-        ret[strcspn(ret, "\n")] = '\0';
-    if (file != NULL)
-        (void)fclose(file); /* read only */
-}
-
 static void doctor_libraries(struct doctor *doctor, const struct device_cuda_facts *facts)
 {
     doctor_say(doctor, DOCTOR_OK, "cuDNN", "%zu.%zu.%zu", facts->cudnn / 10000,
@@ -120,8 +119,8 @@ static void doctor_gpus(struct doctor *doctor)
 {
     struct device_cuda_facts facts;
     struct err err = {0};
-    char release[64];
-    doctor_driver_release(release, sizeof release);
+    char release[64]; /* the kernel module's own, "580.159.04" */
+    doctor_line("/sys/module/nvidia/version", release, sizeof release);
     if (device_cuda_describe(&facts, &err) != 0) {
         doctor_say(doctor, release[0] != '\0' ? DOCTOR_BAD : DOCTOR_NOTE, "CUDA backend", "%s",
                    err.text);
@@ -184,12 +183,9 @@ static void doctor_limits(struct doctor *doctor)
 static void doctor_huge_pages(struct doctor *doctor)
 {
     static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
-    char line[128] = "";
-    FILE *file = fopen(path, "re");
-    bool known = file != NULL && fgets(line, (int)sizeof line, file) != NULL;
-    if (file != NULL)
-        (void)fclose(file); /* read only */
-    if (known && strstr(line, "[never]") == NULL)
+    char line[128];
+    doctor_line(path, line, sizeof line);
+    if (line[0] != '\0' && strstr(line, "[never]") == NULL)
         doctor_say(doctor, DOCTOR_OK, "huge pages", "on where asked for");
     else
         doctor_say(doctor, DOCTOR_NOTE, "huge pages",

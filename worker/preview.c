@@ -6,17 +6,6 @@
 #include "common/mem.h"
 #include "common/model_config.h"
 
-static int preview_read(FILE *request, json_t **ret_json, struct err *err)
-{
-    CLEANUP(buf_done) struct buf bytes;
-    buf_init(&bytes, LIMIT_JSON_BODY_BYTES);
-    char piece[4096];
-    for (size_t got; (got = fread(piece, 1, sizeof piece, request)) > 0;)
-        buf_append(&bytes, piece, got);
-    TRY(buf_error(&bytes, err));
-    return json_parse(buf_str(&bytes), bytes.length, "the request", ret_json, err);
-}
-
 int preview_main(const char *model_dir, FILE *request, FILE *answer, struct err *err)
 {
     CLEANUP(json_unref) json_t *json = NULL;
@@ -27,7 +16,7 @@ int preview_main(const char *model_dir, FILE *request, FILE *answer, struct err 
     struct model_config config;
     int64_t rows = 0;
     buf_init(&out, (size_t)16 * LIMIT_JSON_BODY_BYTES);
-    TRY(preview_read(request, &json, err));
+    TRY(json_parse_stream(request, LIMIT_JSON_BODY_BYTES, "the request", &json, err));
     TRY(json_get_string(json, "path", ERR_BAD_REQUEST, &dataset.path, err));
     TRY(json_get_string(json, "name", ERR_BAD_REQUEST, &dataset.name, err));
     TRY(json_get_i64(json, "rows", ERR_BAD_REQUEST, &rows, err));

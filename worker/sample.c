@@ -29,17 +29,6 @@ static void sample_done(struct sample *sample)
     tokenizer_free(sample->tokenizer);
 }
 
-static int sample_read(FILE *request, json_t **ret_json, struct err *err)
-{
-    CLEANUP(buf_done) struct buf bytes;
-    buf_init(&bytes, LIMIT_JSON_BODY_BYTES);
-    char piece[4096];
-    for (size_t got; (got = fread(piece, 1, sizeof piece, request)) > 0;)
-        buf_append(&bytes, piece, got);
-    TRY(buf_error(&bytes, err));
-    return json_parse(buf_str(&bytes), bytes.length, "the request", ret_json, err);
-}
-
 static int sample_print(struct sample *sample, int64_t prompt, const char *finish, FILE *answer,
                         struct err *err)
 {
@@ -98,7 +87,7 @@ int sample_main(const char *model_dir, FILE *request, FILE *answer, struct err *
 {
     CLEANUP(sample_done) struct sample sample = {0};
     CLEANUP(json_unref) json_t *json = NULL;
-    TRY(sample_read(request, &json, err));
+    TRY(json_parse_stream(request, LIMIT_JSON_BODY_BYTES, "the request", &json, err));
     int64_t tokens_max = SAMPLE_TOKENS_DEFAULT;
     if (json_object_get(json, "max_tokens") != NULL)
         TRY(json_get_i64(json, "max_tokens", ERR_BAD_REQUEST, &tokens_max, err));

@@ -2,6 +2,7 @@
 #include "clients/cli/local_run.h"
 
 #include "clients/cli/cli.h"
+#include "common/cores.h"
 #include "common/exit_report.h"
 #include "common/io.h"
 #include "common/mem.h"
@@ -11,7 +12,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,9 +34,8 @@ enum mem_backend local_run_backend(void)
 
 int64_t local_run_devices(enum mem_backend backend)
 {
-    cpu_set_t allowed;
     if (backend == MEM_BACKEND_CPU)
-        return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+        return cores_allowed();
     int64_t count = 0;
     char path[RUN_PATH_BYTES];
     do

@@ -232,6 +232,14 @@ static void test_files(void **state)
     assert_true(json_equal(value, back));
     json_decref(back);
     assert_int_equal(json_parse_file(path, 3, &back, &err), -ERR_TOO_LARGE);
+    FILE *stream = fopen(path, "re");
+    assert_non_null(stream);
+    assert_int_equal(json_parse_stream(stream, 100, "the request", &back, &err), 0);
+    assert_true(json_equal(value, back));
+    json_decref(back);
+    rewind(stream);
+    assert_int_equal(json_parse_stream(stream, 3, "the request", &back, &err), -ERR_TOO_LARGE);
+    assert_int_equal(fclose(stream), 0);
     assert_int_equal(io_write_file(path, "{", 1, 0600, &err), 0);
     assert_int_equal(json_parse_file(path, 100, &back, &err), -ERR_BAD_JSON);
     assert_non_null(strstr(err.text, path));
