@@ -15,7 +15,7 @@ static void test_one_is_left(void **state)
     cpu_set_t all, one;
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     assert_int_equal(cores_allowed(), CPU_COUNT(&all));
-    int core = 0;
+    size_t core = 0;
     while (!CPU_ISSET(core, &all))
         core++;
     CPU_ZERO(&one);
