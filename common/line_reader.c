@@ -8,6 +8,7 @@
 
 #include "common/mem.h"
 #include "common/must.h"
+#include "common/utf8.h"
 
 #include <string.h>
 
@@ -105,11 +106,18 @@ static size_t line_reader_text_end(const struct line_reader *reader, size_t room
     *ret_ends = feed != NULL || left >= room;
     if (feed != NULL)
         return (size_t)(feed - from) + 1;
-    if (left <= room)
+    if (left < room)
         return left;
-    while (room > 0 && ((unsigned char)from[room] & 0xc0) == 0x80)
-        room--;
-    return room;
+    size_t end = room; /* the row ends before a character */
+    if (left > room) {
+        while (end > 0 && ((unsigned char)from[end] & 0xc0) == 0x80)
+            end--;
+        return end;
+    }
+    while (end > 0 && ((unsigned char)from[end - 1] & 0xc0) == 0x80)
+        end--;
+    end -= end > 0; /* the last one begins here; its rest may not be in the chunk */
+    return utf8_next(from + end, room - end) > 0 ? room : end;
 }
 
 static int line_reader_collect_text(struct line_reader *reader, struct line *line, struct err *err)

@@ -133,6 +133,29 @@ static void test_text(void **state)
     expect_rows(LINE_READER_TEXT, "abc\xc3\xa9z", 4, "1:abc|1:\xc3\xa9z|"); /* whole characters */
 }
 
+/* A row that ends where a piece of the file does, and a character lies across. */
+static void test_text_across_chunks(void **state)
+{
+    (void)state;
+    enum { CHUNK = 256 << 10 };
+    static char bytes[CHUNK + 8];
+    struct err err;
+    struct line_reader reader;
+    struct line line;
+    memset(bytes, 'x', CHUNK - 1);
+    (void)snprintf(bytes + CHUNK - 1, 9, "\xc3\xa9z");
+    for (int cut = 0; cut < 2; cut++) { /* across, and wholly before the end */
+        size_t limit = CHUNK, first = cut == 0 ? CHUNK - 1 : CHUNK;
+        assert_int_equal(io_write_file(path, bytes + cut, strlen(bytes + cut), 0644, &err), 0);
+        assert_int_equal(line_reader_open(&reader, path, LINE_READER_TEXT, limit, &err), 0);
+        assert_int_equal(line_reader_next(&reader, &line, &err), 0);
+        assert_int_equal(line.length, first);
+        assert_int_equal(line_reader_next(&reader, &line, &err), 0);
+        assert_string_equal(line.bytes, cut == 0 ? "\xc3\xa9z" : "z");
+        line_reader_done(&reader);
+    }
+}
+
 static void test_limit(void **state)
 {
     (void)state;
@@ -197,9 +220,10 @@ static void test_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ends),       cmocka_unit_test(test_arrays),
-        cmocka_unit_test(test_text),       cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_long_lines), cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_ends),     cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_text),     cmocka_unit_test(test_text_across_chunks),
+        cmocka_unit_test(test_limit),    cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
