@@ -188,7 +188,8 @@ static int read_add_vocab(struct tokenizer *tokenizer, const json_t *vocab, stru
     {
         int32_t id = (int32_t)json_integer_value(value);
         size_t length = strlen(key);
-        if (tokenizer_special(tokenizer, key) == id)
+        bool taken = tokenizer->bpe.tokens[id].length > 0; /* by an added token, or another */
+        if (taken && tokenizer_special(tokenizer, key) == id)
             continue;
         if (length == 0)
             return err_set(err, ERR_MODEL, "model.vocab has a token without text");
