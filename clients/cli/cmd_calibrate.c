@@ -69,16 +69,11 @@ struct calibrate_command {
 
 static int calibrate_read(struct cli *cli, struct calibrate_command *command, struct err *err)
 {
-    const char *text = NULL;
     command->backend = local_run_backend();
     command->seconds = CALIBRATE_SECONDS;
     TRY(plan_command_backend(cli, &command->backend, err));
-    TRY(cli_take_option(cli, "--ranks", &text, err));
-    if (text != NULL)
-        TRY(plan_command_count("--ranks", text, &command->ranks, err));
-    TRY(cli_take_option(cli, "--seconds", &text, err));
-    if (text != NULL)
-        TRY(plan_command_count("--seconds", text, &command->seconds, err));
+    TRY(plan_command_number(cli, "--ranks", &command->ranks, err));
+    TRY(plan_command_number(cli, "--seconds", &command->seconds, err));
     if (command->seconds > CALIBRATE_SECONDS_MAX || command->ranks > LIMIT_RANKS)
         return err_set(err, ERR_USAGE, "at most %d seconds and %d ranks", CALIBRATE_SECONDS_MAX,
                        LIMIT_RANKS);

@@ -92,7 +92,8 @@ const struct cli_command cli_commands[] = {
          "  --backend NAME           cuda (attention through cuDNN), cuda_own (kernels without\n"
          "                           its buffers) or cpu\n"
          "  --auto                   the fastest settings that fit, of those left \"auto\"\n"
-         "  --run [--steps N]        run N steps (3) here, with random weights: time and memory\n"
+         "  --run [--steps N]        run N steps (3, at most 100) here, with random weights: time "
+         "and memory\n"
          "  --max-seq-len            the longest sequence that fits\n"
          "  --document-tokens N      documents of N tokens are packed; else one fills a sequence\n"
          "  --buffers                with --json: every buffer\n",

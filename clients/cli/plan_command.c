@@ -23,7 +23,7 @@ void plan_command_done(struct plan_command *command)
     json_decref(command->job);
 }
 
-int plan_command_count(const char *option, const char *text, int64_t *ret, struct err *err)
+static int plan_count(const char *option, const char *text, int64_t *ret, struct err *err)
 {
     char *end = NULL;
     long long count = strtoll(text, &end, 10);
@@ -36,16 +36,21 @@ int plan_command_count(const char *option, const char *text, int64_t *ret, struc
     return 0;
 }
 
+int plan_command_number(struct cli *cli, const char *option, int64_t *ret, struct err *err)
+{
+    const char *text = NULL;
+    TRY(cli_take_option(cli, option, &text, err));
+    return text == NULL ? 0 : plan_count(option, text, ret, err);
+}
+
 /* An option that is a field of `ithaca`. */
 static int plan_field(struct cli *cli, json_t *job, const char *option, const char *field,
                       struct err *err)
 {
-    const char *text = NULL;
-    int64_t count = 0;
-    TRY(cli_take_option(cli, option, &text, err));
-    if (text == NULL)
+    int64_t count = 0; /* given, it is 1 or more */
+    TRY(plan_command_number(cli, option, &count, err));
+    if (count == 0)
         return 0;
-    TRY(plan_command_count(option, text, &count, err));
     json_t *ithaca = json_object_get(job, "ithaca");
     return json_object_set_new(ithaca, field, json_integer(count)) == 0
                ? 0
@@ -122,14 +127,6 @@ static int plan_rates(struct cli *cli, struct plan_command *command, const char 
                            &command->rates, err);
 }
 
-/* A count, where it is given. */
-static int plan_number(struct cli *cli, const char *option, int64_t *ret, struct err *err)
-{
-    const char *text = NULL;
-    TRY(cli_take_option(cli, option, &text, err));
-    return text == NULL ? 0 : plan_command_count(option, text, ret, err);
-}
-
 static int plan_options(struct cli *cli, struct plan_command *command, const char **ret_card,
                         struct err *err)
 {
@@ -143,9 +140,11 @@ static int plan_options(struct cli *cli, struct plan_command *command, const cha
     TRY(plan_field(cli, command->job, "--seq-len", "seq_len", err));
     TRY(plan_field(cli, command->job, "--gpus", "gpus", err));
     TRY(plan_memory(cli, ask, ret_card, err));
-    TRY(plan_number(cli, "--document-tokens", &ask->document_tokens, err));
+    TRY(plan_command_number(cli, "--document-tokens", &ask->document_tokens, err));
     command->steps = LOCAL_MEASURE_STEPS;
-    TRY(plan_number(cli, "--steps", &command->steps, err));
+    TRY(plan_command_number(cli, "--steps", &command->steps, err));
+    if (command->steps > LOCAL_MEASURE_STEPS_MAX)
+        return err_set(err, ERR_USAGE, "--steps: at most %d", LOCAL_MEASURE_STEPS_MAX);
     ask->backend = command->run ? local_run_backend() : MEM_BACKEND_CUDA;
     TRY(plan_command_backend(cli, &ask->backend, err));
     return cli_finish_arguments(cli, err);

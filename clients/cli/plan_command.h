@@ -24,8 +24,8 @@ struct plan_command {
 
 int plan_command_read(struct cli *cli, struct plan_command *command, struct err *err);
 void plan_command_done(struct plan_command *command);
-/* 3145728, 3072K or 3M. */
-int plan_command_count(const char *option, const char *text, int64_t *ret, struct err *err);
+/* 3145728, 3072K or 3M; *ret stays when it is not given. */
+int plan_command_number(struct cli *cli, const char *option, int64_t *ret, struct err *err);
 /* --backend; *ret stays when it is not given. */
 int plan_command_backend(struct cli *cli, enum mem_backend *ret, struct err *err);
 int plan_command_print(const struct buf *text, struct err *err); /* to stdout */

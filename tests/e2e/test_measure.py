@@ -98,6 +98,9 @@ class Measure(unittest.TestCase):
         plan = self.answer("plan", "--run", "--backend", "cpu", "--model", "llama3-70b")
         self.assertFalse(plan["measured"]["run"])
         self.assertEqual(plan["measured"]["why"], "it does not fit")
+        done = self.ithaca("plan", "--run", "--model", "tiny-llama", "--steps", "101")
+        self.assertEqual(done.returncode, 64)
+        self.assertIn("at most 100", done.stderr)
         for arguments in (["--seconds", "0"], ["--ranks", "65"], ["--backend", "tpu"], ["more"]):
             self.assertEqual(self.ithaca("calibrate", *arguments).returncode, 64, arguments)
 
