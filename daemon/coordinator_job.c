@@ -114,17 +114,11 @@ static void job_end_preparation(struct coordinator_job *job)
     job->coordinator->preparing--;
 }
 
-static int job_copy_name(void *context, const struct store_file *file, struct err *err)
-{
-    *(char **)context = mem_strdup(file->filename);
-    return *(char **)context != NULL ? 0 : mem_fail(err, strlen(file->filename), "a name");
-}
-
 /* What a file's user calls it; "" for one that was deleted, which the child then misses. */
 static int job_file_name(struct coordinator_job *job, const char *file_id, char **ret_name,
                          struct err *err)
 {
-    int rc = store_file_get(job->coordinator->store, file_id, job_copy_name, ret_name, err);
+    int rc = store_file_name(job->coordinator->store, file_id, ret_name, err);
     if (rc != -ERR_NOT_FOUND)
         return rc;
     *ret_name = mem_strdup("");

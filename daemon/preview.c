@@ -38,12 +38,6 @@ static int preview_take_rows(json_t *body, int64_t *ret_rows, struct err *err)
     return 0;
 }
 
-static int preview_copy_name(void *context, const struct store_file *file, struct err *err)
-{
-    *(char **)context = mem_strdup(file->filename);
-    return *(char **)context != NULL ? 0 : mem_fail(err, strlen(file->filename), "a name");
-}
-
 int preview_create(struct api *api, struct http_request *request, struct err *err)
 {
     CLEANUP(json_unref) json_t *body = NULL;
@@ -53,9 +47,11 @@ int preview_create(struct api *api, struct http_request *request, struct err *er
     TRY(api_read_body(request, &body, err));
     TRY(preview_take_rows(body, &rows, err));
     TRY(job_spec_parse_legal(body, &spec, err));
-    if (store_file_get(api->store, spec.training_file, preview_copy_name, &name, err) != 0)
+    int rc = store_file_name(api->store, spec.training_file, &name, err);
+    if (rc == -ERR_NOT_FOUND)
         return err_set_field(err, ERR_NOT_FOUND, "training_file", "there is no file \"%.64s\"",
                              spec.training_file);
+    TRY(rc);
     CLEANUP(mem_free_ptr)
     char *path = mem_printf("%s/files/%s", api->settings->data_dir, spec.training_file);
     if (path == NULL)

@@ -214,6 +214,8 @@ typedef int store_file_fn(void *context, const struct store_file *file, struct e
 int store_file_insert(struct store *store, const struct store_file *file, struct err *err);
 int store_file_get(struct store *store, const char *id, store_file_fn *row, void *context,
                    struct err *err);
+/* What its user calls it; new string. */
+int store_file_name(struct store *store, const char *id, char **ret_name, struct err *err);
 int store_files_list(struct store *store, const char *purpose, const struct store_page *page,
                      store_file_fn *row, void *context, bool *ret_has_more,
                      struct err *err); /* purpose "" or NULL: all */

@@ -1,6 +1,9 @@
 /* store_files: rows of files. Their bytes are the business of the code that streams them. */
+#include "common/mem.h"
 #include "common/must.h"
 #include "daemon/store_sql.h"
+
+#include <string.h>
 
 #define STORE_FILE_COLUMNS \
     "id, created_ms, filename, purpose, bytes, status, status_details, hash, owner"
@@ -56,6 +59,17 @@ int store_file_get(struct store *store, const char *id, store_file_fn *row, void
         return store_file_missing(id, err);
     struct store_file file = store_file_row(&query);
     return row(context, &file, err);
+}
+
+static int files_copy_name(void *context, const struct store_file *file, struct err *err)
+{
+    *(char **)context = mem_strdup(file->filename);
+    return *(char **)context != NULL ? 0 : mem_fail(err, strlen(file->filename), "a name");
+}
+
+int store_file_name(struct store *store, const char *id, char **ret_name, struct err *err)
+{
+    return store_file_get(store, id, files_copy_name, ret_name, err);
 }
 
 int store_files_list(struct store *store, const char *purpose, const struct store_page *page,
