@@ -10,13 +10,8 @@ here=$PWD
 cd "$(dirname "$0")/.."
 . deploy/packages.sh
 
-whole() { # the path as seen from where the script was started; what must be there is there
-    case "$1" in
-    /*) path=$1 ;;
-    *) path=$here/$1 ;;
-    esac
-    [ -e "$path" ] || { echo "error: $path: no such file or folder" >&2; exit 66; }
-    echo "$path"
+whole() { # the path as seen from where the script was started, links as they are named; what must be there is there
+    (cd "$here" && realpath -es -- "$1") || exit 66
 }
 
 data=$PWD/build/quickstart
@@ -32,7 +27,7 @@ while [ $# -gt 0 ]; do
         ;;
     --model)
         [ $# -ge 2 ] || { echo "error: --model needs a folder" >&2; exit 64; }
-        model=$(whole "${2%/}")
+        model=$(whole "$2")
         shift 2
         ;;
     --data)
