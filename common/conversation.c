@@ -17,8 +17,8 @@ void conversation_done(struct conversation *conversation)
     *conversation = (struct conversation){0};
 }
 
-bool conversation_refuse(struct conversation_fault *fault, const char *code, const char *format,
-                         ...)
+__attribute__((format(printf, 3, 4))) static bool
+conversation_refuse(struct conversation_fault *fault, const char *code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);

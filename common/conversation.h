@@ -29,6 +29,3 @@ struct conversation_fault {
  * refused. False with the fault. `tools` may be NULL; both stay the caller's. */
 bool conversation_from_openai(const json_t *messages, const json_t *tools, struct conversation *ret,
                               struct conversation_fault *fault);
-/* Fills a fault and is false. */
-bool conversation_refuse(struct conversation_fault *fault, const char *code, const char *format,
-                         ...) __attribute__((format(printf, 3, 4)));

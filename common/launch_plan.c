@@ -162,7 +162,7 @@ int launch_plan_memory(const struct launch_plan *plan, const struct model_shape 
     return mem_plan_build(&request, ret, err);
 }
 
-const char *launch_purpose_name(enum launch_purpose purpose)
+static const char *launch_purpose_name(enum launch_purpose purpose)
 {
 #define X(id, name) [LAUNCH_##id] = name,
     static const char *const names[LAUNCH_PURPOSE_COUNT] = { LAUNCH_PURPOSE_TABLE(X) };

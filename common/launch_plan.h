@@ -45,7 +45,6 @@ enum launch_device {
 #define X(id, name) LAUNCH_##id,
 enum launch_purpose { LAUNCH_PURPOSE_TABLE(X) LAUNCH_PURPOSE_COUNT };
 #undef X
-const char *launch_purpose_name(enum launch_purpose purpose);
 
 struct launch_plan {
     char job_id[LIMIT_ID_BYTES + 1];

@@ -6,12 +6,10 @@
 
 enum { F32 = sizeof(float), I32 = sizeof(int32_t) };
 
-#define X(id, name_, unit_, part_, like_) \
-    [TIME_##id] = {                       \
-        .name = name_, .unit = TIME_##unit_, .part = TIME_PART_##part_, .like = TIME_##like_},
+#define X(id, name_, part_, like_) \
+    [TIME_##id] = {.name = name_, .part = TIME_PART_##part_, .like = TIME_##like_},
 static const struct {
     const char *name;
-    enum time_unit unit;
     enum time_part part;
     enum time_op like;
 } time_ops[TIME_OP_COUNT] = {TIME_OP_TABLE(X)};
@@ -21,12 +19,6 @@ const char *time_op_name(enum time_op op)
 {
     must((unsigned)op < TIME_OP_COUNT);
     return time_ops[op].name;
-}
-
-enum time_unit time_op_unit(enum time_op op)
-{
-    must((unsigned)op < TIME_OP_COUNT);
-    return time_ops[op].unit;
 }
 
 enum time_part time_op_part(enum time_op op)

@@ -15,44 +15,42 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum time_unit { TIME_FLOPS, TIME_BYTES };
-
-/* X(id, name, unit, part, like): like: the operation whose rates stand in where it has none. Parts:
+/* X(id, name, part, like): like: the operation whose rates stand in where it has none. Parts:
  * what reports add up. */
-#define TIME_OP_TABLE(X)                                                        \
-    X(GEMM_Y, "gemm_y", FLOPS, PRODUCTS, GEMM_Y)   /* y = x W^T */              \
-    X(GEMM_DX, "gemm_dx", FLOPS, PRODUCTS, GEMM_Y) /* dx = dy W */              \
-    X(GEMM_DW, "gemm_dw", FLOPS, PRODUCTS, GEMM_Y) /* dW += dy^T x, in fp32 */  \
-    X(ATTENTION, "attention", FLOPS, ATTENTION, ATTENTION)                      \
-    X(ATTENTION_BWD, "attention_bwd", FLOPS, ATTENTION, ATTENTION)              \
-    X(COPY, "copy", BYTES, PASSES, COPY) /* on the device */                    \
-    X(ZERO, "zero", BYTES, PASSES, COPY)                                        \
-    X(EMBED, "embed", BYTES, PASSES, COPY)                                      \
-    X(EMBED_BWD, "embed_bwd", BYTES, PASSES, COPY)                              \
-    X(RMSNORM, "rmsnorm", BYTES, PASSES, COPY)                                  \
-    X(RMSNORM_BWD, "rmsnorm_bwd", BYTES, PASSES, COPY)                          \
-    X(ROPE, "rope", BYTES, PASSES, COPY)                                        \
-    X(ATTENTION_DELTA, "attention_delta", BYTES, PASSES, COPY)                  \
-    X(ATTENTION_MERGE, "attention_merge", BYTES, PASSES, COPY)                  \
-    X(UNPACK, "unpack", BYTES, PASSES, COPY)                                    \
-    X(SWIGLU, "swiglu", BYTES, PASSES, COPY)                                    \
-    X(SWIGLU_BWD, "swiglu_bwd", BYTES, PASSES, COPY)                            \
-    X(CROSS_ENTROPY, "cross_entropy", BYTES, PASSES, COPY)                      \
-    X(ADAMW, "adamw", BYTES, PASSES, COPY)                                      \
-    X(SUMSQ, "sumsq", BYTES, PASSES, COPY)                                      \
-    X(COLSUM, "colsum", BYTES, PASSES, COPY)                                    \
-    X(ADD, "add", BYTES, PASSES, COPY)                                          \
-    X(DROPOUT, "dropout", BYTES, PASSES, COPY)                                  \
-    X(CAST, "cast", BYTES, PASSES, COPY)                                        \
-    X(ALL_GATHER, "all_gather", BYTES, SHARDING, ALL_GATHER)                    \
-    X(REDUCE_SCATTER, "reduce_scatter", BYTES, SHARDING, ALL_GATHER)            \
-    X(ALL_REDUCE, "all_reduce", BYTES, SHARDING, ALL_GATHER)                    \
-    X(ALL_TO_ALL, "all_to_all", BYTES, EXCHANGE, ALL_GATHER)                    \
-    X(SEND_RECV, "send_recv", BYTES, EXCHANGE, ALL_GATHER)                      \
-    X(TO_HOST, "to_host", BYTES, COPIES, TO_HOST) /* off the device */          \
-    X(FROM_HOST, "from_host", BYTES, COPIES, TO_HOST)                           \
-    X(FILE_WRITE, "file_write", BYTES, COPIES, FILE_WRITE) /* one rank alone */ \
-    X(FILE_READ, "file_read", BYTES, COPIES, FILE_WRITE)
+#define TIME_OP_TABLE(X)                                                 \
+    X(GEMM_Y, "gemm_y", PRODUCTS, GEMM_Y)   /* y = x W^T */              \
+    X(GEMM_DX, "gemm_dx", PRODUCTS, GEMM_Y) /* dx = dy W */              \
+    X(GEMM_DW, "gemm_dw", PRODUCTS, GEMM_Y) /* dW += dy^T x, in fp32 */  \
+    X(ATTENTION, "attention", ATTENTION, ATTENTION)                      \
+    X(ATTENTION_BWD, "attention_bwd", ATTENTION, ATTENTION)              \
+    X(COPY, "copy", PASSES, COPY) /* on the device */                    \
+    X(ZERO, "zero", PASSES, COPY)                                        \
+    X(EMBED, "embed", PASSES, COPY)                                      \
+    X(EMBED_BWD, "embed_bwd", PASSES, COPY)                              \
+    X(RMSNORM, "rmsnorm", PASSES, COPY)                                  \
+    X(RMSNORM_BWD, "rmsnorm_bwd", PASSES, COPY)                          \
+    X(ROPE, "rope", PASSES, COPY)                                        \
+    X(ATTENTION_DELTA, "attention_delta", PASSES, COPY)                  \
+    X(ATTENTION_MERGE, "attention_merge", PASSES, COPY)                  \
+    X(UNPACK, "unpack", PASSES, COPY)                                    \
+    X(SWIGLU, "swiglu", PASSES, COPY)                                    \
+    X(SWIGLU_BWD, "swiglu_bwd", PASSES, COPY)                            \
+    X(CROSS_ENTROPY, "cross_entropy", PASSES, COPY)                      \
+    X(ADAMW, "adamw", PASSES, COPY)                                      \
+    X(SUMSQ, "sumsq", PASSES, COPY)                                      \
+    X(COLSUM, "colsum", PASSES, COPY)                                    \
+    X(ADD, "add", PASSES, COPY)                                          \
+    X(DROPOUT, "dropout", PASSES, COPY)                                  \
+    X(CAST, "cast", PASSES, COPY)                                        \
+    X(ALL_GATHER, "all_gather", SHARDING, ALL_GATHER)                    \
+    X(REDUCE_SCATTER, "reduce_scatter", SHARDING, ALL_GATHER)            \
+    X(ALL_REDUCE, "all_reduce", SHARDING, ALL_GATHER)                    \
+    X(ALL_TO_ALL, "all_to_all", EXCHANGE, ALL_GATHER)                    \
+    X(SEND_RECV, "send_recv", EXCHANGE, ALL_GATHER)                      \
+    X(TO_HOST, "to_host", COPIES, TO_HOST) /* off the device */          \
+    X(FROM_HOST, "from_host", COPIES, TO_HOST)                           \
+    X(FILE_WRITE, "file_write", COPIES, FILE_WRITE) /* one rank alone */ \
+    X(FILE_READ, "file_read", COPIES, FILE_WRITE)
 
 /* X(id, name) */
 #define TIME_PART_TABLE(X)                                  \
@@ -82,7 +80,6 @@ enum time_phase { TIME_PHASE_TABLE(X) TIME_PHASE_COUNT };
 #undef X
 
 const char *time_op_name(enum time_op op);
-enum time_unit time_op_unit(enum time_op op);
 enum time_part time_op_part(enum time_op op);
 enum time_op time_op_like(enum time_op op);
 const char *time_part_name(enum time_part part);

@@ -20,8 +20,8 @@ static void lora_dropout(const struct time_builder *b, double calls, double elem
         time_add(b, TIME_DROPOUT, calls, times * elements * (double)b->layout->act_bytes);
 }
 
-void time_lora_reduce(const struct time_builder *b, enum job_lora_module module, double calls,
-                      int64_t rows)
+static void time_lora_reduce(const struct time_builder *b, enum job_lora_module module,
+                             double calls, int64_t rows)
 {
     int64_t in = lora_row(b, module)->cols;
     if (!time_lora_has(b, module))

@@ -23,8 +23,6 @@ void time_add_attention(const struct time_builder *b, enum time_op op, double ca
  * forward; gradients of A and B, and du; all of its backward. And q's, k's and v's inputs times A.
  */
 bool time_lora_has(const struct time_builder *b, enum job_lora_module module);
-void time_lora_reduce(const struct time_builder *b, enum job_lora_module module, double calls,
-                      int64_t rows);
 void time_lora_fwd(const struct time_builder *b, enum job_lora_module module, double calls,
                    int64_t rows);
 void time_lora_bwd_weights(const struct time_builder *b, enum job_lora_module module, double calls,

@@ -44,10 +44,10 @@ struct model_config;
  * with need, what there is, and the shortest changes that fit; ERR_NO_SPACE by disk_budget.h. */
 int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
                        struct err *err);
-/* New reference: the job object; NULL with err when it cannot be made. */
 /* New reference: what the job's training file holds, from the report of its preparation, or null
  * while there is none. */
 json_t *api_data_json(const struct api *api, const char *job_id);
+/* New reference: the job object; NULL with err when it cannot be made. */
 json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *err);
 /* New reference: an item of the list of events. */
 json_t *api_jobs_event_json(const struct api *api, const struct store_event *event,

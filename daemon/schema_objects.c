@@ -100,7 +100,7 @@ static const struct schema_object schema_rows[] = {
      .schema =
          "{'type':'object','required':['object','template','seq_len','more','rows'],"
          "'properties':{'object':{'const':'fine_tuning.preview'},'template':{'type':'string',"
-         "'description':'The chat template\\'s renderer, empty where the model has none'},"
+         "'description':'Renderer of the chat template, empty where the model has none'},"
          "'seq_len':" WHOLE ",'more':{'type':'boolean','description':'The file goes on'},"
          "'rows':{'type':'array','items':{'type':'object','required':['line','kept'],"
          "'properties':{'line':" WHOLE ",'kept':{'type':'boolean'},'code':" TEXT ",'column':" WHOLE

@@ -214,13 +214,12 @@ static int doctor_disk_pass(struct offload_file *file, enum offload_file_way way
 static int doctor_disk_measure(const char *path, char ret[DOCTOR_TEXT_BYTES], struct err *err)
 {
     CLEANUP(mem_free_ptr)
-    char *room = mem_new(1, OFFLOAD_FILE_SLOTS * DOCTOR_DISK_PIECE + MEM_FILE_ALIGN_BYTES);
+    char *memory = mem_aligned(MEM_FILE_ALIGN_BYTES, OFFLOAD_FILE_SLOTS * DOCTOR_DISK_PIECE);
     double write_s = 0, read_s = 0;
     const int64_t bytes = (int64_t)DOCTOR_DISK_PIECE * DOCTOR_DISK_PIECES;
     struct offload_file *file = NULL;
-    if (room == NULL)
+    if (memory == NULL)
         return mem_fail(err, OFFLOAD_FILE_SLOTS * DOCTOR_DISK_PIECE, "pieces of a file");
-    char *memory = room + MEM_FILE_ALIGN_BYTES - (uintptr_t)room % MEM_FILE_ALIGN_BYTES;
     TRY(offload_file_open(path, bytes, &file, err));
     int rc = doctor_disk_pass(file, OFFLOAD_FILE_WRITE, memory, &write_s, err);
     if (rc == 0)

@@ -125,8 +125,6 @@ int model_totals(struct model *model, struct stream *stream, double *ret_loss_su
 
 /* model_init's part in model_memory.c. */
 int model_reserve(struct model *model, struct arena *arena, struct err *err);
-/* Inputs that are kept while a segment is replayed. */
-int64_t model_segment_kept(const struct model *model);
 /* A layer's buffers: its own, and those of the set for what it has not at hand. */
 struct model_acts model_layer_acts(const struct model *model, int64_t l);
 /* Where its output goes: the next one's input, or what the head reads. */

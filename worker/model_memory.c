@@ -104,7 +104,7 @@ static int model_reserve_work(struct model *model, struct arena *arena, struct e
     return model_reserve_act(model, arena, MEM_X_OUT, 0, &model->x_out, size.x, err);
 }
 
-int64_t model_segment_kept(const struct model *model)
+static int64_t model_segment_kept(const struct model *model)
 {
     const struct model_options *o = &model->options;
     if (!o->replay_anew || o->keep_input_every == 1)
