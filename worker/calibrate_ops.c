@@ -4,6 +4,8 @@
 
 #include "worker/ops.h"
 
+enum { OPS_CPU_HEADS = 8 }; /* at most: what a region has room for */
+
 static int ops_gemm_call(const struct calibrate *c, const void *args, int64_t turn, struct err *err)
 {
     struct ops_gemm gemm = *(const struct ops_gemm *)args;
@@ -64,14 +66,17 @@ static int ops_attention_bwd_call(const struct calibrate *c, const void *args, i
     return c->device->ops->attention_bwd(c->device, NULL, &a, err);
 }
 
-/* Query heads on one K/V head: on a GPU enough to fill it. */
+/* On a GPU query heads enough to fill it, on one K/V head; else a query and a K/V head a thread,
+ * since backward's threads share K/V heads out. */
 static int ops_attention_point(struct calibrate *c, int64_t rows, int64_t head_dim, struct err *err)
 {
-    const int64_t heads = !c->cuda ? 1 : rows > 8192 ? 2 : 16;
+    const int64_t threads = c->plan->threads < OPS_CPU_HEADS ? c->plan->threads : OPS_CPU_HEADS;
+    const int64_t heads = !c->cuda ? threads : rows > 8192 ? 2 : 16;
+    const int64_t kv_heads = c->cuda ? 1 : heads;
     const int64_t doc_rows[2] = {0, rows};
     struct ops_heads q = {.head_stride = rows * head_dim, .row_stride = head_dim};
     struct ops_attention forward = {.q_heads = heads,
-                                    .kv_heads = 1,
+                                    .kv_heads = kv_heads,
                                     .rows = rows,
                                     .head_dim = head_dim,
                                     .documents = 1,
@@ -82,7 +87,7 @@ static int ops_attention_point(struct calibrate *c, int64_t rows, int64_t head_d
                                     .v = q,
                                     .o = q};
     struct ops_attention_bwd backward = {.q_heads = heads,
-                                         .kv_heads = 1,
+                                         .kv_heads = kv_heads,
                                          .rows = rows,
                                          .head_dim = head_dim,
                                          .documents = 1,
