@@ -3,7 +3,7 @@
 #include "daemon/api.h"
 
 #include "common/must.h"
-#include "daemon/auth.h"
+#include "daemon/access.h"
 #include "daemon/chat.h"
 #include "daemon/files.h"
 #include "daemon/http.h"
@@ -69,16 +69,9 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
 static int api_begin(void *context, struct http_request *request, struct err *err)
 {
     struct api *api = context;
-    enum route_id route = http_request_route(request)->route;
-    enum route_access access_wanted = route_access(route);
-    if (access_wanted == ROUTE_ACCESS_NONE)
-        return 0;
-    struct auth_who who;
-    TRY(auth_check(api->auth, http_request_header(request, "Authorization"), &who, err));
-    if (access_wanted == ROUTE_ACCESS_SUBMIT ? !who.may_submit : !who.may_read)
-        return err_set(err, ERR_FORBIDDEN, "the token \"%s\" may not do this", who.name);
-    http_request_set_owner(request, who.name);
-    return route == ROUTE_FILES_CREATE ? files_begin(api, request, err) : 0;
+    TRY(access_check(api, request, err));
+    return http_request_route(request)->route == ROUTE_FILES_CREATE ? files_begin(api, request, err)
+                                                                    : 0;
 }
 
 static int api_handle(void *context, struct http_request *request, struct err *err)

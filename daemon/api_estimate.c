@@ -8,6 +8,7 @@
 #include "common/model_published.h"
 #include "common/plan_search.h"
 #include "common/time_report.h"
+#include "daemon/access.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
 #include "daemon/disk_budget.h"
@@ -86,12 +87,12 @@ int api_estimate_admit(struct api *api, const struct model_config *config, struc
 }
 
 /* A model of the roots, else a published shape: nothing need be there to be planned. */
-static int estimate_config(struct api *api, const char *name, struct model_config *ret,
-                           struct err *err)
+static int estimate_config(struct api *api, const char *viewer, const char *name,
+                           struct model_config *ret, struct err *err)
 {
     CLEANUP(models_entry_done) struct models_entry model = {.dir = NULL};
     const struct model_config *published = model_published_find(name);
-    int rc = models_find_whole(api, name, &model, err);
+    int rc = models_find_whole(api, viewer, name, &model, err);
     if (rc == -ERR_NOT_FOUND && published != NULL) {
         *ret = *published;
         return 0;
@@ -136,7 +137,7 @@ int api_estimate(struct api *api, struct http_request *request, struct err *err)
         json_object_set_new(body, "training_file", json_string("none")) != 0)
         return mem_fail(err, 0, "the job");
     TRY(job_spec_parse_legal(body, &spec, err));
-    TRY(estimate_config(api, spec.model, &config, err));
+    TRY(estimate_config(api, access_viewer(request), spec.model, &config, err));
     TRY(model_shape_build(&config, &shape, err));
     struct mem_ask ask = estimate_ask(api, &spec, &shape);
     ask.planned = job_spec_check_served(&spec, &message) != 0; /* it asks for more */

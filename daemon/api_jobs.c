@@ -2,6 +2,7 @@
 #include "common/job_spec.h"
 #include "common/mem.h"
 #include "common/model_config.h"
+#include "daemon/access.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
 #include "daemon/http.h"
@@ -39,24 +40,27 @@ static int api_jobs_check_file(void *context, const struct store_file *file, str
     return 0;
 }
 
-static int api_jobs_find_file(struct api *api, const char *id, char *field, struct err *err)
+static int api_jobs_find_file(struct api *api, const char *viewer, const char *id, char *field,
+                              struct err *err)
 {
-    int rc = store_file_get(api->store, id, api_jobs_check_file, field, err);
+    int rc = access_check_file(api->store, viewer, id, err);
+    if (rc == 0)
+        rc = store_file_get(api->store, id, api_jobs_check_file, field, err);
     if (rc == -ERR_NOT_FOUND)
         return err_set_field(err, ERR_INVALID_VALUE, field,
                              "%s: there is no file \"%s\"; upload it by POST /v1/files", field, id);
     return rc;
 }
 
-static int api_jobs_resolve(struct api *api, struct job_spec *spec, struct models_entry *model,
-                            struct err *err)
+static int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec *spec,
+                            struct models_entry *model, struct err *err)
 {
     char training[] = "training_file";
     char validation[] = "validation_file";
-    TRY(api_jobs_find_file(api, spec->training_file, training, err));
+    TRY(api_jobs_find_file(api, viewer, spec->training_file, training, err));
     if (spec->validation_file[0] != '\0')
-        TRY(api_jobs_find_file(api, spec->validation_file, validation, err));
-    TRY(models_find_whole(api, spec->model, model, err));
+        TRY(api_jobs_find_file(api, viewer, spec->validation_file, validation, err));
+    TRY(models_find_whole(api, viewer, spec->model, model, err));
     struct model_config config;
     TRY(model_config_load(model->dir, &config, err));
     return api_estimate_admit(api, &config, spec, err);
@@ -74,7 +78,7 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
         return err_set_field(err, ERR_UNSUPPORTED, "ithaca.rehearse",
                              "a rehearsal is no job yet: it runs without the daemon, by `ithaca "
                              "plan JOB.json --run`");
-    TRY(api_jobs_resolve(api, &spec, &model, err));
+    TRY(api_jobs_resolve(api, access_viewer(request), &spec, &model, err));
     TRY(coordinator_submit(api->coordinator, &spec, model.dir, http_request_owner(request), id,
                            err));
     struct api_answer answer = {.api = api, .request = request};
@@ -133,8 +137,8 @@ int api_jobs_list(struct api *api, struct http_request *request, struct err *err
     if (json_object_size(metadata) > 0)
         TRY(json_print(metadata, &filter, err));
     struct api_list list = {.api = api, .data = data};
-    TRY(store_jobs_list(api->store, buf_str(&filter), &page, api_jobs_append, &list, &has_more,
-                        err));
+    TRY(store_jobs_list(api->store, access_viewer(request), buf_str(&filter), &page,
+                        api_jobs_append, &list, &has_more, err));
     api_answer_list(request, json_incref(data), has_more);
     return 0;
 }

@@ -2,7 +2,9 @@
 #include "daemon/auth.h"
 
 #include "common/io.h"
+#include "common/log.h"
 #include "common/mem.h"
+#include "common/must.h"
 #include "daemon/host.h"
 #include "daemon/store.h"
 
@@ -16,15 +18,45 @@
 enum {
     AUTH_RANDOM_BYTES = 32,
     AUTH_RANDOM_CHARS = 43, /* of them in URL-safe base64, no padding */
-    AUTH_KEY_BYTES = crypto_generichash_KEYBYTES
+    AUTH_PREFIX_CHARS = 8,  /* of these, public */
+    AUTH_KEY_BYTES = crypto_generichash_KEYBYTES,
+    AUTH_USED_MS = 60000, /* the time of last use is kept about as exactly as this */
+    AUTH_TOKENS_MAX = 10000
 };
-static const char auth_prefix[] = "ithaca-";
-enum { AUTH_TOKEN_CHARS = sizeof auth_prefix - 1 + AUTH_RANDOM_CHARS };
+static const char auth_word[] = "ithaca-";
+enum { AUTH_WORD_CHARS = sizeof auth_word - 1 };
+_Static_assert(AUTH_WORD_CHARS + AUTH_RANDOM_CHARS == AUTH_TOKEN_CHARS, "auth.h says the length");
 
 struct auth {
     struct store *store;
+    struct host *host;
     uint8_t key[AUTH_KEY_BYTES]; /* of the hash */
 };
+
+static const char *const auth_scope_names[] = {"", "read", "submit", "admin"};
+
+const char *auth_scope_name(enum auth_scope scope)
+{
+    must(scope > AUTH_SCOPE_NONE && scope <= AUTH_SCOPE_ADMIN);
+    return auth_scope_names[scope];
+}
+
+enum auth_scope auth_scope_parse(const char *name)
+{
+    int scope = AUTH_SCOPE_ADMIN;
+    while (scope > AUTH_SCOPE_NONE && strcmp(auth_scope_names[scope], name) != 0)
+        scope--;
+    return (enum auth_scope)scope;
+}
+
+bool auth_is_user(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= AUTH_USER_BYTES_MAX &&
+           (isalnum((unsigned char)name[0]) || name[0] == '_') &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@-") ==
+               length;
+}
 
 static void auth_hash(const struct auth *auth, const char *token, uint8_t ret[STORE_HASH_BYTES])
 {
@@ -58,46 +90,91 @@ static int auth_load_key(struct auth *auth, const char *path, struct host *host,
     return 0;
 }
 
-static int auth_make_token(const char *path, struct host *host, char ret[AUTH_TOKEN_CHARS + 1],
-                           struct err *err)
+static int auth_make_token(struct host *host, char ret[AUTH_TOKEN_CHARS + 1], struct err *err)
 {
     uint8_t random[AUTH_RANDOM_BYTES];
-    TRY(host->ops->random(host, random, sizeof random, err));
     char encoded[AUTH_RANDOM_CHARS + 1];
+    TRY(host->ops->random(host, random, sizeof random, err));
     (void)sodium_bin2base64(encoded, sizeof encoded, random, sizeof random,
                             sodium_base64_VARIANT_URLSAFE_NO_PADDING);
-    (void)snprintf(ret, AUTH_TOKEN_CHARS + 1, "%s%s", auth_prefix, encoded);
-    char line[AUTH_TOKEN_CHARS + 2];
-    int length = snprintf(line, sizeof line, "%s\n", ret);
-    return io_write_file(path, line, (size_t)length, 0600, err);
+    (void)snprintf(ret, AUTH_TOKEN_CHARS + 1, "%s%s", auth_word, encoded);
+    return 0;
 }
 
-static int auth_load_admin(struct auth *auth, const char *path, struct host *host, struct err *err)
+/* The public part of a token, which is long enough. */
+static void auth_prefix(const char *token, char ret[AUTH_WORD_CHARS + AUTH_PREFIX_CHARS + 1])
 {
-    char token[AUTH_TOKEN_CHARS + 1];
-    if (io_exists(path)) {
-        CLEANUP(buf_done) struct buf text;
-        buf_init(&text, 256);
-        TRY(auth_read_secret(path, 256, &text, err));
-        while (text.length > 0 && isspace((unsigned char)text.data[text.length - 1]))
-            text.data[--text.length] = '\0';
-        if (text.length != AUTH_TOKEN_CHARS || strncmp(text.data, auth_prefix, 7) != 0)
-            return err_set(err, ERR_CORRUPT, "%s: not a token; delete it to make a new one", path);
-        memcpy(token, text.data, sizeof token);
-    } else {
-        TRY(auth_make_token(path, host, token, err));
-    }
+    memcpy(ret, token, AUTH_WORD_CHARS + AUTH_PREFIX_CHARS);
+    ret[AUTH_WORD_CHARS + AUTH_PREFIX_CHARS] = '\0';
+}
+
+static int auth_put(struct auth *auth, const char *id, const struct auth_grant *grant,
+                    const char *token, struct err *err)
+{
     uint8_t hash[STORE_HASH_BYTES];
+    char prefix[AUTH_WORD_CHARS + AUTH_PREFIX_CHARS + 1];
     auth_hash(auth, token, hash);
-    sodium_memzero(token, sizeof token);
-    const struct store_token row = {.name = "admin",
+    auth_prefix(token, prefix);
+    const struct store_token row = {.id = id,
+                                    .parent = grant->parent,
+                                    .prefix = prefix,
                                     .hash = hash,
-                                    .scopes = "read submit admin",
-                                    .created_ms = host->ops->wall_ms(host)};
+                                    .name = grant->name,
+                                    .user = grant->user,
+                                    .scope = auth_scope_name(grant->scope),
+                                    .created_ms = auth->host->ops->wall_ms(auth->host),
+                                    .expires_ms = grant->expires_ms};
     return store_token_put(auth->store, &row, err);
 }
 
-static int auth_init(struct auth *auth, const char *data_dir, struct host *host, struct err *err)
+int auth_grant(struct auth *auth, const struct auth_grant *grant, char ret_id[LIMIT_ID_BYTES + 1],
+               char ret_secret[AUTH_TOKEN_CHARS + 1], struct err *err)
+{
+    int64_t count = 0;
+    must(auth_is_user(grant->user));
+    TRY(store_sessions_prune(auth->store, auth->host->ops->wall_ms(auth->host), err));
+    TRY(store_tokens_count(auth->store, &count, err));
+    if (count >= AUTH_TOKENS_MAX)
+        return err_set(err, ERR_TOO_MANY, "there are %d tokens and sessions, the most there may be",
+                       AUTH_TOKENS_MAX);
+    TRY(host_new_id(auth->host, grant->parent[0] != '\0' ? "session-" : "token-", ret_id,
+                    LIMIT_ID_BYTES + 1, err));
+    TRY(auth_make_token(auth->host, ret_secret, err));
+    return auth_put(auth, ret_id, grant, ret_secret, err);
+}
+
+static int auth_read_admin(const char *path, char ret[AUTH_TOKEN_CHARS + 1], struct err *err)
+{
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, 256);
+    TRY(auth_read_secret(path, 256, &text, err));
+    while (text.length > 0 && isspace((unsigned char)text.data[text.length - 1]))
+        text.data[--text.length] = '\0';
+    if (text.length != AUTH_TOKEN_CHARS || strncmp(text.data, auth_word, AUTH_WORD_CHARS) != 0)
+        return err_set(err, ERR_CORRUPT, "%s: not a token; delete it to make a new one", path);
+    memcpy(ret, text.data, AUTH_TOKEN_CHARS + 1);
+    return 0;
+}
+
+static int auth_load_admin(struct auth *auth, const char *path, struct err *err)
+{
+    static const struct auth_grant grant = {
+        .parent = "", .name = "admin.token", .user = "admin", .scope = AUTH_SCOPE_ADMIN};
+    char token[AUTH_TOKEN_CHARS + 1];
+    if (io_exists(path)) {
+        TRY(auth_read_admin(path, token, err));
+    } else {
+        char line[AUTH_TOKEN_CHARS + 2];
+        TRY(auth_make_token(auth->host, token, err));
+        int length = snprintf(line, sizeof line, "%s\n", token);
+        TRY(io_write_file(path, line, (size_t)length, 0600, err));
+    }
+    int rc = auth_put(auth, auth_admin_id, &grant, token, err);
+    sodium_memzero(token, sizeof token);
+    return rc;
+}
+
+static int auth_init(struct auth *auth, const char *data_dir, struct err *err)
 {
     CLEANUP(mem_free_ptr) char *key_path = io_join(data_dir, "auth.key");
     CLEANUP(mem_free_ptr) char *admin_path = io_join(data_dir, "admin.token");
@@ -105,8 +182,8 @@ static int auth_init(struct auth *auth, const char *data_dir, struct host *host,
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     if (sodium_init() < 0)
         return err_set(err, ERR_INTERNAL, "libsodium cannot start");
-    TRY(auth_load_key(auth, key_path, host, err));
-    return auth_load_admin(auth, admin_path, host, err);
+    TRY(auth_load_key(auth, key_path, auth->host, err));
+    return auth_load_admin(auth, admin_path, err);
 }
 
 int auth_new(const char *data_dir, struct store *store, struct host *host, struct auth **ret_auth,
@@ -116,7 +193,8 @@ int auth_new(const char *data_dir, struct store *store, struct host *host, struc
     if (auth == NULL)
         return mem_fail(err, sizeof *auth, "tokens");
     auth->store = store;
-    int rc = auth_init(auth, data_dir, host, err);
+    auth->host = host;
+    int rc = auth_init(auth, data_dir, err);
     if (rc == 0)
         *ret_auth = auth;
     else
@@ -132,31 +210,49 @@ void auth_free(struct auth *auth)
 }
 
 struct auth_found {
-    const uint8_t *hash;  /* the one looked for */
-    struct auth_who *who; /* filled when the row's is the same */
+    uint8_t hash[STORE_HASH_BYTES]; /* the one looked for */
+    bool session;                   /* it came in a cookie */
+    int64_t now_ms;
+    bool stale; /* its time of last use is to be renewed */
+    struct auth_who who;
 };
-
-static bool auth_has_scope(const char *scopes, const char *wanted)
-{
-    size_t length = strlen(wanted);
-    for (const char *word = scopes; *word != '\0';) {
-        size_t word_length = strcspn(word, " ");
-        if (word_length == length && memcmp(word, wanted, length) == 0)
-            return true;
-        word += word_length;
-        word += strspn(word, " ");
-    }
-    return false;
-}
 
 static int auth_on_row(void *context, const struct store_token *token, struct err *err)
 {
     struct auth_found *found = context;
-    if (sodium_memcmp(token->hash, found->hash, STORE_HASH_BYTES) != 0)
-        return err_set(err, ERR_AUTH, "the token is not known");
-    (void)snprintf(found->who->name, sizeof found->who->name, "%s", token->name);
-    found->who->may_read = auth_has_scope(token->scopes, "read");
-    found->who->may_submit = auth_has_scope(token->scopes, "submit");
+    bool session = token->parent[0] != '\0';
+    const char *what = session ? "session" : "token";
+    if (sodium_memcmp(token->hash, found->hash, STORE_HASH_BYTES) != 0 || session != found->session)
+        return err_set(err, ERR_AUTH, "the %s is not known", found->session ? "session" : "token");
+    if (token->revoked_ms != 0)
+        return err_set(err, ERR_AUTH, "the %s was revoked", what);
+    if (token->expires_ms != 0 && token->expires_ms <= found->now_ms)
+        return err_set(err, ERR_AUTH, "the %s has expired", what);
+    struct auth_who *who = &found->who;
+    (void)snprintf(who->user, sizeof who->user, "%s", token->user);
+    (void)snprintf(who->caller, sizeof who->caller, "%s", session ? token->parent : token->id);
+    (void)snprintf(who->session, sizeof who->session, "%s", session ? token->id : "");
+    who->scope = auth_scope_parse(token->scope);
+    who->expires_ms = token->expires_ms;
+    found->stale = found->now_ms - token->last_used_ms >= AUTH_USED_MS;
+    return 0;
+}
+
+static int auth_find(struct auth *auth, const char *secret, bool session, struct auth_who *ret_who,
+                     struct err *err)
+{
+    struct auth_found found = {.session = session, .now_ms = auth->host->ops->wall_ms(auth->host)};
+    char prefix[AUTH_WORD_CHARS + AUTH_PREFIX_CHARS + 1];
+    struct err unsaved;
+    if (strlen(secret) != AUTH_TOKEN_CHARS)
+        return err_set(err, ERR_AUTH, "the %s is not known", session ? "session" : "token");
+    auth_hash(auth, secret, found.hash);
+    auth_prefix(secret, prefix);
+    TRY(store_token_find(auth->store, prefix, auth_on_row, &found, err));
+    const char *id = session ? found.who.session : found.who.caller;
+    if (found.stale && store_token_used(auth->store, id, found.now_ms, &unsaved) != 0)
+        log_warn("auth", "the time of use of %s is not kept: %s", id, unsaved.text);
+    *ret_who = found.who;
     return 0;
 }
 
@@ -169,14 +265,11 @@ int auth_check(struct auth *auth, const char *authorization, struct auth_who *re
                        "send the header \"Authorization: Bearer <token>\"; the admin's token is in "
                        "admin.token in the data folder");
     const char *token = authorization + sizeof scheme - 1;
-    token += strspn(token, " ");
-    if (strlen(token) != AUTH_TOKEN_CHARS)
-        return err_set(err, ERR_AUTH, "the token is not known");
-    uint8_t hash[STORE_HASH_BYTES];
-    auth_hash(auth, token, hash);
-    struct auth_who who = {0};
-    struct auth_found found = {.hash = hash, .who = &who};
-    TRY(store_token_find(auth->store, hash, auth_on_row, &found, err));
-    *ret_who = who;
-    return 0;
+    return auth_find(auth, token + strspn(token, " "), false, ret_who, err);
+}
+
+int auth_check_session(struct auth *auth, const char *secret, struct auth_who *ret_who,
+                       struct err *err)
+{
+    return auth_find(auth, secret, true, ret_who, err);
 }

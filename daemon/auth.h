@@ -1,9 +1,13 @@
-/* auth: tokens. Every request but /healthz carries "Authorization: Bearer <token>".
+/* auth: who asks. Every request but /healthz carries "Authorization: Bearer <token>".
  *
- * A token is "ithaca-" and 43 characters of [A-Za-z0-9_-], 256 random bits. jobs.db holds only a
- * keyed hash of it (BLAKE2b, key in <data_dir>/auth.key, 0600): a copy of the database opens
- * nothing, and a plain hash is enough for random tokens. The hash finds the row; it is compared
- * again in constant time.
+ * A token is "ithaca-" and 43 characters of [A-Za-z0-9_-], 256 random bits. The first 8 of these
+ * are its public prefix, by which its row is found; the rest is secret. jobs.db holds only a
+ * keyed hash of the whole (BLAKE2b, key in <data_dir>/auth.key, 0600): a copy of the database opens
+ * nothing, and a plain hash is enough for random tokens. It is compared in constant time.
+ *
+ * A token is of a user and has a scope: read, submit (and read), admin (everything, of all users).
+ * It may end at a time, and be revoked. A session (a browser's cookie) is a token too, of the user
+ * and scope of the one that it was opened with, and ends with it; it is no Bearer token.
  *
  * The admin token is made at the first start and kept in <data_dir>/admin.token (0600), where the
  * command line reads it. Delete that file and restart to change it. */
@@ -12,10 +16,17 @@
 #include "common/limits.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct auth;
 struct host;
 struct store;
+
+enum auth_scope { AUTH_SCOPE_NONE, AUTH_SCOPE_READ, AUTH_SCOPE_SUBMIT, AUTH_SCOPE_ADMIN };
+const char *auth_scope_name(enum auth_scope scope);       /* "submit"; NONE has none */
+enum auth_scope auth_scope_parse(const char *name);       /* NONE when it is none */
+static const char auth_admin_id[] = "token-admin";        /* of the token in admin.token */
+enum { AUTH_TOKEN_CHARS = 50, AUTH_USER_BYTES_MAX = 64 }; /* both without a NUL */
 
 /* Makes key and admin token when they are missing. The store outlives it. */
 int auth_new(const char *data_dir, struct store *store, struct host *host, struct auth **ret_auth,
@@ -23,11 +34,32 @@ int auth_new(const char *data_dir, struct store *store, struct host *host, struc
 void auth_free(struct auth *auth); /* NULL is fine */
 
 struct auth_who {
-    char name[LIMIT_NAME_BYTES + 1]; /* of the token, a job's owner */
-    bool may_read;
-    bool may_submit;
+    char user[LIMIT_NAME_BYTES + 1];  /* the owner of what it makes */
+    char caller[LIMIT_ID_BYTES + 1];  /* id of the token */
+    char session[LIMIT_ID_BYTES + 1]; /* id of the session's own row; "" when it is none */
+    enum auth_scope scope;
+    int64_t expires_ms; /* of the token or session; 0: never */
 };
 
-/* The value of an Authorization header, or NULL. ERR_AUTH when it is no known token. */
+/* The value of an Authorization header, or NULL. ERR_AUTH when it is no token that counts. */
 int auth_check(struct auth *auth, const char *authorization, struct auth_who *ret_who,
                struct err *err);
+/* The value of a session's cookie. */
+int auth_check_session(struct auth *auth, const char *secret, struct auth_who *ret_who,
+                       struct err *err);
+
+/* A token that is to be. */
+struct auth_grant {
+    const char *parent; /* id of the token, for a session; else "" */
+    const char *name;
+    const char *user;
+    enum auth_scope scope;
+    int64_t expires_ms; /* 0: never */
+};
+/* The secret is given here once and never again. ERR_TOO_MANY. */
+int auth_grant(struct auth *auth, const struct auth_grant *grant, char ret_id[LIMIT_ID_BYTES + 1],
+               char ret_secret[AUTH_TOKEN_CHARS + 1], struct err *err);
+
+/* May this name a user? 1..AUTH_USER_BYTES_MAX of [A-Za-z0-9_.@-], beginning with a letter, a
+ * digit or "_". */
+bool auth_is_user(const char *name);

@@ -6,6 +6,7 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "daemon/access.h"
 #include "daemon/coordinator.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
@@ -329,7 +330,7 @@ static int chat_fill(struct chat_question *question, const char *model, const js
                      struct err *err)
 {
     struct api *api = question->chat->api;
-    TRY(models_find_whole(api, model, &question->model, err));
+    TRY(models_find_whole(api, access_viewer(question->request), model, &question->model, err));
     TRY(host_new_id(api->host, question->kind->prefix, question->id, sizeof question->id, err));
     question->created_ms = api->host->ops->wall_ms(api->host);
     const char *data_dir = api->settings->data_dir;

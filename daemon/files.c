@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "common/utf8.h"
+#include "daemon/access.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
 #include "daemon/settings.h"
@@ -235,8 +236,8 @@ int files_list(struct api *api, struct http_request *request, struct err *err)
     else if (ordered && strcmp(order, "desc") != 0)
         return err_set_field(err, ERR_INVALID_VALUE, "order", "order must be asc or desc");
     CLEANUP(json_unref) json_t *data = json_array();
-    TRY(store_files_list(api->store, filtered ? purpose : "", &page, files_append, data, &has_more,
-                         err));
+    TRY(store_files_list(api->store, access_viewer(request), filtered ? purpose : "", &page,
+                         files_append, data, &has_more, err));
     api_answer_list(request, json_incref(data), has_more);
     return 0;
 }

@@ -446,14 +446,19 @@ int64_t http_request_length(const struct http_request *request)
     return request->length;
 }
 
-void http_request_set_owner(struct http_request *request, const char *owner)
+void http_request_set_who(struct http_request *request, const struct auth_who *who)
 {
-    (void)snprintf(request->owner, sizeof request->owner, "%s", owner);
+    request->who = *who;
+}
+
+const struct auth_who *http_request_who(const struct http_request *request)
+{
+    return &request->who;
 }
 
 const char *http_request_owner(const struct http_request *request)
 {
-    return request->owner;
+    return request->who.user;
 }
 
 void http_request_on_end(struct http_request *request, void (*ended)(void *context), void *context)

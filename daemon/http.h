@@ -14,6 +14,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/json.h"
+#include "daemon/auth.h"
 #include "daemon/route.h"
 
 #include <stdbool.h>
@@ -49,9 +50,10 @@ const struct route_match *http_request_route(const struct http_request *request)
 const char *http_request_header(const struct http_request *request, const char *name); /* or NULL */
 const struct buf *http_request_body(const struct http_request *request);
 int64_t http_request_length(const struct http_request *request); /* Content-Length, or -1 */
-/* The name of the token, put there by `begin`. */
-void http_request_set_owner(struct http_request *request, const char *owner);
-const char *http_request_owner(const struct http_request *request);
+/* Who asks, put there by `begin`; a request that nobody is behind has scope AUTH_SCOPE_NONE. */
+void http_request_set_who(struct http_request *request, const struct auth_who *who);
+const struct auth_who *http_request_who(const struct http_request *request);
+const char *http_request_owner(const struct http_request *request); /* its user */
 
 /* From begin: the body is multipart/form-data and goes to `part`, whole fields or pieces of them,
  * in the order they come: filename is NULL for fields that are no file, first is true at the start

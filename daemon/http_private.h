@@ -37,7 +37,7 @@ struct http_request {
     char *target;                  /* as sent, cut at HTTP_TARGET_BYTES + 1 */
     struct route_match match;      /* valid once begin was called */
     char allow[ROUTE_ALLOW_BYTES]; /* for a 405 */
-    char owner[LIMIT_NAME_BYTES + 1];
+    struct auth_who who;
     int64_t length;                 /* Content-Length, or -1 */
     int64_t received;               /* body bytes so far */
     int64_t body_max;               /* cap on them */

@@ -5,6 +5,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "daemon/access.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
 #include "daemon/launch_local.h"
@@ -20,6 +21,7 @@
 #include <string.h>
 
 static const char models_builtin[] = "tiny-llama";
+static const char models_local[] = "local"; /* owner of base models */
 enum { MODELS_BUILTIN_LIMIT_MS = 60000, MODELS_MAX = 10000 };
 
 void models_entry_done(struct models_entry *entry)
@@ -42,6 +44,7 @@ static int models_match(void *context, const char *name, const char *dir, int64_
     if (strcmp(name, search->name) != 0)
         return 0;
     (void)snprintf(search->entry->name, sizeof search->entry->name, "%s", name);
+    (void)snprintf(search->entry->owner, sizeof search->entry->owner, "%s", models_local);
     search->entry->created_ms = created_ms;
     search->entry->dir = mem_strdup(dir);
     return search->entry->dir != NULL ? MODELS_STOP : mem_fail(err, LIMIT_PATH_BYTES, "a path");
@@ -49,25 +52,30 @@ static int models_match(void *context, const char *name, const char *dir, int64_
 
 struct models_result {
     struct api *api;
+    const char *viewer;
     struct models_entry *entry;
 };
 
 static int models_take_job(void *context, const struct store_job *job, struct err *err)
 {
     struct models_result *result = context;
+    if (!access_is_seen(result->viewer, job->owner))
+        return -ERR_NOT_FOUND;
     if (job->state != JOB_STATE_SUCCEEDED || job->fine_tuned_model[0] == '\0')
         return err_set_field(err, ERR_BAD_STATE, "model", "%s has no tuned model", job->id);
     struct models_entry *entry = result->entry;
     (void)snprintf(entry->name, sizeof entry->name, "%s", job->fine_tuned_model);
+    (void)snprintf(entry->owner, sizeof entry->owner, "%s", job->owner);
     entry->created_ms = job->finished_ms;
     entry->dir = mem_printf("%s/jobs/%s/model", result->api->settings->data_dir, job->id);
     return entry->dir != NULL ? 0 : mem_fail(err, LIMIT_PATH_BYTES, "a path");
 }
 
-int models_find(struct api *api, const char *name, struct models_entry *ret_entry, struct err *err)
+int models_find(struct api *api, const char *viewer, const char *name,
+                struct models_entry *ret_entry, struct err *err)
 {
     struct models_entry entry = {.dir = NULL};
-    struct models_result result = {.api = api, .entry = &entry};
+    struct models_result result = {.api = api, .viewer = viewer, .entry = &entry};
     int rc = 0;
     if (strncmp(name, "ft:", 3) == 0) {
         rc = store_job_by_result(api->store, name, models_take_job, &result, err);
@@ -90,10 +98,10 @@ int models_find(struct api *api, const char *name, struct models_entry *ret_entr
     return rc;
 }
 
-int models_find_whole(struct api *api, const char *name, struct models_entry *ret_entry,
-                      struct err *err)
+int models_find_whole(struct api *api, const char *viewer, const char *name,
+                      struct models_entry *ret_entry, struct err *err)
 {
-    TRY(models_find(api, name, ret_entry, err));
+    TRY(models_find(api, viewer, name, ret_entry, err));
     CLEANUP(mem_free_ptr) char *adapter = io_join(ret_entry->dir, "adapter_config.json");
     if (adapter == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
@@ -130,6 +138,7 @@ static int models_add(json_t *data, json_t *model, struct err *err)
 
 struct models_list {
     const struct settings *settings;
+    const char *viewer;
     json_t *data; /* object by name */
 };
 
@@ -140,14 +149,15 @@ static int models_add_base(void *context, const char *name, const char *dir, int
     if (json_object_get(list->data, name) != NULL)
         return 0; /* an earlier root's */
     json_t *card = model_card(list->settings, dir);
-    return card != NULL ? models_add(list->data, models_json(name, created_ms, "local", card), err)
-                        : mem_fail(err, 0, "a list of models");
+    return card != NULL
+               ? models_add(list->data, models_json(name, created_ms, models_local, card), err)
+               : mem_fail(err, 0, "a list of models");
 }
 
 static int models_add_tuned(void *context, const struct store_job *job, struct err *err)
 {
     struct models_list *list = context;
-    if (job->fine_tuned_model[0] == '\0')
+    if (job->fine_tuned_model[0] == '\0' || !access_is_seen(list->viewer, job->owner))
         return 0;
     return models_add(list->data,
                       models_json(job->fine_tuned_model, job->finished_ms, job->owner, NULL), err);
@@ -157,7 +167,8 @@ int models_list(struct api *api, struct http_request *request, struct err *err)
 {
     CLEANUP(json_unref) json_t *models = json_object();
     CLEANUP(json_unref) json_t *data = json_array();
-    struct models_list list = {.settings = api->settings, .data = models};
+    struct models_list list = {
+        .settings = api->settings, .viewer = access_viewer(request), .data = models};
     TRY(model_roots_walk(api->settings, models_add_base, &list, err));
     TRY(store_jobs_in_state(api->store, JOB_STATE_SUCCEEDED, models_add_tuned, &list, err));
     const char *name;
@@ -174,13 +185,11 @@ int models_list(struct api *api, struct http_request *request, struct err *err)
 int models_get(struct api *api, struct http_request *request, struct err *err)
 {
     CLEANUP(models_entry_done) struct models_entry entry = {.dir = NULL};
-    TRY(models_find(api, http_request_route(request)->name, &entry, err));
+    TRY(models_find(api, access_viewer(request), http_request_route(request)->name, &entry, err));
     json_t *card = model_card(api->settings, entry.dir);
     if (card == NULL)
         return mem_fail(err, 0, "a model");
-    http_answer_json(request, 200,
-                     models_json(entry.name, entry.created_ms,
-                                 strncmp(entry.name, "ft:", 3) == 0 ? "admin" : "local", card));
+    http_answer_json(request, 200, models_json(entry.name, entry.created_ms, entry.owner, card));
     return 0;
 }
 

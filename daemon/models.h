@@ -11,19 +11,21 @@
 #include "daemon/api.h"
 
 struct models_entry {
-    char name[LIMIT_NAME_BYTES + 1]; /* the folder's name, or "ft:..." */
-    char *dir;                       /* absolute; owned */
+    char name[LIMIT_NAME_BYTES + 1];  /* the folder's name, or "ft:..." */
+    char owner[LIMIT_NAME_BYTES + 1]; /* user of a tuned model; "local" for a base model */
+    char *dir;                        /* absolute; owned */
     int64_t created_ms;
 };
 void models_entry_done(struct models_entry *entry);
 
-/* ERR_NOT_FOUND with field "model" when nothing has the name. */
-int models_find(struct api *api, const char *name, struct models_entry *ret_entry, struct err *err);
+/* ERR_NOT_FOUND with field "model" when nothing that the viewer (access.h) sees has the name. */
+int models_find(struct api *api, const char *viewer, const char *name,
+                struct models_entry *ret_entry, struct err *err);
 
 /* The same of one that can be asked or trained on: ERR_BAD_STATE where a result is adapters alone.
  */
-int models_find_whole(struct api *api, const char *name, struct models_entry *ret_entry,
-                      struct err *err);
+int models_find_whole(struct api *api, const char *viewer, const char *name,
+                      struct models_entry *ret_entry, struct err *err);
 
 /* Makes the built-in tiny-llama in the first model root when it is not there, by running the worker
  * program; returns when it is done. The loop turns meanwhile: no request may be served yet. */

@@ -4,6 +4,7 @@
 #include "common/dataset_preview.h"
 #include "common/job_spec.h"
 #include "common/mem.h"
+#include "daemon/access.h"
 #include "daemon/chat.h"
 #include "daemon/http.h"
 #include "daemon/settings.h"
@@ -47,7 +48,9 @@ int preview_create(struct api *api, struct http_request *request, struct err *er
     TRY(api_read_body(request, &body, err));
     TRY(preview_take_rows(body, &rows, err));
     TRY(job_spec_parse_legal(body, &spec, err));
-    int rc = store_file_name(api->store, spec.training_file, &name, err);
+    int rc = access_check_file(api->store, access_viewer(request), spec.training_file, err);
+    if (rc == 0)
+        rc = store_file_name(api->store, spec.training_file, &name, err);
     if (rc == -ERR_NOT_FOUND)
         return err_set_field(err, ERR_NOT_FOUND, "training_file", "there is no file \"%.64s\"",
                              spec.training_file);

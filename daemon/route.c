@@ -12,20 +12,20 @@
 struct route_row {
     const char *method; /* "GET" */
     const char *path;   /* "/v1/files/{id}" */
-    enum route_access access;
+    enum auth_scope scope;
 };
 
 static const struct route_row route_rows[ROUTE_COUNT] = {
 #define X(id, verb, pattern, rights, request, response, summary) \
-    [ROUTE_##id] = {.method = #verb, .path = pattern, .access = ROUTE_ACCESS_##rights},
+    [ROUTE_##id] = {.method = #verb, .path = pattern, .scope = AUTH_SCOPE_##rights},
 #include "api/routes.def"
 #undef X
 };
 
-enum route_access route_access(enum route_id route)
+enum auth_scope route_scope(enum route_id route)
 {
     must(route < ROUTE_COUNT);
-    return route_rows[route].access;
+    return route_rows[route].scope;
 }
 
 const char *route_path(enum route_id route)

@@ -8,6 +8,7 @@
  * Pure functions over text; the rows are api/routes.def. */
 #pragma once
 #include "common/err.h"
+#include "daemon/auth.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,8 +20,6 @@ enum route_id {
 #undef X
     ROUTE_COUNT
 };
-
-enum route_access { ROUTE_ACCESS_NONE, ROUTE_ACCESS_READ, ROUTE_ACCESS_SUBMIT };
 
 enum { ROUTE_NAME_BYTES = 128, ROUTE_VALUE_BYTES = 1024, ROUTE_ALLOW_BYTES = 64 };
 
@@ -34,7 +33,7 @@ struct route_match {
  * with ret_allow ("GET, HEAD, POST") filled. */
 int route_find(const char *method, const char *target, struct route_match *ret_match,
                char ret_allow[ROUTE_ALLOW_BYTES], struct err *err);
-enum route_access route_access(enum route_id route);
+enum auth_scope route_scope(enum route_id route); /* what a token needs */
 const char *route_path(enum route_id route);
 
 /* May this be an id in a path? 1..ROUTE_NAME_BYTES of [A-Za-z0-9_.:-], no dot in

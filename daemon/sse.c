@@ -7,6 +7,7 @@
 
 #include "common/mem.h"
 #include "common/must.h"
+#include "daemon/access.h"
 #include "daemon/bus.h"
 #include "daemon/http.h"
 #include "daemon/job_fsm.h"
@@ -35,11 +36,14 @@ struct sse_stream {
     struct http_request *request;
     struct sse_stream *previous, *next;
     struct bus_listener listener;
-    char job_id[LIMIT_ID_BYTES + 1]; /* "" for all jobs */
-    int64_t event_row;               /* last one sent */
-    int64_t point_row;               /* last one sent */
-    bool greeted;                    /* the first message was sent */
-    bool beat;                       /* a heartbeat is due */
+    char job_id[LIMIT_ID_BYTES + 1];   /* "" for all jobs that the viewer sees */
+    char viewer[LIMIT_NAME_BYTES + 1]; /* access.h */
+    char seen_job[LIMIT_ID_BYTES + 1]; /* of the last row looked at */
+    bool seen;                         /* it is the viewer's */
+    int64_t event_row;                 /* last one sent */
+    int64_t point_row;                 /* last one sent */
+    bool greeted;                      /* the first message was sent */
+    bool beat;                         /* a heartbeat is due */
 };
 
 /* What a fill appends to. */
@@ -74,6 +78,19 @@ static int sse_put(struct sse_fill *fill, const char *event, json_t *data, bool 
     return buf_error(fill->out, err);
 }
 
+/* Is this job the viewer's? Rows of a job come together, so the last answer is kept. */
+static int sse_sees(struct sse_stream *stream, const char *job_id, bool *ret_seen, struct err *err)
+{
+    char owner[LIMIT_NAME_BYTES + 1];
+    if (strcmp(stream->seen_job, job_id) != 0 && stream->viewer[0] != '\0') {
+        TRY(store_job_owner(stream->sse->api->store, job_id, owner, err));
+        stream->seen = access_is_seen(stream->viewer, owner);
+        (void)snprintf(stream->seen_job, sizeof stream->seen_job, "%s", job_id);
+    }
+    *ret_seen = stream->viewer[0] == '\0' || stream->seen;
+    return 0;
+}
+
 /* ---- events ---- */
 
 struct sse_state {
@@ -101,8 +118,12 @@ static int sse_state_of_job(void *context, const struct store_job *job, struct e
 static int sse_on_event(void *context, const struct store_event *event, struct err *err)
 {
     struct sse_fill *fill = context;
+    bool seen = false;
     fill->rows++;
     fill->stream->event_row = event->row;
+    TRY(sse_sees(fill->stream, event->job_id, &seen, err));
+    if (!seen)
+        return 0;
     CLEANUP(json_unref) json_t *json = api_jobs_event_json(fill->stream->sse->api, event, err);
     if (json == NULL)
         return -(int)err->code;
@@ -136,11 +157,23 @@ static int sse_flush_group(struct sse_fill *fill, struct err *err)
                    true, err);
 }
 
+/* A point that is not shown: the cursor goes over it. */
+static int sse_pass_point(struct sse_fill *fill, int64_t row, struct err *err)
+{
+    TRY(sse_flush_group(fill, err));
+    fill->stream->point_row = row;
+    return 0;
+}
+
 static int sse_on_point(void *context, const struct store_point *point, struct err *err)
 {
     struct sse_fill *fill = context;
+    bool seen = false;
     fill->rows++;
     fill->points++;
+    TRY(sse_sees(fill->stream, point->job_id, &seen, err));
+    if (!seen)
+        return sse_pass_point(fill, point->row, err);
     bool same = fill->group != NULL && fill->attempt == point->attempt &&
                 fill->step == point->step && fill->rank == point->rank &&
                 strcmp(fill->job_id, point->job_id) == 0;
@@ -215,6 +248,9 @@ static bool sse_fill(void *context, struct buf *out)
     bool more = false;
     int rc = sse_read(&fill, &more, &err);
     json_decref(fill.group);
+    if (rc == 0 && out->length == 0 && fill.rows > 0) /* all hidden: it comes again for the next */
+        buf_printf(out, "id: %lld-%lld\n\n", (long long)stream->event_row,
+                   (long long)stream->point_row);
     if (rc != 0) {
         /* The client comes back with its cursor; the sentence is for people reading the stream. */
         buf_printf(out, ": %s\n\n", err.text);
@@ -296,6 +332,7 @@ static int sse_open(struct api *api, struct http_request *request, const char *j
                        (long long)sse->count);
     struct sse_stream place = {.sse = sse, .request = request, .next = sse->first};
     (void)snprintf(place.job_id, sizeof place.job_id, "%s", job_id);
+    (void)snprintf(place.viewer, sizeof place.viewer, "%s", access_viewer(request));
     TRY(sse_place(&place, request, err));
     struct sse_stream *stream = mem_new(1, sizeof *stream);
     if (stream == NULL)

@@ -55,7 +55,7 @@ struct store_job {
     enum job_state state;
     const char *reason;      /* code of api/errors.def of a failed or cancelled job */
     const char *reason_text; /* its sentence */
-    const char *owner;       /* name of the token that submitted it */
+    const char *owner;       /* the user that submitted it */
     const char *spec_json;   /* job_spec_json(), resolved: job_spec_parse takes it back */
     const char *model;       /* as the user named it */
     const char *model_dir;   /* base model's folder: never shown by the API */
@@ -83,10 +83,14 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
 /* Calls `row` once. ERR_NOT_FOUND when there is no such job. */
 int store_job_get(struct store *store, const char *id, store_job_fn *row, void *context,
                   struct err *err);
-/* metadata_json: a JSON object of strings; a job's metadata must have them all. "" or NULL: all
- * jobs. */
-int store_jobs_list(struct store *store, const char *metadata_json, const struct store_page *page,
-                    store_job_fn *row, void *context, bool *ret_has_more, struct err *err);
+/* The user whose job it is. ERR_NOT_FOUND. */
+int store_job_owner(struct store *store, const char *id, char ret_owner[LIMIT_NAME_BYTES + 1],
+                    struct err *err);
+/* owner "" or NULL: all users'. metadata_json: a JSON object of strings; a job's metadata must have
+ * them all. "" or NULL: all jobs. */
+int store_jobs_list(struct store *store, const char *owner, const char *metadata_json,
+                    const struct store_page *page, store_job_fn *row, void *context,
+                    bool *ret_has_more, struct err *err);
 /* All jobs in a state, oldest first. */
 int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn *row, void *context,
                         struct err *err);
@@ -216,9 +220,13 @@ int store_file_get(struct store *store, const char *id, store_file_fn *row, void
                    struct err *err);
 /* What its user calls it; new string. */
 int store_file_name(struct store *store, const char *id, char **ret_name, struct err *err);
-int store_files_list(struct store *store, const char *purpose, const struct store_page *page,
-                     store_file_fn *row, void *context, bool *ret_has_more,
-                     struct err *err); /* purpose "" or NULL: all */
+/* The user whose file it is. ERR_NOT_FOUND. */
+int store_file_owner(struct store *store, const char *id, char ret_owner[LIMIT_NAME_BYTES + 1],
+                     struct err *err);
+/* owner, purpose "" or NULL: all. */
+int store_files_list(struct store *store, const char *owner, const char *purpose,
+                     const struct store_page *page, store_file_fn *row, void *context,
+                     bool *ret_has_more, struct err *err);
 int store_file_set_status(struct store *store, const char *id, const char *status,
                           const char *details, struct err *err);
 int store_file_delete(struct store *store, const char *id, struct err *err);
@@ -249,13 +257,30 @@ int store_attempt_get(struct store *store, const char *job_id, int64_t number,
 
 enum { STORE_HASH_BYTES = 32 };
 struct store_token {
-    const char *name;    /* shown in lists and as a job's owner; unique */
+    const char *id;      /* "token-..." */
+    const char *parent;  /* of a session: id of the token that it was opened with; else "" */
+    const char *prefix;  /* the public part of the token; unique */
     const uint8_t *hash; /* STORE_HASH_BYTES of a keyed hash of the token */
-    const char *scopes;  /* "read", "read submit", "read submit admin" */
+    const char *name;    /* what its user calls it */
+    const char *user;    /* a job's owner */
+    const char *scope;   /* "read", "submit" or "admin" */
     int64_t created_ms;
+    int64_t expires_ms;   /* 0: never */
+    int64_t last_used_ms; /* about; 0: never */
+    int64_t revoked_ms;   /* 0: it is not */
 };
 typedef int store_token_fn(void *context, const struct store_token *token, struct err *err);
-int store_token_put(struct store *store, const struct store_token *token,
-                    struct err *err); /* replaces one of the same name */
-int store_token_find(struct store *store, const uint8_t hash[STORE_HASH_BYTES], store_token_fn *row,
-                     void *context, struct err *err); /* ERR_AUTH when unknown */
+/* One of the same id becomes this one, unused, if its hash is another. last_used_ms and revoked_ms
+ * are not read. */
+int store_token_put(struct store *store, const struct store_token *token, struct err *err);
+int store_token_find(struct store *store, const char *prefix, store_token_fn *row, void *context,
+                     struct err *err); /* ERR_AUTH when unknown */
+/* No sessions. */
+int store_tokens_list(struct store *store, const struct store_page *page, store_token_fn *row,
+                      void *context, bool *ret_has_more, struct err *err);
+int store_tokens_count(struct store *store, int64_t *ret_count, struct err *err);
+int store_token_used(struct store *store, const char *id, int64_t now_ms, struct err *err);
+/* With its sessions; a second time changes nothing. ERR_NOT_FOUND. */
+int store_token_revoke(struct store *store, const char *id, int64_t now_ms, struct err *err);
+/* Forgets sessions that have ended. */
+int store_sessions_prune(struct store *store, int64_t now_ms, struct err *err);

@@ -3,6 +3,7 @@
 #include "common/must.h"
 #include "daemon/store_sql.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define STORE_FILE_COLUMNS \
@@ -72,8 +73,22 @@ int store_file_name(struct store *store, const char *id, char **ret_name, struct
     return store_file_get(store, id, files_copy_name, ret_name, err);
 }
 
-int store_files_list(struct store *store, const char *purpose, const struct store_page *page,
-                     store_file_fn *row, void *context, bool *ret_has_more, struct err *err)
+static int store_take_file_owner(void *ret_owner, const struct store_file *file, struct err *err)
+{
+    (void)err;
+    (void)snprintf(ret_owner, LIMIT_NAME_BYTES + 1, "%s", file->owner);
+    return 0;
+}
+
+int store_file_owner(struct store *store, const char *id, char ret_owner[LIMIT_NAME_BYTES + 1],
+                     struct err *err)
+{
+    return store_file_get(store, id, store_take_file_owner, ret_owner, err);
+}
+
+int store_files_list(struct store *store, const char *owner, const char *purpose,
+                     const struct store_page *page, store_file_fn *row, void *context,
+                     bool *ret_has_more, struct err *err)
 {
     int64_t start = 0;
     TRY(store_page_start(store, page, "SELECT row FROM files WHERE id = ?", NULL, &start, err));
@@ -81,13 +96,16 @@ int store_files_list(struct store *store, const char *purpose, const struct stor
     TRY(store_query(&query, STORE_JOBS,
                     page->order == STORE_NEWEST_FIRST
                         ? "SELECT " STORE_FILE_COLUMNS " FROM files WHERE row < ?1 AND "
-                          "(?2 = '' OR purpose = ?2) ORDER BY row DESC LIMIT ?3"
+                          "(?2 = '' OR purpose = ?2) AND (?4 = '' OR owner = ?4) "
+                          "ORDER BY row DESC LIMIT ?3"
                         : "SELECT " STORE_FILE_COLUMNS " FROM files WHERE row > ?1 AND "
-                          "(?2 = '' OR purpose = ?2) ORDER BY row LIMIT ?3",
+                          "(?2 = '' OR purpose = ?2) AND (?4 = '' OR owner = ?4) "
+                          "ORDER BY row LIMIT ?3",
                     err));
     store_bind_i64(&query, start);
     store_bind_text(&query, purpose);
     store_bind_i64(&query, page->limit + 1);
+    store_bind_text(&query, owner);
     bool found = false;
     for (int64_t given = 0;; given++) {
         TRY(store_query_step(&query, &found, err));

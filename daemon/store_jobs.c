@@ -5,6 +5,7 @@
 #include "daemon/job_fsm.h"
 #include "daemon/store_sql.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define STORE_JOB_COLUMNS                                                                     \
@@ -129,27 +130,43 @@ int store_job_by_result(struct store *store, const char *fine_tuned_model, store
                          fine_tuned_model, "model", row, context, err);
 }
 
+static int store_take_owner(void *ret_owner, const struct store_job *job, struct err *err)
+{
+    (void)err;
+    (void)snprintf(ret_owner, LIMIT_NAME_BYTES + 1, "%s", job->owner);
+    return 0;
+}
+
+int store_job_owner(struct store *store, const char *id, char ret_owner[LIMIT_NAME_BYTES + 1],
+                    struct err *err)
+{
+    return store_job_get(store, id, store_take_owner, ret_owner, err);
+}
+
 /* metadata: no pair of the filter may be without its equal in the job's metadata. */
-#define STORE_JOB_FILTER                                                           \
-    "NOT EXISTS (SELECT 1 FROM json_each(?) AS f WHERE NOT EXISTS (SELECT 1 FROM " \
+#define STORE_JOB_FILTER                                                            \
+    "(?2 = '' OR owner = ?2) AND "                                                  \
+    "NOT EXISTS (SELECT 1 FROM json_each(?3) AS f WHERE NOT EXISTS (SELECT 1 FROM " \
     "json_each(jobs.spec_json, '$.metadata') AS m WHERE m.key = f.key AND m.value = f.value))"
 
-int store_jobs_list(struct store *store, const char *metadata_json, const struct store_page *page,
-                    store_job_fn *row, void *context, bool *ret_has_more, struct err *err)
+int store_jobs_list(struct store *store, const char *owner, const char *metadata_json,
+                    const struct store_page *page, store_job_fn *row, void *context,
+                    bool *ret_has_more, struct err *err)
 {
     int64_t start = 0;
     TRY(store_page_start(store, page, "SELECT row FROM jobs WHERE id = ?", NULL, &start, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    page->order == STORE_NEWEST_FIRST
-                        ? "SELECT " STORE_JOB_COLUMNS
-                          " FROM jobs WHERE row < ? AND " STORE_JOB_FILTER
-                          " ORDER BY row DESC LIMIT ?"
-                        : "SELECT " STORE_JOB_COLUMNS
-                          " FROM jobs WHERE row > ? AND " STORE_JOB_FILTER " ORDER BY row LIMIT ?",
-                    err));
+    TRY(store_query(
+        &query, STORE_JOBS,
+        page->order == STORE_NEWEST_FIRST
+            ? "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE row < ?1 AND " STORE_JOB_FILTER
+              " ORDER BY row DESC LIMIT ?4"
+            : "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE row > ?1 AND " STORE_JOB_FILTER
+              " ORDER BY row LIMIT ?4",
+        err));
     bool filtered = metadata_json != NULL && metadata_json[0] != '\0';
     store_bind_i64(&query, start);
+    store_bind_text(&query, owner);
     store_bind_text(&query, filtered ? metadata_json : "{}");
     store_bind_i64(&query, page->limit + 1);
     return store_jobs_give(&query, page->limit, row, context, ret_has_more, err);

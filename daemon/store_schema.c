@@ -8,7 +8,8 @@
  *   job_events   what users see happen, in the order of `row`; rows are never reused
  *   files        uploaded files; the bytes are in <data_dir>/files/<id>
  *   attempts     starts of a job, with the identity of the keeper and how it went
- *   tokens       API tokens, as keyed hashes only
+ *   tokens       API tokens and the sessions opened with them, as keyed hashes only
+ *   replays      answers to requests that may be sent again
  * metrics.db
  *   metric_names  number -> name, unit: rows of api/metrics.def, renewed at each open
  *   jobs          job number <-> id: a point then takes 8 bytes less per character
@@ -97,6 +98,37 @@ static const char *const store_migrations_jobs[] = {
     "ALTER TABLE jobs ADD COLUMN ran_ms INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE jobs ADD COLUMN resumed_step INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE attempts ADD COLUMN outcome_text TEXT NOT NULL DEFAULT '';",
+    /* 3: users. Only the admin's token was ever in the old table; it is put again at each start */
+    "DROP TABLE tokens;"
+    "CREATE TABLE tokens ("
+    " row INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " parent TEXT NOT NULL,"
+    " prefix TEXT NOT NULL UNIQUE,"
+    " hash BLOB NOT NULL CHECK (length(hash) = 32),"
+    " name TEXT NOT NULL,"
+    " user TEXT NOT NULL,"
+    " scope TEXT NOT NULL CHECK (scope IN ('read', 'submit', 'admin')),"
+    " created_ms INTEGER NOT NULL,"
+    " expires_ms INTEGER NOT NULL,"
+    " last_used_ms INTEGER NOT NULL DEFAULT 0,"
+    " revoked_ms INTEGER NOT NULL DEFAULT 0"
+    ") STRICT;"
+    "CREATE TABLE replays ("
+    " row INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " caller TEXT NOT NULL,"
+    " target TEXT NOT NULL,"
+    " key TEXT NOT NULL,"
+    " hash TEXT NOT NULL,"
+    " expires_ms INTEGER NOT NULL,"
+    " made TEXT NOT NULL DEFAULT '',"
+    " status INTEGER NOT NULL DEFAULT 0,"
+    " body TEXT NOT NULL DEFAULT ''"
+    ") STRICT;"
+    "CREATE UNIQUE INDEX replays_key ON replays (caller, target, key) WHERE key <> '';"
+    "CREATE INDEX replays_hash ON replays (caller, target, hash) WHERE key = '';"
+    "CREATE INDEX replays_end ON replays (expires_ms);"
+    "CREATE INDEX files_owner ON files (owner);",
 };
 
 static const char *const store_migrations_metrics[] = {

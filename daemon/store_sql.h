@@ -20,7 +20,7 @@
 
 enum store_database { STORE_JOBS, STORE_METRICS, STORE_DATABASE_COUNT };
 
-enum { STORE_STATEMENTS_MAX = 64 }; /* distinct SQL texts of the store; must() beyond */
+enum { STORE_STATEMENTS_MAX = 128 }; /* distinct SQL texts of the store; must() beyond */
 
 struct store_statement {
     const char *sql; /* literal */

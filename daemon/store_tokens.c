@@ -1,38 +1,126 @@
-/* store_tokens: rows of tokens. The tokens themselves are never here, only keyed hashes of them. */
+/* store_tokens: rows of tokens. The tokens themselves are never here, only keyed hashes of them and
+ * their public prefix, by which they are found. A session is a row with a parent. */
+#include "common/must.h"
 #include "daemon/store_sql.h"
+
+#define STORE_TOKEN_COLUMNS                                                               \
+    "id, parent, prefix, hash, name, user, scope, created_ms, expires_ms, last_used_ms, " \
+    "revoked_ms"
+
+static struct store_token store_token_row(struct store_query *query)
+{
+    return (struct store_token){
+        .id = store_column_text(query, 0),
+        .parent = store_column_text(query, 1),
+        .prefix = store_column_text(query, 2),
+        .hash = sqlite3_column_blob(query->cached->statement, 3),
+        .name = store_column_text(query, 4),
+        .user = store_column_text(query, 5),
+        .scope = store_column_text(query, 6),
+        .created_ms = store_column_i64(query, 7),
+        .expires_ms = store_column_i64(query, 8),
+        .last_used_ms = store_column_i64(query, 9),
+        .revoked_ms = store_column_i64(query, 10),
+    };
+}
 
 int store_token_put(struct store *store, const struct store_token *token, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
-                    "INSERT OR REPLACE INTO tokens (name, hash, scopes, created_ms) "
-                    "VALUES (?, ?, ?, ?)",
+                    "INSERT INTO tokens (id, parent, prefix, hash, name, user, scope, created_ms, "
+                    "expires_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                    "prefix = excluded.prefix, hash = excluded.hash, "
+                    "created_ms = excluded.created_ms, last_used_ms = 0 "
+                    "WHERE hash <> excluded.hash",
                     err));
-    store_bind_text(&query, token->name);
+    store_bind_text(&query, token->id);
+    store_bind_text(&query, token->parent);
+    store_bind_text(&query, token->prefix);
     store_bind_blob(&query, token->hash, STORE_HASH_BYTES);
-    store_bind_text(&query, token->scopes);
+    store_bind_text(&query, token->name);
+    store_bind_text(&query, token->user);
+    store_bind_text(&query, token->scope);
     store_bind_i64(&query, token->created_ms);
+    store_bind_i64(&query, token->expires_ms);
     return store_query_run(&query, err);
 }
 
-int store_token_find(struct store *store, const uint8_t hash[STORE_HASH_BYTES], store_token_fn *row,
-                     void *context, struct err *err)
+int store_token_find(struct store *store, const char *prefix, store_token_fn *row, void *context,
+                     struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
-                    "SELECT name, hash, scopes, created_ms FROM tokens WHERE hash = ? "
-                    "AND length(hash) = 32",
-                    err));
-    store_bind_blob(&query, hash, STORE_HASH_BYTES);
+                    "SELECT " STORE_TOKEN_COLUMNS " FROM tokens WHERE prefix = ?", err));
+    store_bind_text(&query, prefix);
     bool found = false;
     TRY(store_query_step(&query, &found, err));
     if (!found)
-        return err_set(err, ERR_AUTH, "this API token is not known");
-    const struct store_token token = {
-        .name = store_column_text(&query, 0),
-        .hash = sqlite3_column_blob(query.cached->statement, 1),
-        .scopes = store_column_text(&query, 2),
-        .created_ms = store_column_i64(&query, 3),
-    };
+        return err_set(err, ERR_AUTH, "the token is not known");
+    const struct store_token token = store_token_row(&query);
     return row(context, &token, err);
+}
+
+int store_tokens_list(struct store *store, const struct store_page *page, store_token_fn *row,
+                      void *context, bool *ret_has_more, struct err *err)
+{
+    int64_t start = 0;
+    must(page->order == STORE_NEWEST_FIRST);
+    TRY(store_page_start(store, page, "SELECT row FROM tokens WHERE id = ?", NULL, &start, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT " STORE_TOKEN_COLUMNS " FROM tokens WHERE row < ? AND parent = '' "
+                    "ORDER BY row DESC LIMIT ?",
+                    err));
+    store_bind_i64(&query, start);
+    store_bind_i64(&query, page->limit + 1);
+    bool found = false;
+    for (int64_t given = 0;; given++) {
+        TRY(store_query_step(&query, &found, err));
+        if (!found || given == page->limit)
+            break;
+        const struct store_token token = store_token_row(&query);
+        TRY(row(context, &token, err));
+    }
+    *ret_has_more = found;
+    return 0;
+}
+
+int store_tokens_count(struct store *store, int64_t *ret_count, struct err *err)
+{
+    return store_query_i64(store, STORE_JOBS, "SELECT count(*) FROM tokens", ret_count, err);
+}
+
+int store_token_used(struct store *store, const char *id, int64_t now_ms, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS, "UPDATE tokens SET last_used_ms = ? WHERE id = ?", err));
+    store_bind_i64(&query, now_ms);
+    store_bind_text(&query, id);
+    return store_query_run(&query, err);
+}
+
+int store_token_revoke(struct store *store, const char *id, int64_t now_ms, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "UPDATE tokens SET revoked_ms = iif(revoked_ms = 0, ?1, revoked_ms) "
+                    "WHERE id = ?2 OR parent = ?2",
+                    err));
+    store_bind_i64(&query, now_ms);
+    store_bind_text(&query, id);
+    TRY(store_query_run(&query, err));
+    if (sqlite3_changes(store->databases[STORE_JOBS]) == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no token %s", id);
+    return 0;
+}
+
+int store_sessions_prune(struct store *store, int64_t now_ms, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "DELETE FROM tokens WHERE parent <> '' AND (expires_ms <= ? OR revoked_ms > 0)",
+                    err));
+    store_bind_i64(&query, now_ms);
+    return store_query_run(&query, err);
 }

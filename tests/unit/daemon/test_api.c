@@ -48,7 +48,7 @@ static void test_scopes(void **state)
     ask(h, "GET", "/readyz", NULL);
     expect(h, 200, "status", "ready");
     assert_int_equal(sqlite3_exec(h->w->store->databases[STORE_JOBS],
-                                  "UPDATE tokens SET scopes = 'read'", NULL, NULL, NULL),
+                                  "UPDATE tokens SET scope = 'read'", NULL, NULL, NULL),
                      SQLITE_OK);
     ask(h, "GET", "/v1/models", NULL);
     assert_int_equal(h->status, 200);

@@ -92,8 +92,10 @@ static void test_admin(void **state)
     char header[128];
     read_header(fixture, header);
     assert_int_equal(auth_check(fixture->auth, header, &who, &err), 0);
-    assert_string_equal(who.name, "admin");
-    assert_true(who.may_read && who.may_submit);
+    assert_string_equal(who.user, "admin");
+    assert_string_equal(who.caller, auth_admin_id);
+    assert_int_equal(who.scope, AUTH_SCOPE_ADMIN);
+    assert_int_equal(who.expires_ms, 0);
     memcpy(header, "bEARER", 6); /* the scheme's case does not matter */
     assert_int_equal(check(fixture, header), 0);
     assert_int_equal(check(fixture, NULL), -ERR_AUTH);

@@ -56,7 +56,7 @@ static int played_begin(void *context, struct http_request *request, struct err 
     (void)err;
     played->request = request;
     http_request_on_end(request, played_ended, played);
-    http_request_set_owner(request, "me");
+    http_request_set_who(request, &(struct auth_who){.user = "me"});
     return 0;
 }
 

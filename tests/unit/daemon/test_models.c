@@ -32,12 +32,12 @@ static void test_what_a_model_is(void **state)
         (void)snprintf(target, sizeof target, "/v1/models/%s", others[i]);
         ask(h, "GET", target, NULL);
         assert_int_equal(h->status, 404);
-        assert_int_equal(models_find(&h->api, others[i], &entry, &h->w->err), -ERR_NOT_FOUND);
+        assert_int_equal(models_find(&h->api, "", others[i], &entry, &h->w->err), -ERR_NOT_FOUND);
         assert_string_equal(h->w->err.field, "model");
         assert_null(entry.dir);
     }
     struct models_entry entry;
-    assert_int_equal(models_find(&h->api, "../models/tiny-llama", &entry, &h->w->err),
+    assert_int_equal(models_find(&h->api, "", "../models/tiny-llama", &entry, &h->w->err),
                      -ERR_NOT_FOUND);          /* names, never paths */
     http_world_model(h, h->models, "new-one"); /* is there at once */
     assert_int_equal(models_listed(h), 2);
@@ -45,7 +45,7 @@ static void test_what_a_model_is(void **state)
     assert_int_equal(models_listed(h), 3);
     ask(h, "GET", "/v1/models/org%2Fname", NULL);
     expect(h, 200, "id", "org/name");
-    OK(h->w, models_find(&h->api, "org/name", &entry, &h->w->err));
+    OK(h->w, models_find(&h->api, "", "org/name", &entry, &h->w->err));
     models_entry_done(&entry);
     http_world_put(h, h->models, "new-one/config.json", "{}"); /* listed with the reason */
     assert_int_equal(models_listed(h), 3);
@@ -73,15 +73,15 @@ static void test_roots_and_aliases(void **state)
     h->api.settings = &with;
     struct models_entry entry;
     assert_int_equal(models_listed(h), 2); /* a name once */
-    OK(h->w, models_find(&h->api, "tiny-llama", &entry, &h->w->err));
+    OK(h->w, models_find(&h->api, "", "tiny-llama", &entry, &h->w->err));
     assert_string_equal(entry.dir, first_dir);
     models_entry_done(&entry);
     assert_null(entry.dir);
-    OK(h->w, models_find(&h->api, "default", &entry, &h->w->err));
+    OK(h->w, models_find(&h->api, "", "default", &entry, &h->w->err));
     assert_string_equal(entry.name, "other");
     models_entry_done(&entry);
     with.model_aliases.count = 2; /* an alias wins over a folder, and is no chain */
-    OK(h->w, models_find(&h->api, "other", &entry, &h->w->err));
+    OK(h->w, models_find(&h->api, "", "other", &entry, &h->w->err));
     assert_string_equal(entry.name, "tiny-llama");
     models_entry_done(&entry);
     with.model_roots = (struct settings_list){.items = with_absent, .count = 3};
@@ -98,7 +98,7 @@ static void test_tuned(void **state)
     const char *const names[] = {row.result, job.id};
     for (int i = 0; i < 2; i++) {
         struct models_entry entry;
-        OK(h->w, models_find(&h->api, names[i], &entry, &h->w->err));
+        OK(h->w, models_find(&h->api, "", names[i], &entry, &h->w->err));
         assert_string_equal(entry.name, row.result);
         assert_string_equal(entry.dir, dir);
         models_entry_done(&entry);
@@ -112,7 +112,7 @@ static void test_tuned(void **state)
     expect(h, 200, "id", row.result);
     struct world_job other = world_submit(h->w, 1, "");
     struct models_entry entry;
-    assert_int_equal(models_find(&h->api, other.id, &entry, &h->w->err), -ERR_BAD_STATE);
+    assert_int_equal(models_find(&h->api, "", other.id, &entry, &h->w->err), -ERR_BAD_STATE);
     assert_non_null(strstr(h->w->err.text, other.id));
 }
 

@@ -136,6 +136,7 @@ static void test_migration_from_version_1(void **state)
                              "ALTER TABLE jobs DROP COLUMN ran_ms;"
                              "ALTER TABLE jobs DROP COLUMN resumed_step;"
                              "ALTER TABLE attempts DROP COLUMN outcome_text;"
+                             "DROP TABLE replays; DROP INDEX files_owner;"
                              "PRAGMA user_version = 1";
     const char *const metrics =
         "DROP INDEX points_key;"
@@ -197,8 +198,8 @@ static void test_files(void **state)
     int all = 0, some = 0;
     bool more = true;
     struct store_page page = {.limit = 10};
-    OK(f, store_files_list(f->store, "", &page, count_file, &all, &more, &f->err));
-    OK(f, store_files_list(f->store, "fine-tune", &page, count_file, &some, &more, &f->err));
+    OK(f, store_files_list(f->store, NULL, "", &page, count_file, &all, &more, &f->err));
+    OK(f, store_files_list(f->store, NULL, "fine-tune", &page, count_file, &some, &more, &f->err));
     assert_int_equal(all, 2);
     assert_int_equal(some, 1);
     OK(f, store_file_delete(f->store, "file-a", &f->err));
@@ -207,26 +208,83 @@ static void test_files(void **state)
                      -ERR_NOT_FOUND);
 }
 
-static int check_token(void *context, const struct store_token *token, struct err *err)
+struct tokens {
+    int count;
+    char ids[8][16];
+    int64_t used_ms, revoked_ms; /* of the last one */
+};
+
+static int collect_token(void *context, const struct store_token *token, struct err *err)
 {
     (void)err;
-    assert_string_equal(token->name, context);
-    assert_string_equal(token->scopes, "read submit admin");
+    struct tokens *tokens = context;
+    (void)snprintf(tokens->ids[tokens->count++], 16, "%s", token->id);
+    tokens->used_ms = token->last_used_ms;
+    tokens->revoked_ms = token->revoked_ms;
+    assert_string_equal(token->user, "ann");
+    assert_string_equal(token->scope, "submit");
     return 0;
+}
+
+static int64_t revoked_ms(struct fixture *f, const char *prefix)
+{
+    struct tokens found = {.count = 0};
+    OK(f, store_token_find(f->store, prefix, collect_token, &found, &f->err));
+    return found.revoked_ms;
 }
 
 static void test_tokens(void **state)
 {
     struct fixture *f = *state;
     uint8_t first[STORE_HASH_BYTES] = {0, 1, 2}, second[STORE_HASH_BYTES] = {0, 1, 3};
-    struct store_token token = {
-        .name = "admin", .hash = first, .scopes = "read submit admin", .created_ms = 1};
+    struct store_token token = {.id = "token-1",
+                                .parent = "",
+                                .prefix = "ithaca-aaaaaaaa",
+                                .hash = first,
+                                .name = "laptop",
+                                .user = "ann",
+                                .scope = "submit",
+                                .created_ms = 1};
+    struct store_token session = token;
+    session.id = "session-1";
+    session.parent = "token-1";
+    session.prefix = "ithaca-ssssssss";
+    session.hash = second;
+    session.expires_ms = 100;
+    struct tokens found = {.count = 0};
     OK(f, store_token_put(f->store, &token, &f->err));
-    OK(f, store_token_find(f->store, first, check_token, (void *)(uintptr_t) "admin", &f->err));
-    assert_int_equal(store_token_find(f->store, second, check_token, NULL, &f->err), -ERR_AUTH);
+    OK(f, store_token_used(f->store, "token-1", 50, &f->err));
+    OK(f, store_token_put(f->store, &token, &f->err)); /* the same: nothing changes */
+    OK(f, store_token_find(f->store, token.prefix, collect_token, &found, &f->err));
+    assert_int_equal(found.used_ms, 50);
     token.hash = second;
+    token.prefix = "ithaca-bbbbbbbb";
     OK(f, store_token_put(f->store, &token, &f->err));
-    assert_int_equal(store_token_find(f->store, first, check_token, NULL, &f->err), -ERR_AUTH);
+    OK(f, store_token_find(f->store, token.prefix, collect_token, &found, &f->err));
+    assert_int_equal(found.used_ms, 0);
+    assert_int_equal(store_token_find(f->store, "ithaca-aaaaaaaa", collect_token, &found, &f->err),
+                     -ERR_AUTH);
+    OK(f, store_token_put(f->store, &session, &f->err));
+    session.id = "session-2"; /* a public part that is taken */
+    assert_int_equal(store_token_put(f->store, &session, &f->err), -ERR_INTERNAL);
+
+    const struct store_page page = {.limit = 10};
+    bool more = true;
+    struct tokens listed = {.count = 0};
+    OK(f, store_tokens_list(f->store, &page, collect_token, &listed, &more, &f->err));
+    assert_int_equal(listed.count, 1); /* no session */
+    assert_false(more);
+    assert_int_equal(store_token_revoke(f->store, "token-2", 60, &f->err), -ERR_NOT_FOUND);
+    OK(f, store_token_revoke(f->store, "token-1", 60, &f->err));
+    OK(f, store_token_revoke(f->store, "token-1", 70, &f->err)); /* it was before */
+    assert_int_equal(revoked_ms(f, token.prefix), 60);
+    assert_int_equal(revoked_ms(f, "ithaca-ssssssss"), 60); /* with the token */
+    OK(f, store_sessions_prune(f->store, 50, &f->err));
+    assert_int_equal(store_token_find(f->store, "ithaca-ssssssss", collect_token, &found, &f->err),
+                     -ERR_AUTH);
+    int64_t left = 0;
+    OK(f, store_tokens_count(f->store, &left, &f->err));
+    assert_int_equal(left, 1);
 }
 
 static int check_attempt(void *context, const struct store_attempt *attempt, struct err *err)

@@ -46,25 +46,26 @@ static void test_job_pages_and_metadata(void **state)
         struct ids ids = {.count = 0};
         bool more = false;
         page.after = afters[i];
-        OK(f, store_jobs_list(f->store, NULL, &page, collect_job, &ids, &more, &f->err));
+        OK(f, store_jobs_list(f->store, NULL, NULL, &page, collect_job, &ids, &more, &f->err));
         assert_string_equal(ids.text, wanted[i]);
         assert_int_equal(more, i < 2);
     }
     struct ids odd = {.count = 0}, none = {.count = 0}, oldest = {.count = 0};
     bool more = true;
     page = (struct store_page){.limit = 10, .order = STORE_OLDEST_FIRST};
-    OK(f, store_jobs_list(f->store, "{\"team\":\"odd\",\"it's\":\"x\\\"y\"}", &page, collect_job,
-                          &odd, &more, &f->err));
+    OK(f, store_jobs_list(f->store, "", "{\"team\":\"odd\",\"it's\":\"x\\\"y\"}", &page,
+                          collect_job, &odd, &more, &f->err));
     assert_string_equal(odd.text, "1 3 5 ");
     assert_false(more);
-    OK(f, store_jobs_list(f->store, "{\"team\":\"odd\",\"no\":\"1\"}", &page, collect_job, &none,
-                          &more, &f->err));
+    OK(f, store_jobs_list(f->store, "", "{\"team\":\"odd\",\"no\":\"1\"}", &page, collect_job,
+                          &none, &more, &f->err));
     assert_int_equal(none.count, 0);
     OK(f, store_jobs_in_state(f->store, JOB_STATE_VALIDATING, collect_job, &oldest, &f->err));
     assert_string_equal(oldest.text, "1 2 3 4 5 ");
     page.after = "ftjob-99";
-    assert_int_equal(store_jobs_list(f->store, NULL, &page, collect_job, &none, &more, &f->err),
-                     -ERR_INVALID_VALUE);
+    assert_int_equal(
+        store_jobs_list(f->store, NULL, NULL, &page, collect_job, &none, &more, &f->err),
+        -ERR_INVALID_VALUE);
     assert_string_equal(f->err.field, "after");
 }
 
