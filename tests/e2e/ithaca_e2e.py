@@ -20,6 +20,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from openapi_check import Document  # noqa: E402
+
 SOURCE_DIR = os.environ.get("ITHACA_SOURCE_DIR") or os.path.dirname(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD_DIR = os.environ.get("ITHACA_BUILD_DIR") or os.path.join(SOURCE_DIR, "build", "ci")
@@ -27,6 +30,7 @@ ITHACAD = os.path.join(BUILD_DIR, "daemon", "ithacad")
 ITHACA = os.path.join(BUILD_DIR, "clients", "ithaca")
 WORKER = os.path.join(BUILD_DIR, "worker", "ithaca-worker")
 EXAMPLE_DIR = os.path.join(SOURCE_DIR, "deploy", "example")
+OPENAPI = Document(os.path.join(SOURCE_DIR, "api", "openapi.json"))
 END_STATES = ("succeeded", "failed", "cancelled")
 
 
@@ -65,7 +69,7 @@ class Answer:
 
 
 class Client:
-    """Requests with the admin's token; one connection a request."""
+    """Requests with the admin's token; one connection a request. Every answer is held against api/openapi.json."""
 
     def __init__(self, port, token, timeout=60):
         self.port, self.token, self.timeout = port, token, timeout
@@ -79,7 +83,9 @@ class Client:
             sent.setdefault("Content-Type", "application/json")
         try:
             connection.request(method, path, body=body, headers=sent)
-            return Answer(connection.getresponse())
+            answer = Answer(connection.getresponse())
+            OPENAPI.check(method, path, answer.status, answer.headers["Content-Type"], answer.body)
+            return answer
         finally:
             connection.close()
 
