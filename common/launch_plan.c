@@ -119,23 +119,23 @@ struct mesh launch_plan_mesh(const struct launch_plan *plan)
                      (int)plan_degree(plan->spec.ulysses));
 }
 
-/* "gpus": one number a rank, none twice; an empty list is the CPU. */
+/* "gpus": one name a rank, none twice; an empty list is the CPU. */
 static int plan_take_gpus(const json_t *object, struct launch_plan *plan, struct err *err)
 {
     const json_t *gpus = json_object_get(object, "gpus");
     size_t count = json_array_size(gpus);
     if (!json_is_array(gpus) || (count != 0 && count != plan->world))
-        return err_set(err, ERR_CORRUPT, "\"gpus\" must be a list of one number a rank, or empty");
+        return err_set(err, ERR_CORRUPT, "\"gpus\" must be a list of one name a rank, or empty");
     plan->device = count == 0 ? LAUNCH_CPU : LAUNCH_CUDA;
     for (size_t i = 0; i < count; i++) {
-        const json_t *gpu = json_array_get(gpus, i);
-        json_int_t number = json_is_integer(gpu) ? json_integer_value(gpu) : -1;
-        if (number < 0 || number >= LIMIT_RANKS)
-            return err_set(err, ERR_CORRUPT, "\"gpus\"[%zu] is not a GPU's number", i);
-        plan->gpus[i] = (uint32_t)number;
+        const char *gpu = json_string_value(json_array_get(gpus, i));
+        if (gpu == NULL || strlen(gpu) >= LIMIT_GPU_BYTES)
+            return err_set(err, ERR_CORRUPT, "\"gpus\"[%zu] is not a GPU's name", i);
+        TRY(plan_check_id("gpus", gpu, err));
+        (void)snprintf(plan->gpus[i], sizeof plan->gpus[i], "%s", gpu);
         for (size_t j = 0; j < i; j++)
-            if (plan->gpus[j] == plan->gpus[i])
-                return err_set(err, ERR_CORRUPT, "\"gpus\" names %u twice", plan->gpus[i]);
+            if (strcmp(plan->gpus[j], gpu) == 0)
+                return err_set(err, ERR_CORRUPT, "\"gpus\" names %s twice", gpu);
     }
     return 0;
 }
@@ -144,7 +144,7 @@ static json_t *plan_gpus_json(const struct launch_plan *plan)
 {
     json_t *gpus = json_array();
     for (uint32_t i = 0; plan->device == LAUNCH_CUDA && i < plan->world; i++)
-        if (json_array_append_new(gpus, json_integer(plan->gpus[i])) != 0) {
+        if (json_array_append_new(gpus, json_string(plan->gpus[i])) != 0) {
             json_decref(gpus);
             return NULL;
         }

@@ -34,7 +34,7 @@
 
 enum launch_device {
     LAUNCH_CPU, /* ranks share the cores: `threads` each */
-    LAUNCH_CUDA /* rank r computes on GPU gpus[r] */
+    LAUNCH_CUDA /* rank r computes on gpus[r] */
 };
 
 /* X(id, name): what ranks are started for */
@@ -63,10 +63,10 @@ struct launch_plan {
     int64_t orphan_limit_ms;    /* without a daemon this long: checkpoint and exit */
     uint32_t threads;           /* OMP threads of each rank */
     enum launch_device device;
-    uint32_t
-        gpus[LIMIT_RANKS]; /* (world) by their number on the bus, as NVML counts; CPU: unused */
-    char *resume_from;     /* checkpoint to go on from, absolute; NULL ("" in JSON): none */
-    int64_t steps_done;    /* its step; 0 without one */
+    char gpus[LIMIT_RANKS][LIMIT_GPU_BYTES]; /* (world) "GPU-...", as CUDA_VISIBLE_DEVICES names */
+                                             /* them: ranks see these, in this order; CPU: unused */
+    char *resume_from;  /* checkpoint to go on from, absolute; NULL ("" in JSON): none */
+    int64_t steps_done; /* its step; 0 without one */
     char memory_digest[IO_HASH_BYTES]; /* of the memory plan that the job was admitted with
                                           (common/mem_plan.h); "": not known */
     int64_t peak_flops;                /* of a rank's device, for MFU; 0: not known */

@@ -7,6 +7,7 @@ enum {
     LIMIT_ID_BYTES = 64,     /* ids in URLs: [A-Za-z0-9_-]{1,64} */
     LIMIT_NAME_BYTES = 128,  /* model names, suffixes, users */
     LIMIT_RANKS = 64,        /* one node: eight GPUs today, room for rehearsal on CPUs */
+    LIMIT_GPU_BYTES = 48,    /* a GPU's UUID and its NUL: "GPU-" and 36 characters */
     LIMIT_JSON_BODY_BYTES =
         1 << 20, /* a job with metadata is under 20 KiB; jansson holds about 10x in memory */
     LIMIT_JSON_DEPTH = 32,          /* deepest legal request is 5 */

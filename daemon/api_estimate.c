@@ -26,11 +26,12 @@ static struct mem_ask estimate_ask(struct api *api, const struct job_spec *spec,
     struct mem_ask ask = {.shape = shape,
                           .spec = spec,
                           .backend = MEM_BACKEND_CPU,
-                          .ranks_max = inventory->slots,
+                          .ranks_max = inventory_total(inventory),
                           .host_bytes = host_memory_read().total};
-    for (int64_t i = 0; i < inventory->gpu_count; i++) {
-        int64_t bytes = inventory->gpus[i].bytes;
+    if (inventory_device(inventory) == LAUNCH_CUDA)
         ask.backend = MEM_BACKEND_CUDA;
+    for (int64_t i = 0; ask.backend == MEM_BACKEND_CUDA && i < inventory->gpu_count; i++) {
+        int64_t bytes = inventory->gpus[i].bytes;
         ask.device_bytes =
             ask.device_bytes == 0 || bytes < ask.device_bytes ? bytes : ask.device_bytes;
     }
@@ -42,7 +43,7 @@ static struct mem_ask estimate_ask(struct api *api, const struct job_spec *spec,
 static void estimate_rates(struct api *api, struct mem_ask *ask, struct time_rates *rates)
 {
     const struct inventory *inventory = coordinator_inventory(api->coordinator);
-    const char *device = inventory->gpu_count > 0 ? inventory->gpus[0].name : "";
+    const char *device = inventory_device(inventory) == LAUNCH_CUDA ? inventory->gpus[0].name : "";
     int64_t ranks = ask->spec->gpus;
     struct err why;
     ask->rates = rates;

@@ -9,7 +9,6 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "daemon/coordinator_private.h"
-#include "daemon/inventory_nvml.h"
 #include "daemon/sched.h"
 
 #include <stdio.h>
@@ -83,43 +82,10 @@ int coordinator_load(struct coordinator *coordinator, const struct store_job *ro
     return 0;
 }
 
-/* The CUDA backend lies beside the worker. */
-static int coordinator_find_plugin(const struct coordinator *coordinator, struct err *err)
-{
-    static const char name[] = "ithaca-cuda.so";
-    const char *worker = coordinator->config.worker_program;
-    const char *slash = strrchr(worker, '/');
-    must(slash != NULL);
-    CLEANUP(mem_free_ptr) char *path = mem_printf("%.*s/%s", (int)(slash - worker), worker, name);
-    if (path == NULL)
-        return mem_fail(err, strlen(worker), "a path");
-    if (!io_exists(path))
-        return err_set(err, ERR_UNSUPPORTED, "this build has no CUDA backend (%s)", name);
-    return 0;
-}
-
-static int coordinator_find_gpus(struct coordinator *coordinator, struct err *err)
-{
-    struct inventory *inventory = &coordinator->inventory;
-    if (coordinator->config.device == COORDINATOR_CPU)
-        return 0;
-    int rc = coordinator_find_plugin(coordinator, err);
-    if (rc == 0)
-        rc = inventory_nvml_find(inventory, coordinator->config.visible_gpus, err);
-    if (rc == -ERR_UNSUPPORTED && coordinator->config.device == COORDINATOR_AUTO) {
-        log_info("coordinator", "jobs run on the CPU: %s", err->text);
-        return 0;
-    }
-    for (int64_t i = 0; rc == 0 && i < inventory->gpu_count; i++)
-        log_info("coordinator", "GPU %u: %s, %.1f GiB", inventory->gpus[i].number,
-                 inventory->gpus[i].name, (double)inventory->gpus[i].bytes / (1 << 30));
-    return rc == 0 ? 0 : err_wrap(err, rc, "--device cuda: ");
-}
-
 static int coordinator_init(struct coordinator *coordinator, struct loop *loop, struct err *err)
 {
     inventory_cpu_init(&coordinator->inventory, coordinator->config.cpu_slots);
-    TRY(coordinator_find_gpus(coordinator, err));
+    TRY(coordinator_gpus_open(coordinator, err));
     TRY(telemetry_init(&coordinator->telemetry, coordinator->store, coordinator->bus, err));
     TRY(coordinator_ranks_listen(coordinator, loop, err));
     return coordinator_recover(coordinator, err);
@@ -151,6 +117,7 @@ void coordinator_free(struct coordinator *coordinator)
     if (coordinator == NULL)
         return;
     ingest_free(coordinator->ingest);
+    gpu_watch_free(coordinator->watch);
     while (coordinator->jobs != NULL) {
         struct coordinator_job *job = coordinator->jobs;
         coordinator->jobs = job->next;
@@ -265,6 +232,7 @@ void coordinator_tick(struct coordinator *coordinator)
 {
     coordinator_flush(coordinator);
     ingest_tick(coordinator->ingest);
+    coordinator_gpus_look(coordinator);
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
         if (job->retry_ms <= coordinator_now(coordinator))
             coordinator_job_step(job);
@@ -291,7 +259,7 @@ bool coordinator_is_idle(const struct coordinator *coordinator)
 
 int64_t coordinator_slots(const struct coordinator *coordinator)
 {
-    return coordinator->inventory.slots;
+    return inventory_total(&coordinator->inventory);
 }
 
 const struct inventory *coordinator_inventory(const struct coordinator *coordinator)

@@ -46,6 +46,7 @@ struct coordinator_config {
     const char *worker_program; /* absolute path of ithaca-worker */
     enum coordinator_device device;
     const char *visible_gpus;   /* CUDA_VISIBLE_DEVICES of the daemon; NULL: all */
+    const char *gpu_file;       /* plays the GPUs (daemon/gpu_file.h); NULL: they are real */
     int64_t cpu_slots;          /* ranks that may run at once; 0: number of cores, at least 2 */
     int64_t heartbeat_limit_ms; /* a rank silent this long is hung                (15000) */
     int64_t start_limit_ms;     /* all ranks are ready this long after the start  (600000) */
@@ -98,6 +99,12 @@ bool coordinator_is_idle(const struct coordinator *coordinator); /* nothing to w
 int64_t coordinator_slots(const struct coordinator *coordinator);
 struct inventory;
 const struct inventory *coordinator_inventory(const struct coordinator *coordinator);
+/* Id of the job that has the GPU at this place of the inventory; NULL: none. */
+const char *coordinator_gpu_job(const struct coordinator *coordinator, int64_t gpu);
+/* A GPU that is drained is given to no further job; undrained, it is given out again, also one that
+ * was set aside. Kept over restarts. ERR_NOT_FOUND. */
+int coordinator_drain(struct coordinator *coordinator, const char *uuid, bool drained,
+                      struct err *err);
 
 /* What is not in the store. */
 struct coordinator_view {

@@ -33,6 +33,10 @@ int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, co
     struct coordinator *coordinator = job->coordinator;
     const struct supervisor *supervisor = job->supervisor;
     bool told = outcome[0] == '\0' && why != NULL;
+    char gpus[STORE_GPUS_BYTES] = "";
+    if (job->has_slots)
+        inventory_uuids(&coordinator->inventory, job_spec_slots(&job->spec), job->gpus, gpus,
+                        sizeof gpus);
     const struct store_attempt attempt = {
         .job_id = job->id,
         .number = job->attempt,
@@ -43,6 +47,7 @@ int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, co
         .boot_id = supervisor != NULL ? supervisor->identity.boot_id : "",
         .outcome = told ? err_code_name(why->code) : outcome,
         .outcome_text = why != NULL ? why->text : "",
+        .gpus = gpus,
     };
     return store_attempt_put(coordinator->store, &attempt, err);
 }
@@ -75,11 +80,13 @@ static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
         .coll_timeout_ms = config->coll_timeout_ms,
         .orphan_limit_ms = config->orphan_limit_ms,
         .threads = (uint32_t)inventory_threads(&coordinator->inventory, job_spec_slots(&job->spec)),
-        .device = coordinator->inventory.gpu_count > 0 ? LAUNCH_CUDA : LAUNCH_CPU,
+        .device = inventory_device(&coordinator->inventory),
         .steps_done = job->steps_done,
     };
-    memcpy(plan.gpus, job->gpus, sizeof plan.gpus);
     bool cuda = plan.device == LAUNCH_CUDA;
+    for (uint32_t rank = 0; cuda && rank < plan.world; rank++)
+        (void)snprintf(plan.gpus[rank], sizeof plan.gpus[rank], "%s",
+                       coordinator->inventory.gpus[job->gpus[rank]].uuid);
     plan.peak_flops =
         time_rates_peak(config->data_dir, cuda ? MEM_BACKEND_CUDA : MEM_BACKEND_CPU, job->spec.gpus,
                         cuda ? coordinator->inventory.gpus[0].name : "");
@@ -124,6 +131,13 @@ static int attempt_launch(struct coordinator_job *job, int64_t from_step, struct
     return rc;
 }
 
+static void attempt_give_slots(struct coordinator_job *job)
+{
+    if (job->has_slots)
+        inventory_give(&job->coordinator->inventory, job_spec_slots(&job->spec), job->gpus);
+    job->has_slots = false;
+}
+
 int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
 {
     struct coordinator *coordinator = job->coordinator;
@@ -141,18 +155,19 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
                             .event_text = text,
                             .attempt = job->attempt,
                             .resumed_step = step > 0 ? step : 0};
+    inventory_take(&coordinator->inventory, job_spec_slots(&job->spec), job->gpus);
+    job->has_slots = true;
     int rc = coordinator_attempt_put(job, "", NULL, err);
     if (rc == 0)
         rc = coordinator_job_move(job, &move, err);
     if (rc != 0) {
+        attempt_give_slots(job);
         job->attempt = previous;
         return rc;
     }
     queue_remove(&coordinator->queue, queue_find(&coordinator->queue, job->id));
-    inventory_take(&coordinator->inventory, job_spec_slots(&job->spec), job->gpus);
     job->has_attempt = true;
-    job->has_slots = true;
-    job->failure.code = ERR_NONE;
+    job->failure.code = job->gpu_fault.code = ERR_NONE;
     job->progress_changed |= job->steps_done != move.resumed_step;
     job->steps_done = move.resumed_step;
     if (attempt_launch(job, step, &job->failure) != 0)
@@ -352,9 +367,7 @@ static void attempt_release(struct coordinator_job *job, const char *outcome, co
         supervisor_free(job->supervisor);
         job->supervisor = NULL;
     }
-    if (job->has_slots)
-        inventory_give(&coordinator->inventory, job_spec_slots(&job->spec), job->gpus);
-    job->has_slots = false;
+    attempt_give_slots(job);
     job->has_attempt = false;
     job->ran_ms = attempt_ran_ms(job);
     job->running_ms = 0;
@@ -366,6 +379,10 @@ static int attempt_end(struct coordinator_job *job, struct err *err)
     struct err why = job->failure;
     bool paused = false;
     bool well = job->supervisor != NULL && supervisor_outcome(job->supervisor, &paused, &why) == 0;
+    if (!well && !coordinator_gpus_have_told(job))
+        return 0;
+    if (!well)
+        coordinator_gpus_blame(job, &why);
     if (well && paused && job->supervisor->ranks[0].paused) /* some steps' metrics may be missing */
         job->steps_done = (int64_t)job->supervisor->paused.step;
     TRY(coordinator_attempt_progress(job, err));

@@ -5,9 +5,11 @@
  *   coordinator_job.c      one step of one job, by its state; validating and queued
  *   coordinator_attempt.c  starting, running and ending an attempt
  *   coordinator_ranks.c    HELLOs and frames of ranks, acknowledgements
- *   coordinator_recover.c  what a daemon that ended has left */
+ *   coordinator_recover.c  what a daemon that ended has left
+ *   coordinator_gpus.c     how the GPUs are, and whose fault that is */
 #pragma once
 #include "daemon/coordinator.h"
+#include "daemon/gpu_watch.h"
 #include "daemon/ingest.h"
 #include "daemon/inventory.h"
 #include "daemon/job_fsm.h"
@@ -40,7 +42,8 @@ struct coordinator_job {
     int64_t attempt_started_ms;      /* Unix time */
     bool has_attempt;                /* its row in the store is open */
     bool has_slots;                  /* spec.gpus of the inventory */
-    uint32_t gpus[LIMIT_RANKS];      /* which, where the inventory has GPUs */
+    uint32_t gpus[LIMIT_RANKS];      /* which, by place, where the inventory has GPUs */
+    struct err gpu_fault;            /* what one of them told in this attempt; ERR_NONE: nothing */
     int64_t recover_until_ms; /* its attempt may have a keeper that is not known yet (monotonic) */
     struct err failure;       /* of an attempt without a supervisor: why it cannot go on */
     int64_t restarts;         /* so far */
@@ -61,6 +64,8 @@ struct coordinator {
     struct bus *bus;
     struct ingest *ingest;
     struct inventory inventory;
+    struct gpu_watch *watch;  /* over the GPUs; NULL on the CPU */
+    struct gpu_report report; /* its newest */
     struct queue queue;
     struct telemetry telemetry;
     struct coordinator_job *jobs; /* oldest first */
@@ -114,3 +119,11 @@ void coordinator_ranks_take_unsent(struct coordinator_job *job);
 int coordinator_recover(struct coordinator *coordinator, struct err *err);
 /* Again, while recover_until_ms is set. */
 int coordinator_recover_attempt(struct coordinator_job *job, struct err *err);
+
+/* coordinator_gpus.c */
+int coordinator_gpus_open(struct coordinator *coordinator, struct err *err);
+void coordinator_gpus_look(struct coordinator *coordinator); /* takes the newest report in */
+/* Whether a look has come since the job's processes are gone, or is waited for no longer. */
+bool coordinator_gpus_have_told(const struct coordinator_job *job);
+/* Puts what a GPU told in front of the reason of a failure. */
+void coordinator_gpus_blame(const struct coordinator_job *job, struct err *why);

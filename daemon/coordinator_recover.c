@@ -27,7 +27,8 @@ static int recover_load(void *context, const struct store_job *row, struct err *
 
 struct recover {
     struct supervisor_adoption adoption;
-    bool ended; /* the attempt is over: the job's next one was never begun */
+    bool ended;                  /* the attempt is over: the job's next one was never begun */
+    char gpus[STORE_GPUS_BYTES]; /* UUIDs of those that it has */
 };
 
 static int recover_row(void *context, const struct store_attempt *attempt, struct err *err)
@@ -37,6 +38,7 @@ static int recover_row(void *context, const struct store_attempt *attempt, struc
     struct supervisor_adoption *adoption = &recover->adoption;
     struct host_identity *identity = &adoption->identity;
     recover->ended = attempt->ended_ms > 0;
+    (void)snprintf(recover->gpus, sizeof recover->gpus, "%s", attempt->gpus);
     identity->pid = (int32_t)attempt->keeper_pid;
     identity->start_time = (uint64_t)attempt->keeper_start_time;
     (void)snprintf(identity->boot_id, sizeof identity->boot_id, "%s", attempt->boot_id);
@@ -87,9 +89,10 @@ static int recover_unknown(struct coordinator_job *job, const char *attempt_dir,
     return 0;
 }
 
-static int recover_adopt(struct coordinator_job *job, const struct supervisor_adoption *adoption,
+static int recover_adopt(struct coordinator_job *job, const struct recover *recover,
                          struct err *err)
 {
+    const struct supervisor_adoption *adoption = &recover->adoption;
     struct coordinator *coordinator = job->coordinator;
     const struct supervisor_owner owner = coordinator_ranks_owner(job);
     TRY(supervisor_adopt(coordinator->host, &coordinator->config, &owner, adoption,
@@ -98,11 +101,11 @@ static int recover_adopt(struct coordinator_job *job, const struct supervisor_ad
     job->has_attempt = true;
     if (adoption->ready)
         job->running_ms = coordinator_now(coordinator);
-    const struct launch_plan *plan = &job->supervisor->plan;
-    bool alike = (plan->device == LAUNCH_CUDA) == (coordinator->inventory.gpu_count > 0);
-    memcpy(job->gpus, plan->gpus, sizeof job->gpus);
-    job->has_slots = alike && inventory_take_again(&coordinator->inventory,
-                                                   job_spec_slots(&job->spec), job->gpus);
+    struct inventory *inventory = &coordinator->inventory;
+    int64_t slots = job_spec_slots(&job->spec);
+    bool alike = (recover->gpus[0] != '\0') == (inventory->gpu_count > 0);
+    job->has_slots = alike && inventory_places(inventory, recover->gpus, slots, job->gpus) &&
+                     inventory_take_again(inventory, slots, job->gpus);
     if (job->state == JOB_STATE_CANCELLING)
         supervisor_stop(job->supervisor, NULL);
     log_info("coordinator", "%s, attempt %lld: %s", job->id, (long long)job->attempt,
@@ -129,7 +132,7 @@ int coordinator_recover_attempt(struct coordinator_job *job, struct err *err)
     if (adoption->identity.pid == 0 &&
         recover_keeper_file(attempt_dir, &adoption->identity, &unread) != 0)
         return recover_unknown(job, attempt_dir, err);
-    return recover_adopt(job, adoption, err);
+    return recover_adopt(job, &recover, err);
 }
 
 static int recover_job(struct coordinator_job *job, struct err *err)

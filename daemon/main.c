@@ -81,6 +81,7 @@ static void main_coordinator_config(const struct settings *settings, struct coor
                   : strcmp(settings->device, "cuda") == 0 ? COORDINATOR_CUDA
                                                           : COORDINATOR_AUTO;
     ret->visible_gpus = getenv("CUDA_VISIBLE_DEVICES");
+    ret->gpu_file = settings->gpu_file[0] != '\0' ? settings->gpu_file : NULL;
     ret->cpu_slots = settings->cpu_slots;
     ret->heartbeat_limit_ms = settings->heartbeat_limit_s * 1000;
     ret->start_limit_ms = settings->start_limit_s * 1000;

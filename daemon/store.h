@@ -247,7 +247,9 @@ struct store_attempt {
         *outcome; /* code of api/errors.def, "ok", "paused", or "" while it runs: then also */
                   /* what a rank said it failed of */
     const char *outcome_text; /* its sentence */
+    const char *gpus;         /* UUIDs of those that it has, with commas; "" on the CPU */
 };
+enum { STORE_GPUS_BYTES = LIMIT_RANKS * LIMIT_GPU_BYTES };
 typedef int store_attempt_fn(void *context, const struct store_attempt *attempt, struct err *err);
 int store_attempt_put(struct store *store, const struct store_attempt *attempt, struct err *err);
 int store_attempt_get(struct store *store, const char *job_id, int64_t number,
@@ -284,3 +286,16 @@ int store_token_used(struct store *store, const char *id, int64_t now_ms, struct
 int store_token_revoke(struct store *store, const char *id, int64_t now_ms, struct err *err);
 /* Forgets sessions that have ended. */
 int store_sessions_prune(struct store *store, int64_t now_ms, struct err *err);
+
+/* ---- GPUs ---------------------------------------------------------------------------------- */
+
+/* What was decided about a GPU, for the next daemon too. */
+struct store_gpu {
+    const char *uuid;
+    bool drained;      /* by an operator */
+    const char *aside; /* why it was set aside; "": it is not */
+    int64_t changed_ms;
+};
+typedef int store_gpu_fn(void *context, const struct store_gpu *gpu, struct err *err);
+int store_gpu_put(struct store *store, const struct store_gpu *gpu, struct err *err);
+int store_gpus_list(struct store *store, store_gpu_fn *row, void *context, struct err *err);

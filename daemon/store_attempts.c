@@ -6,8 +6,8 @@ int store_attempt_put(struct store *store, const struct store_attempt *attempt, 
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
                     "INSERT INTO attempts (job_id, number, started_ms, ended_ms, keeper_pid, "
-                    "keeper_start_time, boot_id, outcome, outcome_text) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                    "keeper_start_time, boot_id, outcome, outcome_text, gpus) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
                     "ON CONFLICT (job_id, number) DO UPDATE SET ended_ms = excluded.ended_ms, "
                     "keeper_pid = excluded.keeper_pid, "
                     "keeper_start_time = excluded.keeper_start_time, "
@@ -23,6 +23,7 @@ int store_attempt_put(struct store *store, const struct store_attempt *attempt, 
     store_bind_text(&query, attempt->boot_id);
     store_bind_text(&query, attempt->outcome);
     store_bind_text(&query, attempt->outcome_text);
+    store_bind_text(&query, attempt->gpus);
     return store_query_run(&query, err);
 }
 
@@ -30,10 +31,11 @@ int store_attempt_get(struct store *store, const char *job_id, int64_t number,
                       store_attempt_fn *row, void *context, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "SELECT job_id, number, started_ms, ended_ms, keeper_pid, keeper_start_time, "
-                    "boot_id, outcome, outcome_text FROM attempts WHERE job_id = ? AND number = ?",
-                    err));
+    TRY(store_query(
+        &query, STORE_JOBS,
+        "SELECT job_id, number, started_ms, ended_ms, keeper_pid, keeper_start_time, "
+        "boot_id, outcome, outcome_text, gpus FROM attempts WHERE job_id = ? AND number = ?",
+        err));
     store_bind_text(&query, job_id);
     store_bind_i64(&query, number);
     bool found = false;
@@ -50,6 +52,7 @@ int store_attempt_get(struct store *store, const char *job_id, int64_t number,
         .boot_id = store_column_text(&query, 6),
         .outcome = store_column_text(&query, 7),
         .outcome_text = store_column_text(&query, 8),
+        .gpus = store_column_text(&query, 9),
     };
     return row(context, &attempt, err);
 }

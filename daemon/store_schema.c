@@ -10,6 +10,7 @@
  *   attempts     starts of a job, with the identity of the keeper and how it went
  *   tokens       API tokens and the sessions opened with them, as keyed hashes only
  *   replays      answers to requests that may be sent again
+ *   gpus         GPUs that are drained or set aside
  * metrics.db
  *   metric_names  number -> name, unit: rows of api/metrics.def, renewed at each open
  *   jobs          job number <-> id: a point then takes 8 bytes less per character
@@ -129,6 +130,14 @@ static const char *const store_migrations_jobs[] = {
     "CREATE INDEX replays_hash ON replays (caller, target, hash) WHERE key = '';"
     "CREATE INDEX replays_end ON replays (expires_ms);"
     "CREATE INDEX files_owner ON files (owner);",
+    /* 4: GPUs by UUID */
+    "ALTER TABLE attempts ADD COLUMN gpus TEXT NOT NULL DEFAULT '';"
+    "CREATE TABLE gpus ("
+    " uuid TEXT NOT NULL PRIMARY KEY,"
+    " drained INTEGER NOT NULL,"
+    " aside TEXT NOT NULL,"
+    " changed_ms INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;",
 };
 
 static const char *const store_migrations_metrics[] = {

@@ -344,7 +344,7 @@ static int keeper_run_ranks(struct keeper *keeper, struct err *err)
 {
     TRY(keeper_become(keeper, err));
     char **env = NULL;
-    TRY(rank_env_new(keeper->options->threads, &env, err));
+    TRY(rank_env_new(keeper->options->threads, keeper->options->gpus, &env, err));
     keeper_start_ranks(keeper, env);
     rank_env_free(env);
     while (keeper_living(keeper) > 0 && clock_monotonic_ms() < keeper->give_up_ms) {
@@ -386,6 +386,17 @@ static void keeper_done_plan(struct launch_plan **plan)
     mem_free(*plan);
 }
 
+/* "GPU-a,GPU-b"; new string. */
+static char *keeper_gpus(const struct launch_plan *plan)
+{
+    char text[LIMIT_RANKS * LIMIT_GPU_BYTES] = "";
+    int length = 0;
+    for (uint32_t rank = 0; plan->device == LAUNCH_CUDA && rank < plan->world; rank++)
+        length += snprintf(text + length, sizeof text - (size_t)length, "%s%s", rank > 0 ? "," : "",
+                           plan->gpus[rank]);
+    return mem_strdup(text);
+}
+
 int keeper_main(const char *attempt_dir, struct err *err)
 {
     (void)close_range(3, ~0U, 0); /* what a careless parent let through */
@@ -398,8 +409,12 @@ int keeper_main(const char *attempt_dir, struct err *err)
     int rc = launch_plan_parse(object, plan, err);
     if (rc != 0)
         return err_wrap(err, rc, "%s: ", path);
+    CLEANUP(mem_free_ptr) char *gpus = keeper_gpus(plan);
+    if (gpus == NULL)
+        return mem_fail(err, LIMIT_GPU_BYTES, "the names of the GPUs");
     const struct keeper_options options = {
         .attempt_dir = attempt_dir,
+        .gpus = gpus,
         .program = "/proc/self/exe",
         .shm_name = plan->shm_name,
         .world = plan->world,

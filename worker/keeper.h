@@ -39,6 +39,7 @@ struct keeper_options {
     const char *shm_name; /* unlinked at the end; "" for none */
     uint32_t world;
     uint32_t threads; /* of each rank */
+    const char *gpus; /* of the ranks (worker/rank_env.h); "" for none */
     int64_t log_bytes_max;
     int64_t failed_grace_ms, stop_grace_ms, kill_wait_ms;
 };

@@ -239,7 +239,7 @@ int rank_open_device(struct rank *rank, struct err *err)
     const struct launch_plan *plan = rank->plan;
     bool cuda = plan->device == LAUNCH_CUDA;
     if (cuda)
-        TRY(device_cuda_open((int)plan->gpus[rank->number], &rank->device, err));
+        TRY(device_cuda_open(rank->number, &rank->device, err)); /* sees the plan's, in order */
     else
         TRY(device_cpu_open((int)plan->threads, &rank->device, err));
     if (plan->spec.rehearse)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANK_ENV_ADDED = 5 }; /* settings of our own, and the NULL */
+enum { RANK_ENV_ADDED = 6 }; /* settings of our own, and the NULL */
 
 static const char *const rank_env_kept[] = {
     "PATH=",
@@ -29,7 +29,7 @@ static const char *const rank_env_kept[] = {
     "TSAN_OPTIONS=",
 };
 
-/* A plan names GPUs as they lie on the bus, all of them. */
+/* The plan says which GPUs there are. */
 static const char *const rank_env_replaced[] = {"CUDA_VISIBLE_DEVICES=", "CUDA_DEVICE_ORDER="};
 
 static bool rank_env_keeps(const char *setting)
@@ -54,7 +54,7 @@ static int rank_env_add(char **env, char *setting, struct err *err)
     return 0;
 }
 
-static int rank_env_fill(char **env, uint32_t threads, struct err *err)
+static int rank_env_fill(char **env, uint32_t threads, const char *gpus, struct err *err)
 {
     for (char **setting = environ; *setting != NULL; setting++)
         if (rank_env_keeps(*setting))
@@ -66,10 +66,11 @@ static int rank_env_fill(char **env, uint32_t threads, struct err *err)
         TRY(rank_env_add(env, mem_printf("OPENBLAS_CORETYPE=%s", core), err));
     TRY(rank_env_add(env, mem_printf("OMP_NUM_THREADS=%u", threads), err));
     TRY(rank_env_add(env, mem_strdup("CUDA_DEVICE_ORDER=PCI_BUS_ID"), err));
+    TRY(rank_env_add(env, mem_printf("CUDA_VISIBLE_DEVICES=%s", gpus), err));
     return rank_env_add(env, mem_strdup("OMP_WAIT_POLICY=passive"), err);
 }
 
-int rank_env_new(uint32_t threads, char ***ret_env, struct err *err)
+int rank_env_new(uint32_t threads, const char *gpus, char ***ret_env, struct err *err)
 {
     size_t inherited = 0;
     while (environ[inherited] != NULL)
@@ -77,7 +78,7 @@ int rank_env_new(uint32_t threads, char ***ret_env, struct err *err)
     char **env = mem_new(inherited + RANK_ENV_ADDED, sizeof *env);
     if (env == NULL)
         return mem_fail(err, inherited * sizeof *env, "the environment of ranks");
-    int rc = rank_env_fill(env, threads, err);
+    int rc = rank_env_fill(env, threads, gpus, err);
     if (rc != 0)
         rank_env_free(env);
     else

@@ -3,10 +3,11 @@
  * What a rank inherits is this list and no more, so that a job runs the same whoever started the
  * daemon:
  *   PATH HOME LANG LC_* TZ TMPDIR LD_LIBRARY_PATH         as the keeper has them
- *   CUDA_* NCCL_* GOMP_* ITHACA_WORKER_*                  likewise, but not CUDA_VISIBLE_DEVICES:
- *   CUDA_DEVICE_ORDER=PCI_BUS_ID                          the plan's numbers are those of the bus
- *   ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS               likewise, for builds with sanitizers
- *   OMP_NUM_THREADS                                       the plan's threads
+ *   CUDA_* NCCL_* GOMP_* ITHACA_WORKER_*                  likewise
+ *   CUDA_VISIBLE_DEVICES                                  the plan's GPUs, in the order of the
+ * ranks; peers must see each other CUDA_DEVICE_ORDER=PCI_BUS_ID                          where the
+ * plan has numbers, those of the bus ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS likewise, for builds
+ * with sanitizers OMP_NUM_THREADS                                       the plan's threads
  *   OMP_WAIT_POLICY=passive                               waiting threads leave the cores to ranks
  *   OPENBLAS_CORETYPE                                     the keeper's, or worker/cpu/blas_env.h's
  */
@@ -15,6 +16,7 @@
 
 #include <stdint.h>
 
-/* A NULL-terminated array for execve; rank_env_free() releases it. */
-int rank_env_new(uint32_t threads, char ***ret_env, struct err *err);
+/* A NULL-terminated array for execve; rank_env_free() releases it. gpus: their names, with commas;
+ * "": none. */
+int rank_env_new(uint32_t threads, const char *gpus, char ***ret_env, struct err *err);
 void rank_env_free(char **env); /* NULL is fine */

@@ -96,6 +96,21 @@ static int run_folder(char **ret, struct err *err)
     return 0;
 }
 
+/* The first GPUs, of those that CUDA_VISIBLE_DEVICES names where it is set. */
+static void run_gpus(struct launch_plan *plan)
+{
+    const char *visible = cli_environment("CUDA_VISIBLE_DEVICES");
+    for (uint32_t rank = 0; rank < plan->world; rank++) {
+        size_t length = visible != NULL ? strcspn(visible, ",") : 0;
+        if (length > 0)
+            (void)snprintf(plan->gpus[rank], sizeof plan->gpus[rank], "%.*s", (int)length, visible);
+        else
+            (void)snprintf(plan->gpus[rank], sizeof plan->gpus[rank], "%u", rank);
+        if (visible != NULL)
+            visible += length + (visible[length] == ',');
+    }
+}
+
 static int run_fill(struct local_run *run, enum mem_backend backend, struct err *err)
 {
     struct launch_plan *plan = &run->plan;
@@ -107,8 +122,7 @@ static int run_fill(struct local_run *run, enum mem_backend backend, struct err 
                              "%lld GPUs are asked for and this machine has %lld", (long long)ranks,
                              (long long)devices);
     plan->threads = plan->device == LAUNCH_CPU && devices > ranks ? (uint32_t)(devices / ranks) : 1;
-    for (uint32_t rank = 0; rank < plan->world; rank++)
-        plan->gpus[rank] = rank;
+    run_gpus(plan);
     local_run_device_name(backend, name);
     plan->peak_flops = (int64_t)time_rates_card_peak(name);
     (void)snprintf(plan->job_id, sizeof plan->job_id, "local-%d", (int)getpid());

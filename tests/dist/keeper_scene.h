@@ -70,6 +70,7 @@ static struct keeper_options options_for(uint32_t world)
         .shm_name = shm_name,
         .world = world,
         .threads = 3,
+        .gpus = "",
         .log_bytes_max = LOG_BYTES,
         .failed_grace_ms = GRACE_MS,
         .stop_grace_ms = GRACE_MS,

@@ -195,7 +195,6 @@ static void play_lora(const struct model_config *config, enum parity_data data, 
     bool good = true;
     struct outcome *cpu = parity_run(&scene, 1);
     scene.plan.device = LAUNCH_CUDA;
-    scene.plan.gpus[1] = 1;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         good = run_layout(&scene, &layouts[i], JOB_states_DEVICE, cpu) && good;
         if (i % STATES_EVERY != 0) /* plain, attention, not sharded, attention kept */
@@ -231,7 +230,6 @@ static void test_offload(void **state)
     bool good = true;
     struct outcome *cpu = parity_run(&scene, 1);
     scene.plan.device = LAUNCH_CUDA;
-    scene.plan.gpus[1] = 1;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
         for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
             scene.plan.spec.offload = ways[w].offload;

@@ -186,7 +186,7 @@ def compare(label, got, want, seconds, their_seconds, exact):
 def run(name, seq_len, gpu, folder):
     case = Case(folder, name, seq_len, 2 if seq_len <= 8192 else 1)
     model = make_weights(case)
-    traces = {layout: case.ours(layout, [gpu]) for layout in LAYOUTS}
+    traces = {layout: case.ours(layout, [str(gpu)]) for layout in LAYOUTS}
     want, their_seconds, exact = theirs(case, model)
     return all([compare(f"{name} | {seq_len} | {layout}", trace, want, seconds, their_seconds, exact)
                 for layout, (trace, seconds) in traces.items()])

@@ -16,7 +16,8 @@ static json_t *literal_plan(void)
         "'000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f','socket':'/run/x.sock',"
         "'shm_name':'/ithaca-ftjob-a_1-2','job_dir':'/data/jobs/ftjob-a_1','model_dir':'/models/m',"
         "'model_name':'m','heartbeat_limit_ms':30000,'coll_timeout_ms':60000,'orphan_limit_ms':0,"
-        "'threads':2,'gpus':[3,0,1,2],'resume_from':'/data/jobs/ftjob-a_1/checkpoints/"
+        "'threads':2,'gpus':['GPU-d','GPU-a','GPU-b','GPU-c'],'resume_from':'/data/jobs/ftjob-a_1/"
+        "checkpoints/"
         "step-7','steps_done':7,'memory_digest':'000102030405060708090a0b0c0d0e0f','peak_flops':"
         "1500000000000,'spec':{'model':'m','training_file':'file-1','metadata':{'a':'b'},"
         "'ithaca':{'gpus':4,'seq_len':512}}}");
@@ -42,8 +43,8 @@ static void test_round_trip(void **state)
     assert_int_equal(plan.purpose, LAUNCH_MEASURE);
     assert_int_equal(plan.peak_flops, 1500000000000);
     assert_int_equal(plan.device, LAUNCH_CUDA);
-    assert_int_equal(plan.gpus[0], 3);
-    assert_int_equal(plan.gpus[3], 2);
+    assert_string_equal(plan.gpus[0], "GPU-d");
+    assert_string_equal(plan.gpus[3], "GPU-c");
     char *folder = launch_plan_attempt_dir(&plan);
     assert_string_equal(folder, "/data/jobs/ftjob-a_1/attempt-2");
     json_t *printed = launch_plan_json(&plan);
@@ -176,11 +177,12 @@ static void test_values_out_of_range(void **state)
         {"coll_timeout_ms", json_integer(-1)},
         {"orphan_limit_ms", json_integer(INT64_MAX)},
         {"threads", json_integer(0)},
-        {"gpus", json_literal("[0]")},
-        {"gpus", json_literal("[0,1,2,1]")},
-        {"gpus", json_literal("[0,1,2,-1]")},
-        {"gpus", json_literal("[0,1,2,64]")},
-        {"gpus", json_literal("[0,1,2,'3']")},
+        {"gpus", json_literal("['0']")},
+        {"gpus", json_literal("['0','1','2','1']")},
+        {"gpus", json_literal("['0','1','2','']")},
+        {"gpus", json_literal("['0','1','2','GPU-a,GPU-b']")},
+        {"gpus", json_literal("['0','1','2','GPU-678901234567890123456789012345678901234567890']")},
+        {"gpus", json_literal("['0','1','2',3]")},
         {"gpus", json_literal("{}")},
         {"resume_from", json_string("checkpoints/step-7")},
         {"steps_done", json_integer(-1)},

@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const char *const again[] = {"rank_died",
+                                    "gpu_fault",
                                     "rank_hung",
                                     "collective_timeout",
                                     "rank_start_failed",

@@ -1,8 +1,7 @@
-/* queue, sched and inventory: order, no overtaking, reasons, random queues against the rules.
+/* queue and sched: order, no overtaking, reasons, random queues against the rules.
  */
 #include "common/mem.h"
 #include "common/rng.h"
-#include "daemon/inventory_nvml.h"
 #include "daemon/sched.h"
 
 #include <setjmp.h>
@@ -110,91 +109,13 @@ static void test_full_queue_and_allocation(void **state)
     queue_done(&queue);
 }
 
-static void test_inventory(void **state)
-{
-    (void)state;
-    struct inventory inventory;
-    inventory_cpu_init(&inventory, 0);
-    assert_true(inventory.slots >= 2 && inventory.slots >= inventory.cores);
-    inventory_cpu_init(&inventory, 7);
-    assert_int_equal(inventory_free_slots(&inventory), 7);
-    inventory_take(&inventory, 5, NULL);
-    assert_int_equal(inventory_free_slots(&inventory), 2);
-    inventory.cores = 8;
-    assert_int_equal(inventory_threads(&inventory, 3), 2);
-    assert_int_equal(inventory_threads(&inventory, 64), 1);
-    assert_false(inventory_take_again(&inventory, 3, NULL));
-    assert_true(inventory_take_again(&inventory, 2, NULL));
-    assert_int_equal(inventory_free_slots(&inventory), 0);
-}
-
-static struct inventory four_gpus(void)
-{
-    static const uint32_t numbers[] = {0, 1, 4, 5};
-    static const char *const uuids[] = {"GPU-aa01", "GPU-aa02", "GPU-bb03", "GPU-cc04"};
-    struct inventory inventory = {.cores = 8, .slots = 4, .gpu_count = 4};
-    for (size_t i = 0; i < 4; i++) {
-        inventory.gpus[i].number = numbers[i];
-        (void)snprintf(inventory.gpus[i].uuid, sizeof inventory.gpus[i].uuid, "%s", uuids[i]);
-    }
-    return inventory;
-}
-
-/* Each GPU has one owner, whatever is taken and given in which order. */
-static void test_gpus(void **state)
-{
-    (void)state;
-    struct inventory inventory = four_gpus();
-    uint32_t first[2], second[1], third[2];
-    inventory_take(&inventory, 2, first);
-    inventory_take(&inventory, 1, second);
-    assert_int_equal(first[0], 0);
-    assert_int_equal(first[1], 1);
-    assert_int_equal(second[0], 4);
-    inventory_give(&inventory, 2, first);
-    assert_false(inventory_take_again(&inventory, 1, second)); /* has an owner */
-    assert_false(inventory_take_again(&inventory, 2, (uint32_t[]){0, 4}));
-    assert_false(inventory_take_again(&inventory, 1, (uint32_t[]){2})); /* is not there */
-    assert_int_equal(inventory_free_slots(&inventory), 3);
-    assert_true(inventory_take_again(&inventory, 1, (uint32_t[]){1}));
-    inventory_take(&inventory, 2, third);
-    assert_int_equal(third[0], 0);
-    assert_int_equal(third[1], 5);
-    assert_int_equal(inventory_free_slots(&inventory), 0);
-}
-
-static void test_visible_gpus(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *visible;
-        int64_t count;
-        uint32_t first, last;
-    } cases[] = {
-        {"0,1,4,5", 4, 0, 5}, {"4", 1, 4, 4},        {"5,0", 2, 5, 0},
-        {"", 0, 0, 0},        {"-1", 0, 0, 0},       {"0,7,1", 1, 0, 0},
-        {"1,1,0", 1, 1, 1},   {"GPU-bb", 1, 4, 4},   {"GPU-cc04,GPU-aa01", 2, 5, 0},
-        {"NoDev", 0, 0, 0},   {"GPU-dd,0", 0, 0, 0}, {"0,,1", 1, 0, 0},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct inventory inventory = four_gpus();
-        inventory_nvml_select(&inventory, cases[i].visible);
-        if (inventory.gpu_count != cases[i].count)
-            fail_msg("\"%s\": %d GPUs", cases[i].visible, (int)inventory.gpu_count);
-        if (cases[i].count > 0) {
-            assert_int_equal(inventory.gpus[0].number, cases[i].first);
-            assert_int_equal(inventory.gpus[cases[i].count - 1].number, cases[i].last);
-        }
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),         cmocka_unit_test(test_nobody_overtakes),
-        cmocka_unit_test(test_random_queues), cmocka_unit_test(test_full_queue_and_allocation),
-        cmocka_unit_test(test_inventory),     cmocka_unit_test(test_gpus),
-        cmocka_unit_test(test_visible_gpus),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_nobody_overtakes),
+        cmocka_unit_test(test_random_queues),
+        cmocka_unit_test(test_full_queue_and_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

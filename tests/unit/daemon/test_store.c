@@ -137,6 +137,7 @@ static void test_migration_from_version_1(void **state)
                              "ALTER TABLE jobs DROP COLUMN resumed_step;"
                              "ALTER TABLE attempts DROP COLUMN outcome_text;"
                              "DROP TABLE replays; DROP INDEX files_owner;"
+                             "ALTER TABLE attempts DROP COLUMN gpus; DROP TABLE gpus;"
                              "PRAGMA user_version = 1";
     const char *const metrics =
         "DROP INDEX points_key;"
