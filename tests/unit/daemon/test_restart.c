@@ -10,14 +10,9 @@
 
 #include <string.h>
 
-static const char *const again[] = {"rank_died",
-                                    "gpu_fault",
-                                    "rank_hung",
-                                    "collective_timeout",
-                                    "rank_start_failed",
-                                    "collective_aborted",
-                                    "coordinator_lost",
-                                    "io"};
+static const char *const again[] = {
+    "rank_died",         "gpu_fault",          "rank_hung",        "collective_timeout",
+    "rank_start_failed", "collective_aborted", "coordinator_lost", "io"};
 
 static void test_table(void **state)
 {
