@@ -127,6 +127,15 @@ int io_read_file(const char *path, size_t max_bytes, struct buf *out, struct err
     return buf_error(out, err);
 }
 
+int io_read_secret(const char *path, mode_t refused, size_t max_bytes, struct buf *out,
+                   struct err *err)
+{
+    struct stat info;
+    if (stat(path, &info) == 0 && (info.st_mode & refused) != 0)
+        return err_set(err, ERR_SETTING, "%s: others may read it; run chmod 600 on it", path);
+    return io_read_file(path, max_bytes, out, err);
+}
+
 static int io_sync_parent(const char *path, struct err *err)
 {
     CLEANUP(mem_free_ptr) char *folder = mem_strdup(path);

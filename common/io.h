@@ -12,6 +12,11 @@
 /* Reads a whole file of at most max_bytes into *out (appended); ERR_TOO_LARGE beyond. */
 int io_read_file(const char *path, size_t max_bytes, struct buf *out, struct err *err);
 
+/* The same of a file whose mode has none of the bits `refused` (077: its owner's alone); else
+ * ERR_SETTING, which says so. */
+int io_read_secret(const char *path, mode_t refused, size_t max_bytes, struct buf *out,
+                   struct err *err);
+
 /* Writes `path` atomically with the mode given. */
 int io_write_file(const char *path, const void *bytes, size_t length, mode_t mode, struct err *err);
 

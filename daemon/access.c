@@ -6,6 +6,9 @@
 #include "common/must.h"
 #include "daemon/auth.h"
 #include "daemon/http.h"
+#include "daemon/http_check.h"
+#include "daemon/session.h"
+#include "daemon/settings.h"
 
 #include <string.h>
 
@@ -59,13 +62,31 @@ static int access_check_path(struct api *api, const struct http_request *request
     return 0;
 }
 
+/* By a token, else by what the kernel says of a Unix socket's peer, else by a session's cookie. */
+static int access_find(struct api *api, const struct http_request *request,
+                       struct auth_who *ret_who, struct err *err)
+{
+    const char *authorization = http_request_header(request, "Authorization");
+    const char *cookie = http_request_cookie(request, SESSION_COOKIE);
+    if (authorization == NULL && http_request_peer(request) >= 0)
+        return auth_check_peer(api->auth, http_request_peer(request), &api->settings->admins,
+                               ret_who, err);
+    if (authorization != NULL || cookie == NULL)
+        return auth_check(api->auth, authorization, ret_who, err);
+    TRY(http_check_origin(route_changes(http_request_route(request)->route),
+                          http_request_header(request, "Sec-Fetch-Site"),
+                          http_request_header(request, "Origin"),
+                          http_request_header(request, "Host"), err));
+    return auth_check_session(api->auth, cookie, ret_who, err);
+}
+
 int access_check(struct api *api, struct http_request *request, struct err *err)
 {
     enum auth_scope needed = route_scope(http_request_route(request)->route);
     struct auth_who who;
     if (needed == AUTH_SCOPE_NONE)
         return 0;
-    TRY(auth_check(api->auth, http_request_header(request, "Authorization"), &who, err));
+    TRY(access_find(api, request, &who, err));
     must(who.scope != AUTH_SCOPE_NONE);
     if (who.scope < needed)
         return err_set(err, ERR_FORBIDDEN,

@@ -9,8 +9,10 @@
 #include "daemon/http.h"
 #include "daemon/models.h"
 #include "daemon/preview.h"
+#include "daemon/session.h"
 #include "daemon/settings.h"
 #include "daemon/sse.h"
+#include "daemon/tokens.h"
 
 #include <unistd.h>
 
@@ -40,6 +42,12 @@ static int api_readyz(struct api *api, struct http_request *request, struct err 
 static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_HEALTHZ] = api_healthz,
     [ROUTE_READYZ] = api_readyz,
+    [ROUTE_SESSION_CREATE] = session_create,
+    [ROUTE_SESSION_GET] = session_get,
+    [ROUTE_SESSION_END] = session_end,
+    [ROUTE_TOKENS_CREATE] = tokens_create,
+    [ROUTE_TOKENS_LIST] = tokens_list,
+    [ROUTE_TOKENS_REVOKE] = tokens_revoke,
     [ROUTE_FILES_CREATE] = files_create,
     [ROUTE_FILES_LIST] = files_list,
     [ROUTE_FILES_GET] = files_get,

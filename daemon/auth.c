@@ -6,14 +6,16 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "daemon/host.h"
+#include "daemon/settings.h"
 #include "daemon/store.h"
 
 #include <ctype.h>
+#include <pwd.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     AUTH_RANDOM_BYTES = 32,
@@ -21,16 +23,25 @@ enum {
     AUTH_PREFIX_CHARS = 8,  /* of these, public */
     AUTH_KEY_BYTES = crypto_generichash_KEYBYTES,
     AUTH_USED_MS = 60000, /* the time of last use is kept about as exactly as this */
-    AUTH_TOKENS_MAX = 10000
+    AUTH_TOKENS_MAX = 10000,
+    AUTH_LOGINS = 256 /* of people on one machine */
 };
 static const char auth_word[] = "ithaca-";
 enum { AUTH_WORD_CHARS = sizeof auth_word - 1 };
 _Static_assert(AUTH_WORD_CHARS + AUTH_RANDOM_CHARS == AUTH_TOKEN_CHARS, "auth.h says the length");
 
+/* A user of the machine; looked up once, since that may ask a directory on another one. */
+struct auth_login {
+    int64_t uid;
+    char name[AUTH_USER_BYTES_MAX + 1];
+};
+
 struct auth {
     struct store *store;
     struct host *host;
-    uint8_t key[AUTH_KEY_BYTES]; /* of the hash */
+    struct auth_login logins[AUTH_LOGINS]; /* the newest ones known */
+    int login_count;                       /* ever looked up */
+    uint8_t key[AUTH_KEY_BYTES];           /* of the hash */
 };
 
 static const char *const auth_scope_names[] = {"", "read", "submit", "admin"};
@@ -64,15 +75,6 @@ static void auth_hash(const struct auth *auth, const char *token, uint8_t ret[ST
                              auth->key, sizeof auth->key); /* fails only for wrong sizes */
 }
 
-/* A secret file must be ours alone. */
-static int auth_read_secret(const char *path, size_t bytes_max, struct buf *out, struct err *err)
-{
-    struct stat info;
-    if (stat(path, &info) == 0 && (info.st_mode & 077) != 0)
-        return err_set(err, ERR_SETTING, "%s: others may read it; run chmod 600 on it", path);
-    return io_read_file(path, bytes_max, out, err);
-}
-
 static int auth_load_key(struct auth *auth, const char *path, struct host *host, struct err *err)
 {
     if (!io_exists(path)) {
@@ -81,7 +83,7 @@ static int auth_load_key(struct auth *auth, const char *path, struct host *host,
     }
     CLEANUP(buf_done) struct buf bytes;
     buf_init(&bytes, AUTH_KEY_BYTES);
-    TRY(auth_read_secret(path, AUTH_KEY_BYTES, &bytes, err));
+    TRY(io_read_secret(path, 077, AUTH_KEY_BYTES, &bytes, err));
     if (bytes.length != AUTH_KEY_BYTES)
         return err_set(err, ERR_CORRUPT,
                        "%s: must have %d bytes; delete it and admin.token to make new ones", path,
@@ -143,11 +145,14 @@ int auth_grant(struct auth *auth, const struct auth_grant *grant, char ret_id[LI
     return auth_put(auth, ret_id, grant, ret_secret, err);
 }
 
+static const struct auth_grant auth_admin = {
+    .parent = "", .name = "admin.token", .user = "admin", .scope = AUTH_SCOPE_ADMIN};
+
 static int auth_read_admin(const char *path, char ret[AUTH_TOKEN_CHARS + 1], struct err *err)
 {
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 256);
-    TRY(auth_read_secret(path, 256, &text, err));
+    TRY(io_read_secret(path, 077, 256, &text, err));
     while (text.length > 0 && isspace((unsigned char)text.data[text.length - 1]))
         text.data[--text.length] = '\0';
     if (text.length != AUTH_TOKEN_CHARS || strncmp(text.data, auth_word, AUTH_WORD_CHARS) != 0)
@@ -158,8 +163,6 @@ static int auth_read_admin(const char *path, char ret[AUTH_TOKEN_CHARS + 1], str
 
 static int auth_load_admin(struct auth *auth, const char *path, struct err *err)
 {
-    static const struct auth_grant grant = {
-        .parent = "", .name = "admin.token", .user = "admin", .scope = AUTH_SCOPE_ADMIN};
     char token[AUTH_TOKEN_CHARS + 1];
     if (io_exists(path)) {
         TRY(auth_read_admin(path, token, err));
@@ -169,7 +172,7 @@ static int auth_load_admin(struct auth *auth, const char *path, struct err *err)
         int length = snprintf(line, sizeof line, "%s\n", token);
         TRY(io_write_file(path, line, (size_t)length, 0600, err));
     }
-    int rc = auth_put(auth, auth_admin_id, &grant, token, err);
+    int rc = auth_put(auth, auth_admin_id, &auth_admin, token, err);
     sodium_memzero(token, sizeof token);
     return rc;
 }
@@ -272,4 +275,42 @@ int auth_check_session(struct auth *auth, const char *secret, struct auth_who *r
                        struct err *err)
 {
     return auth_find(auth, secret, true, ret_who, err);
+}
+
+static const char *auth_login(struct auth *auth, int64_t uid)
+{
+    int known = auth->login_count < AUTH_LOGINS ? auth->login_count : AUTH_LOGINS;
+    for (int i = 0; i < known; i++)
+        if (auth->logins[i].uid == uid)
+            return auth->logins[i].name;
+    struct auth_login *login = &auth->logins[auth->login_count++ % AUTH_LOGINS];
+    const struct passwd *entry = getpwuid((uid_t)uid);
+    login->uid = uid;
+    if (entry != NULL && auth_is_user(entry->pw_name))
+        (void)snprintf(login->name, sizeof login->name, "%s", entry->pw_name);
+    else
+        (void)snprintf(login->name, sizeof login->name, "uid-%lld", (long long)uid);
+    return login->name;
+}
+
+int auth_check_peer(struct auth *auth, int64_t uid, const struct settings_list *admins,
+                    struct auth_who *ret_who, struct err *err)
+{
+    struct auth_who who = {.scope = AUTH_SCOPE_SUBMIT};
+    if (uid < 0)
+        return err_set(err, ERR_AUTH, "the user at the other end of the socket is not known");
+    const char *login = auth_login(auth, uid);
+    bool own = uid == 0 || uid == geteuid();
+    for (size_t i = 0; i < admins->count; i++)
+        if (strcmp(admins->items[i].value, login) == 0)
+            who.scope = AUTH_SCOPE_ADMIN;
+    (void)snprintf(who.caller, sizeof who.caller, "uid-%lld", (long long)uid);
+    if (own)
+        who.scope = AUTH_SCOPE_ADMIN;
+    if (own || who.scope == AUTH_SCOPE_ADMIN || strcmp(login, auth_admin.user) != 0)
+        (void)snprintf(who.user, sizeof who.user, "%s", own ? auth_admin.user : login);
+    else
+        (void)snprintf(who.user, sizeof who.user, "%s", who.caller);
+    *ret_who = who;
+    return 0;
 }

@@ -35,7 +35,7 @@ void auth_free(struct auth *auth); /* NULL is fine */
 
 struct auth_who {
     char user[LIMIT_NAME_BYTES + 1];  /* the owner of what it makes */
-    char caller[LIMIT_ID_BYTES + 1];  /* id of the token */
+    char caller[LIMIT_ID_BYTES + 1];  /* id of the token, or "uid-<number>" */
     char session[LIMIT_ID_BYTES + 1]; /* id of the session's own row; "" when it is none */
     enum auth_scope scope;
     int64_t expires_ms; /* of the token or session; 0: never */
@@ -47,6 +47,13 @@ int auth_check(struct auth *auth, const char *authorization, struct auth_who *re
 /* The value of a session's cookie. */
 int auth_check_session(struct auth *auth, const char *secret, struct auth_who *ret_who,
                        struct err *err);
+
+/* The user at the other end of a Unix socket. Root and the daemon's own user are the user "admin";
+ * others go by their login name (looked up once), and may submit, or everything where `admins`
+ * names them. A login "admin" that is neither is "uid-<number>", as is a user without a name. */
+struct settings_list;
+int auth_check_peer(struct auth *auth, int64_t uid, const struct settings_list *admins,
+                    struct auth_who *ret_who, struct err *err);
 
 /* A token that is to be. */
 struct auth_grant {

@@ -1,6 +1,7 @@
-/* http: libmicrohttpd with external epoll. Its epoll descriptor sits in the loop's; MHD_run() runs
- * in the loop's prepare hook, that is before every sleep, because the library has work of its own
- * (resumed connections, data already buffered, time-outs) that no descriptor announces.
+/* http: libmicrohttpd with external epoll, an instance a listening socket. Its epoll descriptor
+ * sits in the loop's; MHD_run() runs in the loop's prepare hook, that is before every sleep,
+ * because the library has work of its own (resumed connections, data already buffered, time-outs)
+ * that no descriptor announces.
  *
  * The raw target comes from the library's URI log callback, which also makes the request. A body
  * cannot be answered while it arrives: its first error is kept, the rest is dropped, and the error
@@ -16,13 +17,12 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "daemon/http_check.h"
+#include "daemon/http_listen.h"
 #include "daemon/http_private.h"
 #include "daemon/loop.h"
 #include "daemon/settings.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -33,9 +33,22 @@
 
 /* ---- a request's birth and end ---- */
 
+/* The user at the other end of a Unix socket, as it was when it connected; -1 when unknown. */
+static int64_t http_peer_uid(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (info == NULL || getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return -1;
+    return peer.uid;
+}
+
 static void *http_on_target(void *context, const char *target, struct MHD_Connection *connection)
 {
-    struct http *http = context;
+    const struct http_door *door = context;
+    struct http *http = door->http;
     struct http_request *request = mem_new(1, sizeof *request);
     if (request == NULL)
         return NULL; /* the access callback then hangs up */
@@ -47,6 +60,7 @@ static void *http_on_target(void *context, const char *target, struct MHD_Connec
     request->http = http;
     request->connection = connection;
     request->length = -1;
+    request->peer_uid = door->local ? http_peer_uid(connection) : -1;
     request->body_max = LIMIT_JSON_BODY_BYTES;
     buf_init(&request->body, LIMIT_JSON_BODY_BYTES);
     buf_init(&request->out, HTTP_STREAM_BYTES);
@@ -256,11 +270,18 @@ static enum MHD_Result http_on_access(void *context, struct MHD_Connection *conn
 static int64_t http_prepare(void *context)
 {
     struct http *http = context;
-    (void)MHD_run(http->mhd); /* fails only for another kind of daemon */
-    MHD_UNSIGNED_LONG_LONG timeout_ms;
-    if (MHD_get_timeout(http->mhd, &timeout_ms) != MHD_YES)
-        return -1;
-    return timeout_ms > INT32_MAX ? INT32_MAX : (int64_t)timeout_ms;
+    int64_t sleep_ms = -1;
+    for (int i = 0; i < HTTP_DOORS; i++) {
+        MHD_UNSIGNED_LONG_LONG timeout_ms;
+        if (http->doors[i].mhd == NULL)
+            continue;
+        (void)MHD_run(http->doors[i].mhd); /* fails only for another kind of daemon */
+        if (MHD_get_timeout(http->doors[i].mhd, &timeout_ms) != MHD_YES)
+            continue;
+        int64_t wait_ms = timeout_ms > INT32_MAX ? INT32_MAX : (int64_t)timeout_ms;
+        sleep_ms = sleep_ms < 0 || wait_ms < sleep_ms ? wait_ms : sleep_ms;
+    }
+    return sleep_ms;
 }
 
 static void http_ready(void *context, uint32_t events)
@@ -286,59 +307,6 @@ static void http_close(int *fd)
     *fd = -1;
 }
 
-static int http_address(const char *listen, int port, struct sockaddr_storage *ret, socklen_t *size,
-                        struct err *err)
-{
-    memset(ret, 0, sizeof *ret);
-    struct sockaddr_in *v4 = (struct sockaddr_in *)(void *)ret;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)(void *)ret;
-    if (inet_pton(AF_INET, listen, &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons((uint16_t)port);
-        *size = sizeof *v4;
-    } else if (inet_pton(AF_INET6, listen, &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons((uint16_t)port);
-        *size = sizeof *v6;
-    } else {
-        return err_set_field(err, ERR_SETTING, "listen",
-                             "listen must be an IPv4 or IPv6 address, not \"%s\"", listen);
-    }
-    return 0;
-}
-
-static int http_listen(const struct settings *settings, int *ret_fd, int *ret_port, struct err *err)
-{
-    struct sockaddr_storage address;
-    socklen_t size = 0;
-    const char *listen_on = settings->listen;
-    TRY(http_address(listen_on, (int)settings->port, &address, &size, err));
-    CLEANUP(http_close)
-    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return err_set_errno(err, errno, "socket");
-    int yes = 1;
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0)
-        return err_set_errno(err, errno, "SO_REUSEADDR");
-    if (bind(fd, (struct sockaddr *)(void *)&address, size) != 0 || listen(fd, SOMAXCONN) != 0) {
-        if (errno == EADDRINUSE)
-            return err_set(err, ERR_IN_USE,
-                           "%s port %lld is in use; stop what uses it or choose another --port "
-                           "(0: any free one)",
-                           listen_on, (long long)settings->port);
-        return err_set_errno(err, errno, "listen on %s port %lld", listen_on,
-                             (long long)settings->port);
-    }
-    if (getsockname(fd, (struct sockaddr *)(void *)&address, &size) != 0)
-        return err_set_errno(err, errno, "getsockname");
-    *ret_port =
-        ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&address)->sin_port
-                                           : ((struct sockaddr_in6 *)(void *)&address)->sin6_port);
-    *ret_fd = fd;
-    fd = -1; /* http_close() sees it. NOLINT(clang-analyzer-deadcode.DeadStores) */
-    return 0;
-}
-
 static size_t http_keep_escapes(void *context, struct MHD_Connection *connection, char *text)
 {
     (void)context;
@@ -346,22 +314,72 @@ static size_t http_keep_escapes(void *context, struct MHD_Connection *connection
     return strlen(text); /* targets are matched as sent: route.h */
 }
 
+/* tls: more options of the library, ended by MHD_OPTION_END; its first is MHD_OPTION_END where the
+ * door speaks plainly. */
+static int http_open_door(struct http *http, struct http_door *door,
+                          const struct MHD_OptionItem *tls, struct err *err)
+{
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    if (tls->option != MHD_OPTION_END)
+        flags |= MHD_USE_TLS;
+    door->mhd = MHD_start_daemon(
+        flags, 0, NULL, NULL, http_on_access, http, MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, door->fd, MHD_OPTION_URI_LOG_CALLBACK, http_on_target, door,
+        MHD_OPTION_UNESCAPE_CALLBACK, http_keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED,
+        http_on_completed, NULL, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)http->settings->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)HTTP_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_BYTES,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY,
+        tls, MHD_OPTION_END);
+    if (door->mhd == NULL)
+        return err_set(err, ERR_IO, "the HTTP server cannot start%s",
+                       tls->option != MHD_OPTION_END ? ": tls_cert and tls_key must be a PEM "
+                                                       "certificate and its PEM key"
+                                                     : "");
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(door->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+    must(info != NULL);
+    return loop_watch_fd(http->loop, info->epoll_fd, EPOLLIN, http_ready, http, &door->watch, err);
+}
+
+static void http_wipe(struct buf *secret)
+{
+    if (secret->data != NULL)
+        explicit_bzero(secret->data, secret->length);
+    buf_done(secret);
+}
+
+/* TLS where there is a certificate, else plain. */
+static int http_open_tcp(struct http *http, struct err *err)
+{
+    const struct settings *settings = http->settings;
+    CLEANUP(buf_done) struct buf certificate;
+    CLEANUP(http_wipe) struct buf key;
+    buf_init(&certificate, HTTP_PEM_BYTES);
+    buf_init(&key, HTTP_PEM_BYTES);
+    struct MHD_OptionItem tls[3] = {{.option = MHD_OPTION_END}};
+    if (settings->tls_cert[0] != '\0') {
+        TRY(io_read_file(settings->tls_cert, HTTP_PEM_BYTES, &certificate, err));
+        TRY(io_read_secret(settings->tls_key, 007, HTTP_PEM_BYTES, &key, err));
+        tls[0] = (struct MHD_OptionItem){.option = MHD_OPTION_HTTPS_MEM_CERT,
+                                         .ptr_value = certificate.data};
+        tls[1] = (struct MHD_OptionItem){.option = MHD_OPTION_HTTPS_MEM_KEY, .ptr_value = key.data};
+        tls[2] = (struct MHD_OptionItem){.option = MHD_OPTION_END};
+    }
+    return http_open_door(http, &http->doors[HTTP_DOOR_TCP], tls, err);
+}
+
 static int http_start(struct http *http, struct err *err)
 {
-    http->mhd = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, http_on_access,
-        http, MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL, MHD_OPTION_LISTEN_SOCKET, http->listener,
-        MHD_OPTION_URI_LOG_CALLBACK, http_on_target, http, MHD_OPTION_UNESCAPE_CALLBACK,
-        http_keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, NULL,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->settings->connections_max,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)HTTP_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
-    if (http->mhd == NULL)
-        return err_set(err, ERR_IO, "the HTTP server cannot start");
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->mhd, MHD_DAEMON_INFO_EPOLL_FD);
-    must(info != NULL);
-    TRY(loop_watch_fd(http->loop, info->epoll_fd, EPOLLIN, http_ready, http, &http->watch, err));
+    static const struct MHD_OptionItem plain[] = {{.option = MHD_OPTION_END}};
+    struct http_door *local = &http->doors[HTTP_DOOR_UNIX];
+    if (getrandom(&http->id_salt, sizeof http->id_salt, 0) != sizeof http->id_salt)
+        return err_set_errno(err, errno, "getrandom");
+    TRY(http_listen_tcp(http->settings, &http->doors[HTTP_DOOR_TCP].fd, &http->port, err));
+    TRY(http_open_tcp(http, err));
+    if (http->settings->socket[0] != '\0') {
+        TRY(http_listen_unix(http->settings, &local->fd, err));
+        TRY(http_open_door(http, local, plain, err));
+    }
     loop_on_prepare(http->loop, http_prepare, http);
     return 0;
 }
@@ -372,12 +390,10 @@ int http_new(struct loop *loop, const struct settings *settings, const struct ht
     struct http *http = mem_new(1, sizeof *http);
     if (http == NULL)
         return mem_fail(err, sizeof *http, "the HTTP server");
-    *http = (struct http){.loop = loop, .settings = settings, .app = *app, .listener = -1};
-    int rc = http_listen(settings, &http->listener, &http->port, err);
-    if (rc == 0 && getrandom(&http->id_salt, sizeof http->id_salt, 0) != sizeof http->id_salt)
-        rc = err_set_errno(err, errno, "getrandom");
-    if (rc == 0)
-        rc = http_start(http, err);
+    *http = (struct http){.loop = loop, .settings = settings, .app = *app};
+    for (int i = 0; i < HTTP_DOORS; i++)
+        http->doors[i] = (struct http_door){.http = http, .fd = -1, .local = i == HTTP_DOOR_UNIX};
+    int rc = http_start(http, err);
     if (rc == 0)
         *ret_http = http;
     else
@@ -395,8 +411,14 @@ void http_stop(struct http *http)
     if (http->stopping)
         return;
     http->stopping = true;
-    http->listener = MHD_quiesce_daemon(http->mhd); /* the socket is ours again */
-    http_close(&http->listener);
+    for (int i = 0; i < HTTP_DOORS; i++) {
+        struct http_door *door = &http->doors[i];
+        if (door->mhd != NULL)
+            door->fd = MHD_quiesce_daemon(door->mhd); /* the socket is ours again */
+        if (door->local && door->fd >= 0)
+            (void)unlink(http->settings->socket); /* the next daemon replaces what is left */
+        http_close(&door->fd);
+    }
     struct http_request *next;
     for (struct http_request *request = http->first; request != NULL; request = next) {
         next = request->next;
@@ -413,62 +435,14 @@ void http_free(struct http *http)
 {
     if (http == NULL)
         return;
-    if (http->mhd != NULL) {
-        http_stop(http);
-        (void)MHD_run(http->mhd); /* takes up what http_stop resumed */
-        loop_unwatch(http->watch);
-        MHD_stop_daemon(http->mhd);
-    } else {
-        http_close(&http->listener);
+    http_stop(http);
+    for (int i = 0; i < HTTP_DOORS; i++) {
+        struct http_door *door = &http->doors[i];
+        if (door->mhd == NULL)
+            continue;
+        (void)MHD_run(door->mhd); /* takes up what http_stop resumed */
+        loop_unwatch(door->watch);
+        MHD_stop_daemon(door->mhd);
     }
     mem_free(http);
-}
-
-/* ---- what a handler may ask ---- */
-
-const struct route_match *http_request_route(const struct http_request *request)
-{
-    return &request->match;
-}
-
-const char *http_request_header(const struct http_request *request, const char *name)
-{
-    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
-}
-
-const struct buf *http_request_body(const struct http_request *request)
-{
-    return &request->body;
-}
-
-int64_t http_request_length(const struct http_request *request)
-{
-    return request->length;
-}
-
-void http_request_set_who(struct http_request *request, const struct auth_who *who)
-{
-    request->who = *who;
-}
-
-const struct auth_who *http_request_who(const struct http_request *request)
-{
-    return &request->who;
-}
-
-const char *http_request_owner(const struct http_request *request)
-{
-    return request->who.user;
-}
-
-void http_request_on_end(struct http_request *request, void (*ended)(void *context), void *context)
-{
-    must(request->ended == NULL);
-    request->ended = ended;
-    request->ended_context = context;
-}
-
-void *http_request_ended_context(const struct http_request *request)
-{
-    return request->ended_context;
 }

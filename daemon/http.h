@@ -48,6 +48,11 @@ void http_free(struct http *http);
 
 const struct route_match *http_request_route(const struct http_request *request);
 const char *http_request_header(const struct http_request *request, const char *name); /* or NULL */
+/* Numeric user at the other end of the Unix socket; -1: it came by TCP. */
+int64_t http_request_peer(const struct http_request *request);
+const char *http_request_cookie(const struct http_request *request, const char *name); /* or NULL */
+/* One more header of the answer, whichever it will be; a second one takes the first one's place. */
+void http_request_set_header(struct http_request *request, const char *name, const char *value);
 const struct buf *http_request_body(const struct http_request *request);
 int64_t http_request_length(const struct http_request *request); /* Content-Length, or -1 */
 /* Who asks, put there by `begin`; a request that nobody is behind has scope AUTH_SCOPE_NONE. */

@@ -52,6 +52,8 @@ static void http_answer(struct http_request *request, int status, const char *co
         http_answer_header(response, "X-Request-Id", request->id);
         http_answer_header(response, "Cache-Control", "no-store");
         http_answer_header(response, "X-Content-Type-Options", "nosniff");
+        if (request->header_name[0] != '\0')
+            http_answer_header(response, request->header_name, request->header_value);
         if (request->close)
             http_answer_header(response, "Connection", "close");
     }

@@ -81,3 +81,21 @@ int http_check(const struct http_facts *facts, const char *listen,
     *ret_length = length;
     return 0;
 }
+
+int http_check_origin(bool changes, const char *fetch_site, const char *origin, const char *host,
+                      struct err *err)
+{
+    bool same = !changes;
+    if (fetch_site != NULL) {
+        same = strcmp(fetch_site, "same-origin") == 0 ||
+               (!changes && strcmp(fetch_site, "none") == 0); /* the address bar */
+    } else if (origin != NULL) {
+        const char *scheme_end = strstr(origin, "://");
+        same = host != NULL && scheme_end != NULL && strcasecmp(scheme_end + 3, host) == 0;
+    }
+    if (same)
+        return 0;
+    return err_set(err, ERR_FORBIDDEN,
+                   "a session's requests must come from a page of this server; programs send "
+                   "\"Authorization: Bearer <token>\"");
+}

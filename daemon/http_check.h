@@ -28,6 +28,12 @@ struct http_facts {
 int http_check(const struct http_facts *facts, const char *listen,
                const struct settings_list *hosts, int64_t *ret_length, struct err *err);
 
+/* A request by cookie, which a browser sends for any page that asks: may this page have asked?
+ * fetch_site, origin: values of Sec-Fetch-Site and Origin, or NULL; changes: it is no GET.
+ * ERR_FORBIDDEN. (W3C Fetch Metadata; RFC 6454) */
+int http_check_origin(bool changes, const char *fetch_site, const char *origin, const char *host,
+                      struct err *err);
+
 /* Is the Host value (name, name:port, [v6]:port) one of ours? localhost, 127.0.0.1 and ::1
  * always are. */
 bool http_check_host(const char *host, const char *listen, const struct settings_list *hosts);

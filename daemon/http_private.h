@@ -1,5 +1,5 @@
-/* http_private: the structs shared by http.c (server, requests, bodies) and http_answer.c (answers,
- * deferral, streams). Only daemon/http*.c include it. */
+/* http_private: the structs shared by http.c (server, bodies), http_request.c (what a handler asks
+ * of a request) and http_answer.c (answers, deferral, streams). Only daemon/http*.c include it. */
 #pragma once
 #include "common/limits.h"
 #include "daemon/http.h"
@@ -8,23 +8,33 @@
 
 enum {
     HTTP_ID_BYTES = 32,           /* "req_" and 16 + 8 hex digits */
+    HTTP_HEADER_BYTES = 256,      /* of a header that a handler adds */
     HTTP_TARGET_BYTES = 8192,     /* longest target: a page of metadata filters fits thrice */
     HTTP_DRAIN_BYTES = 16 << 20,  /* dropped beyond the largest body, before we hang up */
+    HTTP_PEM_BYTES = 1 << 20,     /* a chain of certificates; usual ones have 8 KiB */
     HTTP_FORM_BUFFER = 64 << 10,  /* of the multipart parser */
     HTTP_MEMORY_BYTES = 64 << 10, /* of one connection: headers, and reads of half that size */
     HTTP_IDLE_S = 120             /* a silent connection is closed; streams are exempt */
 };
 
+/* A socket that is listened on, with an instance of the library for its connections. */
+struct http_door {
+    struct http *http;
+    int fd;                   /* listening socket, or -1: closed, or no such door */
+    bool local;               /* a Unix socket: the peer's user is known */
+    struct MHD_Daemon *mhd;   /* or NULL */
+    struct loop_watch *watch; /* of the library's epoll descriptor */
+};
+enum { HTTP_DOOR_TCP, HTTP_DOOR_UNIX, HTTP_DOORS };
+
 struct http {
     struct loop *loop;
     const struct settings *settings;
     struct http_app app;
-    struct MHD_Daemon *mhd;
-    struct loop_watch *watch;   /* of the library's epoll descriptor */
+    struct http_door doors[HTTP_DOORS];
     struct http_request *first; /* all requests under way, doubly linked */
     uint64_t id_salt;           /* random, of this daemon's life */
     uint32_t id_count;          /* requests so far */
-    int listener;               /* listening socket, or -1 after http_stop */
     int port;                   /* the one in use */
     bool stopping;              /* http_stop was called */
 };
@@ -38,6 +48,9 @@ struct http_request {
     struct route_match match;      /* valid once begin was called */
     char allow[ROUTE_ALLOW_BYTES]; /* for a 405 */
     struct auth_who who;
+    int64_t peer_uid;                        /* of a Unix socket's peer, or -1 */
+    char header_name[HTTP_HEADER_BYTES / 4]; /* one more of the answer; "" for none */
+    char header_value[HTTP_HEADER_BYTES];
     int64_t length;                 /* Content-Length, or -1 */
     int64_t received;               /* body bytes so far */
     int64_t body_max;               /* cap on them */

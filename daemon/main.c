@@ -131,17 +131,32 @@ static int main_open(struct main_daemon *self, struct err *err)
     return 0;
 }
 
+static void main_warn_plain(const struct settings *settings)
+{
+    const char *listen = settings->listen;
+    if (settings->tls_cert[0] == '\0' && strncmp(listen, "127.", 4) != 0 &&
+        strcmp(listen, "::1") != 0)
+        log_warn("main",
+                 "%s is reached from other machines and has no TLS: tokens and data can be read on "
+                 "the way; set tls_cert and tls_key, or listen on 127.0.0.1 behind a proxy",
+                 listen);
+}
+
 static int main_write_url(struct main_daemon *self, struct err *err)
 {
     char url[128];
     const char *listen = self->settings.listen;
+    const char *scheme = self->settings.tls_cert[0] != '\0' ? "https" : "http";
     bool v6 = strchr(listen, ':') != NULL;
     bool any = strcmp(listen, "0.0.0.0") == 0 || strcmp(listen, "::") == 0;
-    int length = snprintf(url, sizeof url, "http://%s%s%s:%d\n", v6 && !any ? "[" : "",
+    int length = snprintf(url, sizeof url, "%s://%s%s%s:%d\n", scheme, v6 && !any ? "[" : "",
                           any ? "127.0.0.1" : listen, v6 && !any ? "]" : "", http_port(self->http));
     TRY(io_write_file(self->url_path, url, (size_t)length, 0644, err));
     log_info("main", "ithacad %s at %.*s, data in %s", ITHACA_VERSION, length - 1, url,
              self->settings.data_dir);
+    if (self->settings.socket[0] != '\0')
+        log_info("main", "and at unix:%s", self->settings.socket);
+    main_warn_plain(&self->settings);
     return 0;
 }
 

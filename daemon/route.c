@@ -28,6 +28,12 @@ enum auth_scope route_scope(enum route_id route)
     return route_rows[route].scope;
 }
 
+bool route_changes(enum route_id route)
+{
+    must(route < ROUTE_COUNT);
+    return strcmp(route_rows[route].method, "GET") != 0;
+}
+
 const char *route_path(enum route_id route)
 {
     must(route < ROUTE_COUNT);

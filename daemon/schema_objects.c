@@ -13,6 +13,7 @@
 #define NUMBER_OR_NULL "{'type':['number','null']}"
 #define TIME "{'type':'integer','description':'Unix time, seconds'}"
 #define TIME_OR_NULL "{'type':['integer','null'],'description':'Unix time, seconds'}"
+#define SCOPE "{'enum':['read','submit','admin'],'description':'Each includes those before it'}"
 #define REF(name) "{'$ref':'#/components/schemas/" name "'}"
 #define LIST(name)                                                                   \
     "{'type':'object','required':['object','data','first_id','last_id','has_more']," \
@@ -36,6 +37,30 @@ static const struct schema_object schema_rows[] = {
      .schema = "{'type':'object','required':['error'],'properties':{'error':{'type':'object',"
                "'required':['message','type','param','code'],'properties':{'message':" TEXT ","
                "'type':" TEXT ",'param':" TEXT_OR_NULL ",'code':{}}}}}"},
+    {.name = "Session",
+     .schema = "{'type':'object','required':['object','user','scope','expires_at'],'properties':{"
+               "'object':{'const':'session'},'user':" TEXT ",'scope':" SCOPE
+               ",'expires_at':" TIME_OR_NULL "}}"},
+    {.name = "SessionEnded",
+     .schema = "{'type':'object','required':['object','ended'],'properties':{"
+               "'object':{'const':'session'},'ended':{'const':true}}}"},
+    {.name = "TokenCreate",
+     .schema = "{'type':'object','required':['user'],'additionalProperties':false,'properties':{"
+               "'user':{'type':'string','pattern':'^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}$'},"
+               "'name':{'type':'string','maxLength':128},'scope':" SCOPE ",'expires_in_s':{"
+               "'type':['integer','null'],'minimum':60,'description':'null: never'}}}"},
+    {.name = "Token",
+     .schema = "{'type':'object','required':['id','object','name','user','scope','prefix',"
+               "'created_at','expires_at','last_used_at','revoked_at'],'properties':{"
+               "'id':" TEXT ",'object':{'const':'token'},'name':" TEXT_OR_NULL ",'user':" TEXT
+               ",'scope':" SCOPE ",'prefix':" TEXT ",'created_at':" TIME
+               ",'expires_at':" TIME_OR_NULL ",'last_used_at':" TIME_OR_NULL
+               ",'revoked_at':" TIME_OR_NULL ",'token':{'type':'string','description':'The "
+               "secret, in the answer to its making alone'}}}"},
+    {.name = "TokenList", .schema = LIST("Token")},
+    {.name = "TokenRevoked",
+     .schema = "{'type':'object','required':['id','object','revoked'],'properties':{"
+               "'id':" TEXT ",'object':{'const':'token'},'revoked':{'const':true}}}"},
     {.name = "File",
      .schema = "{'type':'object','required':['id','object','bytes','created_at','filename',"
                "'purpose','status'],'properties':{'id':" TEXT ",'object':{'const':'file'},"

@@ -24,7 +24,8 @@
 static const char settings_file_flag[] = "--settings";
 static const char settings_file_variable[] = "ITHACA_SETTINGS";
 /* Variables of the other programs and of the tests. */
-static const char *const settings_foreign[] = {"ITHACA_SETTINGS", "ITHACA_URL", "ITHACA_TOKEN",
+static const char *const settings_foreign[] = {"ITHACA_SETTINGS",  "ITHACA_URL",
+                                               "ITHACA_TOKEN",     "ITHACA_CACERT",
                                                "ITHACA_BUILD_DIR", "ITHACA_SOURCE_DIR"};
 
 /* Values given as text, by row; borrowed from argv and the environment. */
@@ -202,7 +203,11 @@ static int settings_finish(struct settings *settings, struct err *err)
     TRY(settings_absolute(&settings->data_dir, err));
     if (settings->worker[0] == '\0')
         TRY(settings_default_worker(&settings->worker, err));
-    TRY(settings_absolute(&settings->worker, err));
+    char **const paths[] = {&settings->worker, &settings->socket, &settings->tls_cert,
+                            &settings->tls_key};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if ((*paths[i])[0] != '\0')
+            TRY(settings_absolute(paths[i], err));
     if (settings->model_roots.count == 0) {
         CLEANUP(mem_free_ptr) char *models = io_join(settings->data_dir, "models");
         if (models == NULL)
@@ -222,6 +227,10 @@ static int settings_finish(struct settings *settings, struct err *err)
         strcmp(settings->device, "cuda") != 0)
         return err_set_field(err, ERR_SETTING, "device",
                              "device must be auto, cpu or cuda, not \"%s\"", settings->device);
+    if ((settings->tls_cert[0] != '\0') != (settings->tls_key[0] != '\0'))
+        return err_set_field(err, ERR_SETTING,
+                             settings->tls_cert[0] != '\0' ? "tls_key" : "tls_cert",
+                             "tls_cert and tls_key go together: give both files or neither");
     if (settings->streams_max > settings->connections_max - 4)
         settings->streams_max = settings->connections_max - 4; /* the rest of the API stays open */
     return 0;

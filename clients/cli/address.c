@@ -52,6 +52,12 @@ static const char *address_after_local(const char *url)
     return NULL;
 }
 
+const char *address_unix_path(const char *url)
+{
+    static const char scheme[] = "unix:";
+    return strncmp(url, scheme, sizeof scheme - 1) == 0 ? url + sizeof scheme - 1 : NULL;
+}
+
 static bool address_is_same(const char *url, const char *other)
 {
     const char *rest = address_after_local(url);
@@ -99,6 +105,8 @@ static int address_find_default(struct address *address, struct err *err)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     bool root = geteuid() == 0;
     address_find_in(address, root ? address_system_wide : own, false);
+    if (address->url == NULL && access(ADDRESS_SOCKET, W_OK) == 0)
+        address->url = mem_strdup("unix:" ADDRESS_SOCKET);
     address_find_in(address, root ? own : address_system_wide, false);
     return 0;
 }
@@ -120,7 +128,8 @@ int address_find(const char *url, const char *data_dir, struct address *ret, str
         return err_set(err, ERR_UNAVAILABLE,
                        "no daemon found: start ithacad, or set ITHACA_URL (and ITHACA_TOKEN), or "
                        "ITHACA_DATA_DIR to its data directory");
-    address.local = address_after_local(address.url) != NULL;
+    address.local =
+        address_after_local(address.url) != NULL || address_unix_path(address.url) != NULL;
     *ret = address;
     address = (struct address){0};
     return 0;

@@ -26,7 +26,7 @@ const char *cli_environment(const char *name)
 int cli_client(struct cli *cli, struct client **ret, struct err *err)
 {
     if (cli->client == NULL)
-        TRY(client_new(cli->url, cli->data_dir, &cli->client, err));
+        TRY(client_new(cli->url, cli->data_dir, cli->cacert, &cli->client, err));
     *ret = cli->client;
     return 0;
 }

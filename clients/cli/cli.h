@@ -18,6 +18,7 @@ struct cli {
     bool json;            /* --json */
     const char *url;      /* --url or ITHACA_URL, or NULL: from the data directory */
     const char *data_dir; /* --data-dir or ITHACA_DATA_DIR, or NULL: the default places */
+    const char *cacert;   /* --cacert or ITHACA_CACERT, or NULL: the system's */
     int argc;             /* what follows the command's name, options above removed */
     char **argv;
     struct client *client; /* made on first use by cli_client() */
@@ -57,6 +58,7 @@ int cli_print_json(const json_t *value, struct err *err); /* pretty, to stdout *
 cli_run_fn cmd_files, cmd_submit, cmd_ls, cmd_show, cmd_events, cmd_watch, cmd_logs, cmd_models,
     cmd_sample, cmd_fields, cmd_download, cmd_preview;
 cli_run_fn cmd_plan, cmd_ladder, cmd_calibrate, cmd_doctor;    /* each its own file, too */
+cli_run_fn cmd_tokens, cmd_whoami;                             /* cmd_tokens.c */
 cli_run_fn cmd_cancel, cmd_pause, cmd_resume, cmd_checkpoints; /* cmd_control.c */
 /* Follows a job to its end; the status is the job's: 0 or the failure's code. Used by watch and
  * submit --follow. */

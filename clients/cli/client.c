@@ -27,15 +27,19 @@ struct client {
     CURL *curl;
     struct address address;
     char *authorization;          /* header line, or NULL */
+    char *cacert;                 /* or NULL: the system's */
     char detail[CURL_ERROR_SIZE]; /* libcurl's words for the last failure */
 };
 
-int client_new(const char *url, const char *data_dir, struct client **ret, struct err *err)
+int client_new(const char *url, const char *data_dir, const char *cacert, struct client **ret,
+               struct err *err)
 {
     struct client *client = mem_new(1, sizeof *client);
     if (client == NULL)
         return mem_fail(err, sizeof *client, "the connection");
     int rc = address_find(url, data_dir, &client->address, err);
+    if (rc == 0 && cacert != NULL && (client->cacert = mem_strdup(cacert)) == NULL)
+        rc = mem_fail(err, strlen(cacert), "a path");
     if (rc == 0 && client->address.token != NULL) {
         client->authorization = mem_printf("Authorization: Bearer %s", client->address.token);
         if (client->authorization == NULL)
@@ -59,6 +63,7 @@ void client_free(struct client *client)
         curl_easy_cleanup(client->curl);
     address_done(&client->address);
     mem_free(client->authorization);
+    mem_free(client->cacert);
     mem_free(client);
 }
 
@@ -105,7 +110,10 @@ static CURLcode client_perform(struct client *client, const struct client_reques
                                long *ret_status)
 {
     CURL *curl = client->curl;
-    CLEANUP(mem_free_ptr) char *url = mem_printf("%s%s", client->address.url, request->path);
+    const char *socket_path = address_unix_path(client->address.url);
+    CLEANUP(mem_free_ptr)
+    char *url = mem_printf("%s%s", socket_path != NULL ? "http://localhost" : client->address.url,
+                           request->path);
     CLEANUP(client_free_headers) struct curl_slist *headers = NULL;
     if (url == NULL)
         return CURLE_OUT_OF_MEMORY;
@@ -127,6 +135,10 @@ static CURLcode client_perform(struct client *client, const struct client_reques
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "ithaca/" ITHACA_VERSION);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 10L);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    if (socket_path != NULL)
+        curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
+    if (client->cacert != NULL)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, client->cacert);
     if (client->address.local)
         curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* whatever http_proxy says */
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, request->sink);

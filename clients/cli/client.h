@@ -12,7 +12,10 @@
 
 struct client;
 
-int client_new(const char *url, const char *data_dir, struct client **ret, struct err *err);
+/* All three may be NULL. cacert: a file of certificates that are trusted instead of the system's.
+ */
+int client_new(const char *url, const char *data_dir, const char *cacert, struct client **ret,
+               struct err *err);
 void client_free(struct client *client);
 
 /* path begins with "/v1/..."; body may be NULL (GET when method is NULL). New reference. */

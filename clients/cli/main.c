@@ -78,6 +78,19 @@ const struct cli_command cli_commands[] = {
      .usage = "files (upload PATH | ls | show ID | get ID [--output PATH] | rm ID)",
      .summary = "training files",
      .run = cmd_files},
+    {.name = "tokens",
+     .usage = "tokens (create --user NAME [options] | list | revoke ID)",
+     .summary = "API tokens of users (for admins)",
+     .details = "  --user NAME              whose jobs and files the token sees and makes\n"
+                "  --scope SCOPE            read, submit (default) or admin, which sees all\n"
+                "  --name TEXT              what it is for\n"
+                "  --days N                 ends after N days; else never\n"
+                "The secret is shown once. Its user sets ITHACA_TOKEN to it.\n",
+     .run = cmd_tokens},
+    {.name = "whoami",
+     .usage = "whoami",
+     .summary = "user and scope of the token",
+     .run = cmd_whoami},
     {.name = "plan",
      .usage =
          "plan [JOB.json] [--model NAME|DIR] [--seq-len N] [--gpus N] [--memory CARD] [options]",
@@ -130,16 +143,18 @@ const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
 
 static void main_help(FILE *out)
 {
-    (void)fprintf(out,
-                  "ithaca %s: fine-tune language models on very long contexts\n\n"
-                  "usage: ithaca [--url URL] [--data-dir DIR] [--json] COMMAND ...\n\n",
-                  ITHACA_VERSION);
+    (void)fprintf(
+        out,
+        "ithaca %s: fine-tune language models on very long contexts\n\n"
+        "usage: ithaca [--url URL] [--data-dir DIR] [--cacert FILE] [--json] COMMAND ...\n\n",
+        ITHACA_VERSION);
     for (size_t i = 0; i < cli_command_count; i++)
         (void)fprintf(out, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].summary);
     (void)fprintf(
         out, "\n`ithaca COMMAND --help` shows a command's options.\n"
              "The daemon is found by --url, ITHACA_URL, or the file `url` in its data directory;\n"
-             "the token by ITHACA_TOKEN or `admin.token` there.\n");
+             "the token by ITHACA_TOKEN or `admin.token` there. --url unix:PATH is its Unix\n"
+             "socket, which needs no token; --cacert (ITHACA_CACERT) trusts a certificate.\n");
 }
 
 static void main_command_help(const struct cli_command *command)
@@ -169,11 +184,14 @@ static int main_run(struct cli *cli, struct err *err)
 {
     TRY(cli_take_option(cli, "--url", &cli->url, err));
     TRY(cli_take_option(cli, "--data-dir", &cli->data_dir, err));
+    TRY(cli_take_option(cli, "--cacert", &cli->cacert, err));
     cli->json = cli_take_flag(cli, "--json");
     if (cli->url == NULL)
         cli->url = cli_environment("ITHACA_URL");
     if (cli->data_dir == NULL)
         cli->data_dir = cli_environment("ITHACA_DATA_DIR");
+    if (cli->cacert == NULL)
+        cli->cacert = cli_environment("ITHACA_CACERT");
     if (cli_take_flag(cli, "--version")) {
         (void)printf("ithaca %s\n", ITHACA_VERSION);
         return 0;

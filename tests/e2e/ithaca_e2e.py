@@ -78,6 +78,11 @@ class Client:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
         sent = {"Authorization": f"Bearer {self.token if token is None else token}"}
         sent.update(headers or {})
+        return self.exchange(connection, method, path, body, sent)
+
+    @staticmethod
+    def exchange(connection, method, path, body, sent):
+        """One request over a connection that ends with it."""
         if isinstance(body, (dict, list)):
             body = json.dumps(body).encode()
             sent.setdefault("Content-Type", "application/json")

@@ -194,7 +194,7 @@ static inline void scene_reply(struct scene *s, int status, const char *body)
 
 static inline void scene_client(struct scene *s)
 {
-    assert_int_equal(client_new(s->url, s->folder, &s->client, &s->err), 0);
+    assert_int_equal(client_new(s->url, s->folder, NULL, &s->client, &s->err), 0);
 }
 
 static inline char *scene_path(struct scene *s, const char *name)

@@ -81,7 +81,7 @@ static void test_nobody_there(void **state)
     assert_int_equal(client_json(s->client, NULL, "/v1/x", NULL, &answer, &s->err),
                      -ERR_UNAVAILABLE); /* it hangs up */
     client_free(s->client);
-    assert_int_equal(client_new("http://127.0.0.1:1", s->folder, &s->client, &s->err), 0);
+    assert_int_equal(client_new("http://127.0.0.1:1", s->folder, NULL, &s->client, &s->err), 0);
     assert_int_equal(client_json(s->client, NULL, "/v1/x", NULL, &answer, &s->err),
                      -ERR_UNAVAILABLE);
     assert_non_null(strstr(s->err.text, "http://127.0.0.1:1"));

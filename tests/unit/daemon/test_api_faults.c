@@ -76,6 +76,14 @@ static void test_files(void **state)
     walk(h, "GET", "/v1/models/tiny-llama", JSON, "", 200);
 }
 
+static void test_tokens(void **state)
+{
+    struct http_world *h = *state;
+    walk(h, "POST", "/v1/tokens", JSON, "{\"user\":\"ann\",\"expires_in_s\":60}", 200);
+    walk(h, "GET", "/v1/tokens", JSON, "", 200);
+    walk(h, "POST", "/v1/session", JSON, "", 200);
+}
+
 static void test_jobs(void **state)
 {
     struct http_world *h = *state;
@@ -111,7 +119,7 @@ static void test_a_finished_job(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {HTTP_TEST(test_files), HTTP_TEST(test_jobs),
-                                       HTTP_TEST(test_a_finished_job)};
+    const struct CMUnitTest tests[] = {HTTP_TEST(test_files), HTTP_TEST(test_tokens),
+                                       HTTP_TEST(test_jobs), HTTP_TEST(test_a_finished_job)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

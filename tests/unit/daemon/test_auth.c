@@ -1,4 +1,5 @@
-/* auth: the admin token opens, all else does not; only its hash is stored. */
+/* auth: tokens open until they end or are revoked, sessions with them, all else does not; only
+ * hashes are stored; users of a Unix socket are who the machine says they are. */
 #include "daemon/auth.h"
 
 #include "common/buf.h"
@@ -6,8 +7,10 @@
 #include "common/mem.h"
 #include "daemon/host.h"
 #include "daemon/loop.h"
+#include "daemon/settings.h"
 #include "daemon/store.h"
 
+#include <pwd.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -161,6 +165,115 @@ static void test_keys(void **state)
                      -ERR_CORRUPT);
 }
 
+/* A token of ann's; ret_header takes "Bearer " and the secret. */
+static void grant(struct fixture *fixture, const struct auth_grant *wish,
+                  char ret_id[LIMIT_ID_BYTES + 1], char ret_header[128])
+{
+    struct err err;
+    char secret[AUTH_TOKEN_CHARS + 1];
+    assert_int_equal(auth_grant(fixture->auth, wish, ret_id, secret, &err), 0);
+    assert_int_equal(strlen(secret), AUTH_TOKEN_CHARS);
+    (void)snprintf(ret_header, 128, "Bearer %s", secret);
+}
+
+static void test_grants(void **state)
+{
+    struct fixture *fixture = *state;
+    int64_t now_ms = fixture->host->ops->wall_ms(fixture->host);
+    struct auth_grant wish = {
+        .parent = "", .name = "", .user = "ann", .scope = AUTH_SCOPE_READ, .expires_ms = 0};
+    char id[LIMIT_ID_BYTES + 1], other[LIMIT_ID_BYTES + 1], session[LIMIT_ID_BYTES + 1];
+    char header[128], ended[128], cookie[128];
+    struct auth_who who;
+    struct err err;
+    grant(fixture, &wish, id, header);
+    reopen(fixture); /* it outlives the daemon */
+    assert_int_equal(auth_check(fixture->auth, header, &who, &err), 0);
+    assert_string_equal(who.user, "ann");
+    assert_string_equal(who.caller, id);
+    assert_string_equal(who.session, "");
+    assert_int_equal(who.scope, AUTH_SCOPE_READ);
+    wish.expires_ms = now_ms - 1;
+    grant(fixture, &wish, other, ended);
+    assert_string_not_equal(id, other);
+    assert_int_equal(auth_check(fixture->auth, ended, &who, &err), -ERR_AUTH);
+    assert_string_equal(err.text, "the token has expired");
+    /* The public part alone is worth nothing. */
+    memset(header + strlen("Bearer ithaca-") + 8, 'A', 35);
+    assert_int_equal(auth_check(fixture->auth, header, &who, &err), -ERR_AUTH);
+    assert_string_equal(err.text, "the token is not known");
+
+    wish.parent = id;
+    wish.expires_ms = now_ms + 1000000;
+    grant(fixture, &wish, session, cookie);
+    const char *secret = cookie + strlen("Bearer ");
+    assert_int_equal(auth_check(fixture->auth, cookie, &who, &err), -ERR_AUTH);
+    assert_int_equal(auth_check_session(fixture->auth, secret, &who, &err), 0);
+    assert_string_equal(who.caller, id);
+    assert_string_equal(who.session, session);
+    assert_int_equal(auth_check_session(fixture->auth, ended + strlen("Bearer "), &who, &err),
+                     -ERR_AUTH); /* no token is a session */
+    assert_int_equal(auth_check_session(fixture->auth, "", &who, &err), -ERR_AUTH);
+    assert_int_equal(store_token_revoke(fixture->store, id, now_ms, &err), 0);
+    assert_int_equal(auth_check_session(fixture->auth, secret, &who, &err), -ERR_AUTH);
+    assert_string_equal(err.text, "the session was revoked");
+}
+
+static void test_scopes_and_users(void **state)
+{
+    (void)state;
+    for (int scope = AUTH_SCOPE_READ; scope <= AUTH_SCOPE_ADMIN; scope++)
+        assert_int_equal(auth_scope_parse(auth_scope_name((enum auth_scope)scope)), scope);
+    assert_int_equal(auth_scope_parse(""), AUTH_SCOPE_NONE);
+    assert_int_equal(auth_scope_parse("Admin"), AUTH_SCOPE_NONE);
+    static const char *const users[] = {"a", "_x", "ann@site.example", "0-9"};
+    static const char *const others[] = {"", ".", "-a", "a b", "a/b", "\xc3\xa4", "a\nb"};
+    for (size_t i = 0; i < sizeof users / sizeof users[0]; i++)
+        assert_true(auth_is_user(users[i]));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_false(auth_is_user(others[i]));
+    char longest[AUTH_USER_BYTES_MAX + 2];
+    memset(longest, 'a', sizeof longest);
+    longest[AUTH_USER_BYTES_MAX + 1] = '\0';
+    assert_false(auth_is_user(longest));
+    longest[AUTH_USER_BYTES_MAX] = '\0';
+    assert_true(auth_is_user(longest));
+}
+
+static void test_peers(void **state)
+{
+    struct fixture *fixture = *state;
+    char nobody[] = "nobody";
+    struct settings_pair pair = {.value = nobody};
+    struct settings_list none = {.count = 0}, admins = {.items = &pair, .count = 1};
+    struct auth_who who;
+    struct err err;
+    const struct passwd *entry = getpwnam("nobody");
+    assert_non_null(entry);
+    int64_t other = entry->pw_uid;
+    const int64_t own[] = {0, geteuid()};
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(auth_check_peer(fixture->auth, own[i], &none, &who, &err), 0);
+        assert_string_equal(who.user, "admin");
+        assert_int_equal(who.scope, AUTH_SCOPE_ADMIN);
+    }
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(auth_check_peer(fixture->auth, other, &none, &who, &err), 0);
+        assert_string_equal(who.user, "nobody");
+        assert_int_equal(who.scope, AUTH_SCOPE_SUBMIT);
+    }
+    assert_int_equal(auth_check_peer(fixture->auth, other, &admins, &who, &err), 0);
+    assert_int_equal(who.scope, AUTH_SCOPE_ADMIN);
+    for (int64_t uid = 1700000000; uid < 1700000300; uid++) { /* more than are remembered */
+        char name[32];
+        (void)snprintf(name, sizeof name, "uid-%lld", (long long)uid);
+        assert_int_equal(auth_check_peer(fixture->auth, uid, &none, &who, &err), 0);
+        assert_string_equal(who.user, name);
+        assert_string_equal(who.caller, name);
+    }
+    assert_int_equal(auth_check_peer(fixture->auth, -1, &none, &who, &err), -ERR_AUTH);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +281,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stays_and_rotates, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_files_are_private, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_keys, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_grants, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_peers, open_all, close_all),
+        cmocka_unit_test(test_scopes_and_users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

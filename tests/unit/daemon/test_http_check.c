@@ -128,12 +128,48 @@ static void test_hosts(void **state)
     assert_int_equal(check(&facts, &length), -ERR_FORBIDDEN);
 }
 
+static void test_origins(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fetch_site, *origin;
+        bool may_read, may_change;
+    } rows[] = {
+        {NULL, NULL, true, false}, /* no browser of today, or no browser */
+        {"same-origin", NULL, true, true},
+        {"same-origin", "http://evil.example", true, true}, /* the browser's word counts */
+        {"none", NULL, true, false},
+        {"same-site", "http://localhost:8620", false, false},
+        {"cross-site", NULL, false, false},
+        {"", NULL, false, false},
+        {NULL, "http://localhost:8620", true, true},
+        {NULL, "https://LOCALHOST:8620", true, true},
+        {NULL, "http://localhost", false, false},
+        {NULL, "http://localhost:86200", false, false},
+        {NULL, "http://evil.example", false, false},
+        {NULL, "null", false, false},
+        {NULL, "", false, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (int changes = 0; changes < 2; changes++) {
+            struct err err;
+            bool may = changes != 0 ? rows[i].may_change : rows[i].may_read;
+            int rc = http_check_origin(changes != 0, rows[i].fetch_site, rows[i].origin,
+                                       "localhost:8620", &err);
+            if (rc != (may ? 0 : -ERR_FORBIDDEN))
+                fail_msg("row %zu, changes %d: %d", i, changes, rc);
+        }
+    struct err err;
+    assert_int_equal(http_check_origin(true, NULL, "http://a", NULL, &err), -ERR_FORBIDDEN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ordinary_requests_pass),
         cmocka_unit_test(test_framing),
         cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_origins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

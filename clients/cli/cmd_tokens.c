@@ -1,0 +1,137 @@
+/* cmd_tokens: make, list and revoke API tokens; whose the own one is. */
+#include "clients/cli/cli.h"
+#include "clients/cli/client.h"
+#include "common/clock.h"
+#include "common/limits.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS_DAYS_MAX = 3650 };
+
+static const char *tokens_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "-";
+}
+
+/* "2026-11-30", or "-" for null. */
+static void tokens_day(const json_t *object, const char *key, char ret[CLOCK_ISO_BYTES])
+{
+    const json_t *time = json_object_get(object, key);
+    if (json_is_integer(time))
+        clock_iso(json_integer_value(time) * 1000, ret);
+    (void)snprintf(ret, CLOCK_ISO_BYTES, "%.10s", json_is_integer(time) ? ret : "-");
+}
+
+static void tokens_print(const json_t *token)
+{
+    char created[CLOCK_ISO_BYTES], used[CLOCK_ISO_BYTES], expires[CLOCK_ISO_BYTES];
+    tokens_day(token, "created_at", created);
+    tokens_day(token, "last_used_at", used);
+    tokens_day(token, "expires_at", expires);
+    bool revoked = json_is_integer(json_object_get(token, "revoked_at"));
+    (void)printf("%-30s  %s  %-6s  %-12s  made %s  used %-10s  ends %-10s  %s\n",
+                 tokens_text(token, "id"), tokens_text(token, "prefix"),
+                 tokens_text(token, "scope"), tokens_text(token, "user"), created, used,
+                 revoked ? "revoked" : expires, tokens_text(token, "name"));
+}
+
+/* The options of `create` as a body. New reference. */
+static int tokens_body(struct cli *cli, json_t **ret, struct err *err)
+{
+    const char *user = NULL, *name = NULL, *scope = NULL, *days = NULL;
+    json_t *seconds = NULL;
+    TRY(cli_take_option(cli, "--user", &user, err));
+    TRY(cli_take_option(cli, "--name", &name, err));
+    TRY(cli_take_option(cli, "--scope", &scope, err));
+    TRY(cli_take_option(cli, "--days", &days, err));
+    TRY(cli_finish_arguments(cli, err));
+    if (user == NULL)
+        return err_set(err, ERR_USAGE, "--user is missing: whose token it will be");
+    if (days != NULL) {
+        char *end;
+        long long count = strtoll(days, &end, 10);
+        if (*end != '\0' || count < 1 || count > TOKENS_DAYS_MAX)
+            return err_set(err, ERR_USAGE, "--days %s: write 1 to %d", days, TOKENS_DAYS_MAX);
+        seconds = json_integer(count * 86400);
+    }
+    *ret = json_pack("{s:s, s:s*, s:s*, s:o*}", "user", user, "name", name, "scope", scope,
+                     "expires_in_s", seconds);
+    return *ret != NULL ? 0 : err_set(err, ERR_USAGE, "an option is not UTF-8");
+}
+
+static int tokens_create(struct cli *cli, struct client *client, struct err *err)
+{
+    CLEANUP(json_unref) json_t *body = NULL;
+    CLEANUP(json_unref) json_t *token = NULL;
+    TRY(tokens_body(cli, &body, err));
+    TRY(client_json(client, "POST", "/v1/tokens", body, &token, err));
+    if (cli->json)
+        return cli_print_json(token, err);
+    (void)fprintf(stderr, "%s of %s; it is shown this once:\n", tokens_text(token, "id"),
+                  tokens_text(token, "user"));
+    (void)printf("%s\n", tokens_text(token, "token"));
+    return 0;
+}
+
+static int tokens_list(struct cli *cli, struct client *client, struct err *err)
+{
+    CLEANUP(json_unref) json_t *list = NULL;
+    TRY(cli_finish_arguments(cli, err));
+    TRY(client_json(client, NULL, "/v1/tokens?limit=10000", NULL, &list, err));
+    if (cli->json)
+        return cli_print_json(list, err);
+    size_t i;
+    const json_t *token;
+    json_array_foreach(json_object_get(list, "data"), i, token) tokens_print(token);
+    return 0;
+}
+
+static int tokens_revoke(struct cli *cli, struct client *client, struct err *err)
+{
+    const char *id = NULL;
+    CLEANUP(json_unref) json_t *answer = NULL;
+    TRY(cli_take_argument(cli, "the token's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    CLEANUP(mem_free_ptr) char *escaped = client_escape(id);
+    CLEANUP(mem_free_ptr)
+    char *path = escaped != NULL ? mem_printf("/v1/tokens/%s", escaped) : NULL;
+    if (path == NULL)
+        return mem_fail(err, LIMIT_ID_BYTES, "a path");
+    TRY(client_json(client, "DELETE", path, NULL, &answer, err));
+    if (cli->json)
+        return cli_print_json(answer, err);
+    (void)printf("revoked %s\n", id);
+    return 0;
+}
+
+int cmd_tokens(struct cli *cli, struct err *err)
+{
+    const char *verb = NULL;
+    struct client *client = NULL;
+    TRY(cli_take_argument(cli, "what to do (create, list, revoke)", &verb, err));
+    TRY(cli_client(cli, &client, err));
+    if (strcmp(verb, "create") == 0)
+        return tokens_create(cli, client, err);
+    if (strcmp(verb, "list") == 0 || strcmp(verb, "ls") == 0)
+        return tokens_list(cli, client, err);
+    if (strcmp(verb, "revoke") == 0)
+        return tokens_revoke(cli, client, err);
+    return err_set(err, ERR_USAGE, "unknown verb %s; use create, list or revoke", verb);
+}
+
+int cmd_whoami(struct cli *cli, struct err *err)
+{
+    struct client *client = NULL;
+    CLEANUP(json_unref) json_t *who = NULL;
+    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_client(cli, &client, err));
+    TRY(client_json(client, NULL, "/v1/session", NULL, &who, err));
+    if (cli->json)
+        return cli_print_json(who, err);
+    (void)printf("%s (%s)\n", tokens_text(who, "user"), tokens_text(who, "scope"));
+    return 0;
+}

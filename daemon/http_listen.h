@@ -1,0 +1,12 @@
+/* http_listen: the sockets that the server listens on: TCP, and a Unix socket beside it when the
+ * setting `socket` names one. */
+#pragma once
+#include "common/err.h"
+
+struct settings;
+
+/* *ret_port: the one in use. ERR_IN_USE when it is taken. */
+int http_listen_tcp(const struct settings *settings, int *ret_fd, int *ret_port, struct err *err);
+/* Makes the socket with the group and mode that settings say. One that a daemon left behind is
+ * replaced; ERR_IN_USE when somebody listens there, or the path is no socket. */
+int http_listen_unix(const struct settings *settings, int *ret_fd, struct err *err);
