@@ -71,6 +71,9 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_JOBS_STREAM] = sse_job,
     [ROUTE_STREAM] = sse_all,
     [ROUTE_PREVIEW] = preview_create,
+    [ROUTE_GPUS_LIST] = api_gpus_list,
+    [ROUTE_GPUS_DRAIN] = api_gpus_drain,
+    [ROUTE_GPUS_UNDRAIN] = api_gpus_undrain,
     [ROUTE_CHAT] = chat_create,
 };
 

@@ -37,6 +37,7 @@ api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_events, api_j
 api_handler api_control_cancel, api_control_pause, api_control_resume; /* api_control.c */
 api_handler api_checkpoints_list;                                      /* api_checkpoints.c */
 api_handler api_model_files, api_model_content;                        /* api_model.c */
+api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain;           /* api_gpus.c */
 api_handler api_estimate;                                              /* api_estimate.c */
 struct job_spec;
 struct model_config;

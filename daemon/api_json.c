@@ -119,6 +119,28 @@ static json_t *api_eta(struct api *api, const struct store_job *job)
     return json_integer(clock_wall_ms() / 1000 + (int64_t)(step.value * (double)left + 0.5));
 }
 
+static int api_on_gpus(void *context, const struct store_attempt *attempt, struct err *err)
+{
+    (void)err;
+    const char *at = attempt->gpus;
+    while (*at != '\0') {
+        size_t length = strcspn(at, ",");
+        (void)json_array_append_new(context, json_stringn(at, length));
+        at += length + (at[length] == ',');
+    }
+    return 0;
+}
+
+/* New reference: UUIDs of the GPUs of a job's newest attempt. */
+static json_t *api_gpus(struct api *api, const struct store_job *job)
+{
+    json_t *list = json_array();
+    struct err ignored; /* no attempt, or unreadable: none is told */
+    if (list != NULL && job->attempt > 0)
+        (void)store_attempt_get(api->store, job->id, job->attempt, api_on_gpus, list, &ignored);
+    return list;
+}
+
 /* New reference: the `ithaca` object; spec is the job's, resolved. */
 static json_t *api_ithaca_json(struct api *api, const struct store_job *job, const json_t *spec)
 {
@@ -131,17 +153,17 @@ static json_t *api_ithaca_json(struct api *api, const struct store_job *job, con
     char resumed_from[LIMIT_ID_BYTES + 1] = "";
     if (job->resumed_step > 0)
         checkpoints_id(job->id, job->resumed_step, resumed_from);
-    return json_pack("{s:s, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:O?}",
-                     "state", job_state_name(job->state), "reason", api_text(job->reason),
-                     "reason_text", api_sentence(api, job->reason_text), "attempt",
-                     (json_int_t)job->attempt, "resumed_from", api_text(resumed_from), "restarts",
-                     (json_int_t)job->restarts, "queue_position",
-                     view.queue_position > 0 ? json_integer(view.queue_position) : json_null(),
-                     "pending_reason", api_text(view.pending_reason), "steps_done",
-                     (json_int_t)job->steps_done, "steps_total", (json_int_t)job->steps_total,
-                     "tokens_per_s", speed.found ? json_number(speed.value) : json_null(), "eta",
-                     api_eta(api, job), "started_at", api_time(job->started_ms), "owner",
-                     api_text(job->owner), "spec", json_object_get(spec, "ithaca"));
+    return json_pack(
+        "{s:o, s:s, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:O?}", "gpus",
+        api_gpus(api, job), "state", job_state_name(job->state), "reason", api_text(job->reason),
+        "reason_text", api_sentence(api, job->reason_text), "attempt", (json_int_t)job->attempt,
+        "resumed_from", api_text(resumed_from), "restarts", (json_int_t)job->restarts,
+        "queue_position", view.queue_position > 0 ? json_integer(view.queue_position) : json_null(),
+        "pending_reason", api_text(view.pending_reason), "steps_done", (json_int_t)job->steps_done,
+        "steps_total", (json_int_t)job->steps_total, "tokens_per_s",
+        speed.found ? json_number(speed.value) : json_null(), "eta", api_eta(api, job),
+        "started_at", api_time(job->started_ms), "owner", api_text(job->owner), "spec",
+        json_object_get(spec, "ithaca"));
 }
 
 /* New reference: OpenAI's hyperparameters, from the resolved spec. */

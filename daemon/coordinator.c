@@ -277,6 +277,8 @@ void coordinator_view(const struct coordinator *coordinator, const char *job_id,
         ret_view->queue_position = (int64_t)index + 1;
         sched_explain(&coordinator->queue, &coordinator->inventory, index, ret_view->pending_reason,
                       sizeof ret_view->pending_reason);
+        coordinator_gpus_explain(coordinator, ret_view->pending_reason,
+                                 sizeof ret_view->pending_reason);
     } else if (job != NULL && job->state == JOB_STATE_VALIDATING) {
         (void)snprintf(ret_view->pending_reason, sizeof ret_view->pending_reason, "%s",
                        job->preparation != NULL ? "its files are being checked"

@@ -99,7 +99,8 @@ bool coordinator_is_idle(const struct coordinator *coordinator); /* nothing to w
 int64_t coordinator_slots(const struct coordinator *coordinator);
 struct inventory;
 const struct inventory *coordinator_inventory(const struct coordinator *coordinator);
-/* Id of the job that has the GPU at this place of the inventory; NULL: none. */
+/* Id of the job that has the GPU at this place of the inventory, or this slot of the CPU; NULL: none.
+ */
 const char *coordinator_gpu_job(const struct coordinator *coordinator, int64_t gpu);
 /* A GPU that is drained is given to no further job; undrained, it is given out again, also one that
  * was set aside. Kept over restarts. ERR_NOT_FOUND. */
@@ -109,7 +110,7 @@ int coordinator_drain(struct coordinator *coordinator, const char *uuid, bool dr
 /* What is not in the store. */
 struct coordinator_view {
     int64_t queue_position;   /* 1: next; 0: not queued */
-    char pending_reason[256]; /* "needs 2 slots, 1 of 2 is free"; "" when not queued */
+    char pending_reason[512]; /* "needs 2 slots, 1 of 2 is free"; "" when not queued */
 };
 void coordinator_view(const struct coordinator *coordinator, const char *job_id,
                       struct coordinator_view *ret_view);

@@ -117,12 +117,15 @@ static void gpus_set_aside(struct coordinator *coordinator, int64_t number, cons
         log_warn("coordinator", "GPU %u: %s", gpu->seen.number, unwritten.text);
 }
 
-/* The job that has a GPU, or NULL. */
+/* The job that has a GPU, or NULL. Slots of the CPU are alike: jobs have the first ones, in their
+ * order. */
 static struct coordinator_job *gpus_job(const struct coordinator *coordinator, int64_t number)
 {
+    bool on_gpus = coordinator->inventory.gpu_count > 0;
+    int64_t slot = 0;
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
         for (int64_t rank = 0; job->has_slots && rank < job_spec_slots(&job->spec); rank++)
-            if (job->gpus[rank] == number)
+            if ((on_gpus ? job->gpus[rank] : slot++) == number)
                 return job;
     return NULL;
 }
@@ -193,6 +196,15 @@ void coordinator_gpus_look(struct coordinator *coordinator)
     }
 }
 
+void coordinator_gpus_explain(const struct coordinator *coordinator, char *text, size_t bytes)
+{
+    char gpus[512];
+    size_t length = strlen(text);
+    inventory_explain(&coordinator->inventory, gpus, sizeof gpus);
+    if (gpus[0] != '\0')
+        (void)snprintf(text + length, bytes - length, "; %s", gpus);
+}
+
 /* ---- a job's end --------------------------------------------------------------------------- */
 
 bool coordinator_gpus_have_told(const struct coordinator_job *job)
@@ -221,7 +233,10 @@ int coordinator_drain(struct coordinator *coordinator, const char *uuid, bool dr
     struct inventory *inventory = &coordinator->inventory;
     int64_t number = inventory_find(inventory, uuid);
     if (number < 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no GPU \"%s\": see GET /v1/gpus", uuid);
+        return err_set(err, ERR_NOT_FOUND, "there is no GPU \"%s\"%s", uuid,
+                       inventory->gpu_count > 0 ? ": see GET /v1/gpus"
+                                                : "; jobs run on slots of the CPU, which are not "
+                                                  "drained one by one");
     const char *aside = drained ? inventory->gpus[number].aside : "";
     TRY(gpus_put(coordinator, number, drained, aside, err));
     inventory_set_drained(inventory, number, drained);

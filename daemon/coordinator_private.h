@@ -125,5 +125,7 @@ int coordinator_gpus_open(struct coordinator *coordinator, struct err *err);
 void coordinator_gpus_look(struct coordinator *coordinator); /* takes the newest report in */
 /* Whether a look has come since the job's processes are gone, or is waited for no longer. */
 bool coordinator_gpus_have_told(const struct coordinator_job *job);
+/* Appends to a reason which GPUs are not given out, and why. */
+void coordinator_gpus_explain(const struct coordinator *coordinator, char *text, size_t bytes);
 /* Puts what a GPU told in front of the reason of a failure. */
 void coordinator_gpus_blame(const struct coordinator_job *job, struct err *why);

@@ -2,6 +2,7 @@
  * (a job's fields, its states, the codes of errors, the metrics) is filled in from the table. */
 #include "common/job_spec.h"
 #include "common/mem.h"
+#include "daemon/inventory.h"
 #include "daemon/schema.h"
 
 #include <string.h>
@@ -101,6 +102,9 @@ static const struct schema_object schema_rows[] = {
          "'queue_position':" WHOLE_OR_NULL ",'pending_reason':" TEXT_OR_NULL ","
          "'resumed_from':{'type':['string','null'],'description':'Checkpoint that the "
          "newest attempt began with'},'restarts':{'type':'integer','description':'After faults'},"
+         "'gpus':{'type':'array','items':" TEXT
+         ",'description':'UUIDs of the newest attempt; empty "
+         "on the CPU'},"
          "'steps_done':" WHOLE ",'steps_total':{'type':'integer','description':'0: not known'},"
          "'tokens_per_s':" NUMBER_OR_NULL ",'eta':" TIME_OR_NULL ",'started_at':" TIME_OR_NULL ","
          "'owner':" TEXT_OR_NULL ",'data':{'type':['object','null'],'description':'The training "
@@ -210,6 +214,25 @@ static const struct schema_object schema_rows[] = {
                "'attempt':" WHOLE ",'rank':" WHOLE ",'text':" TEXT ",'start':{'type':'integer',"
                "'description':'First byte of text'},'after':{'type':'integer',"
                "'description':'Byte after it: the cursor of the next page'}}}"},
+    {.name = "Gpu",
+     .schema =
+         "{'type':'object','required':['id','object','kind','state','reason','job_id','owner'],"
+         "'properties':{'id':{'type':'string','description':'UUID of a GPU; CPU-0, ... of slots'},"
+         "'object':{'const':'gpu'},'kind':{'enum':['gpu','cpu']},'state':{},"
+         "'reason':{'type':['string','null'],'description':'Why it is not given out'},"
+         "'job_id':{'type':['string','null'],'description':'Of the job that has it, where it may "
+         "be seen'},'owner':{'type':['string','null'],'description':'Of that job'},"
+         "'drained':{'type':'boolean'},'number':{'type':'integer','description':'On the bus'},"
+         "'name':" TEXT ",'total_bytes':" WHOLE ",'used_bytes':{'type':'integer','description':"
+         "'By all its users'},'temperature_c':" WHOLE_OR_NULL ",'power_w':" NUMBER_OR_NULL ","
+         "'utilization':{'type':['number','null'],'description':'Share of the time in which a "
+         "kernel ran'},'nvlinks':{'type':['integer','null'],'description':'That are up'},"
+         "'ecc_corrected':" WHOLE_OR_NULL ",'ecc_uncorrected':" WHOLE_OR_NULL ","
+         "'xid_count':{'type':'integer','description':'Errors since the daemon started'},"
+         "'xid_last':{'type':['string','null']},'processes':{'type':'array','items':{"
+         "'type':'object','required':['pid','bytes'],'properties':{'pid':" WHOLE
+         ",'bytes':" WHOLE_OR_NULL "}}}}}"},
+    {.name = "GpuList", .schema = LIST("Gpu")},
     {.name = "ChatMessage",
      .schema = "{'type':'object','required':['role','content'],'properties':{"
                "'role':{'enum':['system','user','assistant']},'content':" TEXT ","
@@ -305,6 +328,17 @@ static int schema_fill_job(json_t *job)
                                      schema_enum(states, COUNT(states)));
 }
 
+static int schema_fill_gpu(json_t *gpu)
+{
+    static const char *const states[] = {
+#define X(id, name) name,
+        INVENTORY_STATES(X)
+#undef X
+    };
+    return json_object_set_new(json_object_get(gpu, "properties"), "state",
+                               schema_enum(states, COUNT(states)));
+}
+
 static int schema_fill_metrics(json_t *metrics)
 {
     static const char *const names[] = {
@@ -328,5 +362,6 @@ json_t *schema_objects(void)
     bad |= schema_fill_error(json_object_get(objects, "Error"));
     bad |= schema_fill_job(json_object_get(objects, "Job"));
     bad |= schema_fill_metrics(json_object_get(objects, "Metrics"));
+    bad |= schema_fill_gpu(json_object_get(objects, "Gpu"));
     return bad == 0 ? json_incref(objects) : NULL;
 }

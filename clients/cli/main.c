@@ -91,6 +91,12 @@ const struct cli_command cli_commands[] = {
      .usage = "whoami",
      .summary = "user and scope of the token",
      .run = cmd_whoami},
+    {.name = "gpus",
+     .usage = "gpus [drain ID | undrain ID]",
+     .summary = "what jobs run on, who has it, and how it is",
+     .details = "drain: it is given to no further job; undrain: it is given out again, also one "
+                "that\nwas set aside because it failed.\n",
+     .run = cmd_gpus},
     {.name = "plan",
      .usage =
          "plan [JOB.json] [--model NAME|DIR] [--seq-len N] [--gpus N] [--memory CARD] [options]",
