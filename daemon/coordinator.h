@@ -99,8 +99,8 @@ bool coordinator_is_idle(const struct coordinator *coordinator); /* nothing to w
 int64_t coordinator_slots(const struct coordinator *coordinator);
 struct inventory;
 const struct inventory *coordinator_inventory(const struct coordinator *coordinator);
-/* Id of the job that has the GPU at this place of the inventory, or this slot of the CPU; NULL: none.
- */
+/* Id of the job that has the GPU at this place of the inventory, or this slot of the CPU. NULL:
+ * none. */
 const char *coordinator_gpu_job(const struct coordinator *coordinator, int64_t gpu);
 /* A GPU that is drained is given to no further job; undrained, it is given out again, also one that
  * was set aside. Kept over restarts. ERR_NOT_FOUND. */

@@ -49,9 +49,6 @@ static void test_drain(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_list, scene_setup, scene_teardown),
-        cmocka_unit_test_setup_teardown(test_drain, scene_setup, scene_teardown),
-    };
+    const struct CMUnitTest tests[] = {SCENE_TEST(test_list), SCENE_TEST(test_drain)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
