@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 enum { WIDTH = 1024, HEAD_DIM = 128, HEADS = WIDTH / HEAD_DIM, F32 = sizeof(float) };
+enum { CUDA_VOCAB = 1 << 17 }; /* a row of logits is work for a whole block there */
 
 /* Operands of `count` elements; c is fp32 where the operation says so. */
 struct pass_data {
@@ -141,8 +142,9 @@ static int pass_swiglu_bwd(const struct pass_data *p, struct err *err)
 static int pass_cross_entropy(const struct pass_data *p, struct err *err)
 {
     char *sums = p->d;
-    struct ops_cross_entropy args = {.rows = p->rows,
-                                     .vocab = WIDTH,
+    const int64_t vocab = p->calibrate->cuda ? CUDA_VOCAB : WIDTH;
+    struct ops_cross_entropy args = {.rows = p->count / vocab,
+                                     .vocab = vocab,
                                      .logits = p->c,
                                      .targets = p->calibrate->ids,
                                      .scale = 1.0f,
