@@ -11,7 +11,9 @@
 #include <string.h>
 
 /* The largest report: every rank with last words of control characters, six bytes each. */
-enum { EXIT_REPORT_BYTES = LIMIT_RANKS * (6 * LIMIT_LAST_WORDS_BYTES + 256) };
+enum {
+    EXIT_REPORT_BYTES = LIMIT_RANKS * (6 * LIMIT_LAST_WORDS_BYTES + 256) + 6 * EXIT_COLLECTIVE_BYTES
+};
 
 static json_t *exit_text_json(const char *text)
 {
@@ -41,9 +43,10 @@ int exit_report_write(const char *path, const struct exit_report *report, struct
         if (json_array_append_new(ranks, exit_rank_json(rank, &report->ranks[rank])) != 0)
             return mem_fail(err, sizeof *report, "the exit report");
     CLEANUP(json_unref)
-    json_t *root = json_pack("{s:O, s:o, s:o}", "ranks", ranks, "first_failed",
+    json_t *root = json_pack("{s:O, s:o, s:o, s:o}", "ranks", ranks, "first_failed",
                              exit_integer_json(report->first_failed, -1), "stopped_by",
-                             exit_text_json(report->stopped_by));
+                             exit_text_json(report->stopped_by), "collective",
+                             exit_text_json(report->collective));
     if (root == NULL)
         return mem_fail(err, sizeof *report, "the exit report");
     return json_write_file(path, root, 0600, err);
@@ -108,7 +111,7 @@ static int exit_rank_parse(const json_t *object, uint32_t rank, struct exit_rank
 
 static int exit_report_parse(const json_t *root, struct exit_report *ret, struct err *err)
 {
-    static const char *const keys[] = {"ranks", "first_failed", "stopped_by", NULL};
+    static const char *const keys[] = {"ranks", "first_failed", "stopped_by", "collective", NULL};
     const json_t *ranks = json_object_get(root, "ranks");
     size_t world = json_array_size(ranks);
     if (world < 1 || world > LIMIT_RANKS)
@@ -122,6 +125,8 @@ static int exit_report_parse(const json_t *root, struct exit_report *ret, struct
     }
     TRY(exit_take_integer(root, "first_failed", -1, 0, (int64_t)world - 1, &ret->first_failed,
                           err));
+    if (json_object_get(root, "collective") != NULL)
+        TRY(exit_take_text(root, "collective", ret->collective, sizeof ret->collective, err));
     return exit_take_text(root, "stopped_by", ret->stopped_by, sizeof ret->stopped_by, err);
 }
 

@@ -2,11 +2,12 @@
  * left.
  *
  *   {"ranks":[{"rank":0,"pid":123,"exit":0,"signal":null,"last_words":null}, ...],
- *    "first_failed":null, "stopped_by":null}
+ *    "first_failed":null, "stopped_by":null, "collective":null}
  *
  * first_failed: the rank whose end was the first that was not asked for, or null. stopped_by:
  * "daemon" when the keeper was told to stop (SIGTERM), "keeper_limit" when ranks outlived a failed
- * one and were killed. */
+ * one and were killed. collective: the one that was under way when it failed, and who had not come
+ * to it (worker/coll_verdict.h), or null; may be absent. */
 #pragma once
 #include "common/err.h"
 #include "common/limits.h"
@@ -20,10 +21,13 @@ struct exit_rank {
     char last_words[LIMIT_LAST_WORDS_BYTES]; /* "" when none */
 };
 
+enum { EXIT_COLLECTIVE_BYTES = 512 };
+
 struct exit_report {
     uint32_t world;
-    int32_t first_failed; /* rank, or -1 */
-    char stopped_by[16];  /* "", "daemon", "keeper_limit" */
+    int32_t first_failed;                   /* rank, or -1 */
+    char stopped_by[16];                    /* "", "daemon", "keeper_limit" */
+    char collective[EXIT_COLLECTIVE_BYTES]; /* a sentence without a full stop; "" when none */
     struct exit_rank ranks[LIMIT_RANKS];
 };
 

@@ -17,6 +17,8 @@
  *                 rank-R.log          stdout and stderr of rank R
  *                 keeper.log          the keeper's own
  *                 last-words-R        a dying rank's sentence
+ *                 collectives-R       rank R's last collectives (worker/coll_record.h); removed
+ *                                     when all ranks ended well
  *                 unsent-R            frames of rank R that no daemon had seen (worker/report.h)
  *                 exit.json           written by the keeper when all ranks have ended
  *                                     (common/exit_report.h) */

@@ -21,7 +21,8 @@
  * The reason of a failure is, in this order: what ended it from outside (time limit, lost
  * coordinator); the first FAILED frame whose code is a cause; the keeper's exit.json (the rank that
  * failed first, its signal or exit status, its last words); what this daemon saw (hung, not
- * started); a FAILED frame that is a consequence (collective aborted); the keeper's own end. */
+ * started); a FAILED frame that is a consequence (collective aborted); the keeper's own end. Where
+ * a rank died, hung or waited, the collective in which that was is added, as exit.json tells it. */
 #pragma once
 #include "common/buf.h"
 #include "common/err.h"

@@ -152,16 +152,22 @@ static int supervisor_repeat(const struct err *failure, struct err *err)
     return -(int)err->code;
 }
 
-int supervisor_outcome(const struct supervisor *supervisor, bool *ret_paused, struct err *err)
+/* Whoever died, hung or waited in vain: the ranks' records know in which collective that was. */
+static void supervisor_add_collective(const struct exit_report *report, struct err *err)
 {
-    must(supervisor->over);
+    bool about = err->code == ERR_RANK_DIED || err->code == ERR_RANK_HUNG ||
+                 supervisor_is_consequence(err->code);
+    struct err failed = *err;
+    if (about && report->collective[0] != '\0')
+        (void)err_set(err, failed.code, "%s; %s", failed.text, report->collective);
+}
+
+static int supervisor_judge(const struct supervisor *supervisor, const struct exit_report *report,
+                            bool known, bool *ret_paused, struct err *err)
+{
     const struct err *seen = &supervisor->failure;
     if (supervisor->told.code != ERR_NONE && !supervisor_is_final(seen->code))
         return supervisor_repeat(&supervisor->told, err);
-    CLEANUP(mem_free_ptr) struct exit_report *report = mem_new(1, sizeof *report);
-    if (report == NULL)
-        return mem_fail(err, sizeof *report, "an exit report");
-    bool known = supervisor_read_report(supervisor, report);
     if (known && seen->code == ERR_NONE && supervisor_all_well(supervisor, report))
         return supervisor_tell_well(supervisor, ret_paused, err);
     int first = known ? report->first_failed : -1;
@@ -176,4 +182,17 @@ int supervisor_outcome(const struct supervisor *supervisor, bool *ret_paused, st
     if (!known)
         return supervisor_tell_keeper(supervisor, err);
     return err_set(err, ERR_RANK_DIED, "the ranks ended without having finished the job");
+}
+
+int supervisor_outcome(const struct supervisor *supervisor, bool *ret_paused, struct err *err)
+{
+    must(supervisor->over);
+    CLEANUP(mem_free_ptr) struct exit_report *report = mem_new(1, sizeof *report);
+    if (report == NULL)
+        return mem_fail(err, sizeof *report, "an exit report");
+    bool known = supervisor_read_report(supervisor, report);
+    int rc = supervisor_judge(supervisor, report, known, ret_paused, err);
+    if (rc != 0 && known)
+        supervisor_add_collective(report, err);
+    return rc;
 }

@@ -5,6 +5,7 @@
 #include "worker/chunks.h"
 
 #include "common/must.h"
+#include "worker/exposed.h"
 
 static int chunks_open(struct chunks *chunks, struct err *err)
 {
@@ -62,6 +63,7 @@ int chunks_in(struct chunks *chunks, struct chunk *chunk, struct stream *stream,
     const struct device_ops *dev = chunks->device->dev;
     int slot = chunks->slot;
     must(chunk->count > 0 && chunk->count <= chunks->elements);
+    TRY(exposed_enter(chunks->device->exposed, EXPOSED_STATES, stream, err));
     TRY(dev->event_wait(chunks->device, chunks->emptied[slot], chunks->in, err));
     for (int kind = 0; kind < CHUNK_KINDS; kind++) {
         if (chunk->host[kind] == NULL)
@@ -73,7 +75,8 @@ int chunks_in(struct chunks *chunks, struct chunk *chunk, struct stream *stream,
         chunk->device[kind] = buffer;
     }
     TRY(dev->event_record(chunks->device, chunks->filled[slot], chunks->in, err));
-    return dev->event_wait(chunks->device, chunks->filled[slot], stream, err);
+    TRY(dev->event_wait(chunks->device, chunks->filled[slot], stream, err));
+    return exposed_leave(chunks->device->exposed, stream, err);
 }
 
 int chunks_out(struct chunks *chunks, const struct chunk *chunk, struct stream *stream,
@@ -81,6 +84,7 @@ int chunks_out(struct chunks *chunks, const struct chunk *chunk, struct stream *
 {
     const struct device_ops *dev = chunks->device->dev;
     int slot = chunks->slot;
+    TRY(exposed_enter(chunks->device->exposed, EXPOSED_STATES, stream, err));
     TRY(dev->event_record(chunks->device, chunks->worked[slot], stream, err));
     TRY(dev->event_wait(chunks->device, chunks->worked[slot], chunks->out, err));
     for (int kind = 0; kind < CHUNK_KINDS; kind++)
@@ -89,13 +93,14 @@ int chunks_out(struct chunks *chunks, const struct chunk *chunk, struct stream *
                           chunks->buffers[kind][slot], (size_t)chunk->count * sizeof(float), err));
     TRY(dev->event_record(chunks->device, chunks->emptied[slot], chunks->out, err));
     chunks->slot = (slot + 1) % CHUNKS_SLOTS;
-    return 0;
+    return exposed_leave(chunks->device->exposed, stream, err);
 }
 
 int chunks_end(struct chunks *chunks, struct stream *stream, struct err *err)
 {
     const struct device_ops *dev = chunks->device->dev;
+    TRY(exposed_enter(chunks->device->exposed, EXPOSED_STATES, stream, err));
     for (int slot = 0; slot < CHUNKS_SLOTS; slot++)
         TRY(dev->event_wait(chunks->device, chunks->emptied[slot], stream, err));
-    return 0;
+    return exposed_leave(chunks->device->exposed, stream, err);
 }

@@ -17,6 +17,9 @@
  * chunks->in itself, beside `stream`: then a pass has no end, and whoever needs what it made waits
  * for that stream. Passes may follow each other without waiting; two are never open at once.
  *
+ * What `stream` waits for in these calls is booked as EXPOSED_STATES (exposed.h), or as what the
+ * caller has entered.
+ *
  * Two buffers of each kind in use lie in the arena; streams and events are made by chunks_init(),
  * none later. */
 #pragma once

@@ -3,16 +3,18 @@
  *     TRY(coll_all_gather(coll, stream, send, recv, count, DTYPE_F32, err));
  *
  * or, with work between that needs neither buffer:
- *     TRY(coll->ops->start(coll, stream, &call, err));
- *     TRY(coll->ops->wait(coll, stream, err));
+ *     TRY(coll_start(coll, stream, &call, err));
+ *     TRY(coll_wait(coll, stream, err));
  *
  * Implementations: coll_shm (POSIX shared memory; sums run in rank order, so results are
  * bit-reproducible), coll_nccl (GPUs; sums run in an order of
  * NCCL's), coll_rehearse (one rank alone). Every call has the communicator's
  * deadline: a peer that does not arrive gives ERR_COLL_TIMEOUT naming the missing ranks, an aborted
  * communicator ERR_COLL_ABORTED, and so does every call after one that failed. All ranks make the
- * same calls with the same counts in the same order; each counts them in `seq`. coll_shm compares
- * them: ranks that differ get ERR_INTERNAL saying how.
+ * same calls with the same counts in the same order; a call has the same number on all of them:
+ * `seq` of the root, which counts those of all that split off it. coll_shm compares calls: ranks
+ * that differ get ERR_INTERNAL saying how. A root that is given a record (coll_record.h) notes each
+ * call there; one that is given an account (exposed.h) books what the stream of work waits for.
  *
  * Calls of a communicator are done in the order of their start. Between start and wait nobody may
  * touch what the call writes, nor write what it reads. Where a stream orders work (CUDA) a call
@@ -31,6 +33,8 @@
 #include <stdint.h>
 
 struct coll;
+struct coll_record;
+struct exposed;
 
 #define COLL_CALLS(X) \
     X(all_gather)     \
@@ -76,8 +80,9 @@ struct coll_ops {
     /* Until nothing that was started is under way; fine when nothing is. */
     int (*wait)(struct coll *coll, struct stream *stream, struct err *err);
     /* A communicator of the ranks that give the same `color` (0 or above), in their order. All
-     * ranks call. It belongs to `coll`: aborting or closing `coll` does so to it, its calls count
-     * in both `seq`, errors name its ranks by their number in `coll`. At most COLL_SPLITS_MAX. */
+     * ranks call, on a root. It belongs to `coll`: aborting or closing `coll` does so to it, its
+     * calls count in both `seq`, errors name its ranks by their number in `coll`. At most
+     * COLL_SPLITS_MAX. */
     int (*split)(struct coll *coll, int color, struct coll **ret, struct err *err);
     /* From any thread or a signal-safe point: all ranks' current and later calls fail with
      * ERR_COLL_ABORTED. */
@@ -91,9 +96,17 @@ struct coll {
     const struct coll_ops *ops; /* every member set */
     int rank;
     int world;
-    atomic_uint_least64_t seq; /* collectives begun: goes into heartbeats, from another thread */
+    atomic_uint_least64_t seq;  /* collectives begun: goes into heartbeats, from another thread */
+    struct coll *root;          /* what it was split from, or itself */
+    uint64_t members;           /* bit r: rank r of the root is in it */
+    enum coll_kind started;     /* the last call that coll_start() was given */
+    struct coll_record *record; /* of a root, borrowed; NULL: calls are noted nowhere */
+    struct exposed *exposed;    /* of a root, borrowed; NULL: time is not accounted for */
 };
 
+int coll_start(struct coll *coll, struct stream *stream, const struct coll_call *call,
+               struct err *err);
+int coll_wait(struct coll *coll, struct stream *stream, struct err *err);
 /* Started and waited for. */
 int coll_run(struct coll *coll, struct stream *stream, const struct coll_call *call,
              struct err *err);
@@ -116,6 +129,14 @@ int coll_send_recv(struct coll *coll, struct stream *stream, const void *send, i
                    int from, int64_t count, enum dtype dtype, struct err *err);
 int coll_barrier(struct coll *coll, struct err *err);
 
+const char *coll_kind_name(enum coll_kind kind);       /* "all_gather" */
+int64_t coll_call_count(const struct coll_call *call); /* elements; of an all_to_all, of a part */
+
+/* For implementations: a root; then split->root and split->members are for split() to set. */
+void coll_init(struct coll *coll, const struct coll_ops *ops, int rank, int world);
+/* A call that will be made: counts it, notes it, gives its number. */
+uint64_t coll_begin(struct coll *coll, const struct coll_call *call);
+
 struct coll_shm_config {
     const char *name; /* shared memory object, "/ithaca-..."; rank 0 creates it */
     int rank, world;
@@ -131,7 +152,7 @@ int coll_shm_open(const struct coll_shm_config *config, struct coll **ret, struc
 int coll_rehearse_open(struct device *device, int rank, int world, struct coll **ret,
                        struct err *err);
 /* What split gives elsewhere, of which a rank alone cannot know the size: this rank as number
- * `rank` of a group of `world`. It belongs to `coll`. */
+ * `rank` of a group of `world`. It belongs to `coll`, and has all its members. */
 int coll_rehearse_group(struct coll *coll, int rank, int world, struct coll **ret, struct err *err);
 /* Removes what ranks killed while joining may have left, of `name` and all that split off it. */
 void coll_shm_unlink(const char *name, int world);

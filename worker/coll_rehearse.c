@@ -6,6 +6,7 @@
 
 #include "common/mem.h"
 #include "common/must.h"
+#include "worker/coll_record.h"
 
 #include <stdbool.h>
 
@@ -48,12 +49,11 @@ static int rehearse_all_to_all(const struct coll_rehearse *self, struct stream *
     return 0;
 }
 
-static int coll_rehearse_start(struct coll *coll, struct stream *stream,
-                               const struct coll_call *call, struct err *err)
+static int rehearse_call(struct coll *coll, struct stream *stream, const struct coll_call *call,
+                         struct err *err)
 {
     struct coll_rehearse *self = (struct coll_rehearse *)coll;
     int64_t size = (int64_t)dtype_bytes(call->dtype), bytes = call->count * size;
-    atomic_fetch_add(&coll->seq, 1);
     switch (call->kind) {
     case COLL_all_gather:
         return rehearse_all_gather(self, stream, call, size, err);
@@ -72,6 +72,15 @@ static int coll_rehearse_start(struct coll *coll, struct stream *stream,
         break;
     }
     must(false);
+    return 0;
+}
+
+static int coll_rehearse_start(struct coll *coll, struct stream *stream,
+                               const struct coll_call *call, struct err *err)
+{
+    uint64_t seq = coll_begin(coll, call);
+    TRY(rehearse_call(coll, stream, call, err));
+    coll_record_done(coll->root->record, seq); /* nobody is waited for */
     return 0;
 }
 
@@ -121,9 +130,7 @@ int coll_rehearse_open(struct device *device, int rank, int world, struct coll *
     struct coll_rehearse *self = mem_new(1, sizeof *self);
     if (self == NULL)
         return mem_fail(err, sizeof *self, "a communicator");
-    self->base.ops = &coll_rehearse_ops;
-    self->base.rank = rank;
-    self->base.world = world;
+    coll_init(&self->base, &coll_rehearse_ops, rank, world);
     self->device = device;
     *ret = &self->base;
     return 0;
@@ -134,6 +141,8 @@ int coll_rehearse_group(struct coll *coll, int rank, int world, struct coll **re
     struct coll_rehearse *self = (struct coll_rehearse *)coll;
     must(coll->ops == &coll_rehearse_ops && self->group_count < COLL_SPLITS_MAX);
     TRY(coll_rehearse_open(self->device, rank, world, ret, err));
+    (*ret)->root = coll;
+    (*ret)->members = coll->members;
     self->groups[self->group_count++] = *ret;
     return 0;
 }

@@ -22,6 +22,7 @@
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "worker/coll_record.h"
 #include "worker/shm_room.h"
 
 #include <stdalign.h>
@@ -37,24 +38,18 @@ enum {
     SHM_NAME_BYTES = LIMIT_ID_BYTES + 32 /* of a room, with what a split adds */
 };
 
-static const char *const shm_call_names[COLL_KINDS] = {[COLL_none] = "none",
-#define X(name) [COLL_##name] = #name,
-                                                       COLL_CALLS(X)
-#undef X
-};
-
 struct coll_shm {
     struct coll base; /* first: a coll is cast to its coll_shm */
     struct shm_room room;
     struct coll_call call;         /* the running call, or the last */
     struct shm_note note;          /* of it */
+    uint64_t seq;                  /* its number */
     int64_t bytes, piece;          /* of it: of all its pieces, and the largest piece */
     int64_t at;                    /* bytes taken of it */
     bool under_way;                /* started and not waited for */
     bool failed;                   /* a call has failed: no more calls */
     struct coll_shm_config config; /* its name is `name` */
     char name[SHM_NAME_BYTES];
-    struct coll_shm *parent;                  /* that it split off, or NULL */
     struct coll_shm *splits[COLL_SPLITS_MAX]; /* that split off it */
     atomic_int split_count;                   /* abort reads it from another thread */
 };
@@ -62,9 +57,9 @@ struct coll_shm {
 static int shm_wrap(struct coll_shm *shm, int rc, struct err *err)
 {
     shm->failed = true;
-    return err_wrap(err, rc, "collective %llu, %s of %lld %s: ",
-                    (unsigned long long)atomic_load(&shm->base.seq), shm_call_names[shm->note.kind],
-                    (long long)shm->note.count, dtype_name((enum dtype)shm->note.dtype));
+    return err_wrap(err, rc, "collective %llu, %s of %lld %s: ", (unsigned long long)shm->seq,
+                    coll_kind_name((enum coll_kind)shm->note.kind), (long long)shm->note.count,
+                    dtype_name((enum dtype)shm->note.dtype));
 }
 
 static int shm_check_notes(struct coll_shm *shm, struct err *err)
@@ -75,7 +70,8 @@ static int shm_check_notes(struct coll_shm *shm, struct err *err)
             continue;
         shm_room_abort(&shm->room); /* nobody may use what it reads */
         return err_set(err, ERR_INTERNAL, "rank %d calls %s of %lld %s", shm->room.numbers[rank],
-                       shm_call_names[theirs.kind % COLL_KINDS], (long long)theirs.count,
+                       coll_kind_name((enum coll_kind)(theirs.kind % COLL_KINDS)),
+                       (long long)theirs.count,
                        dtype_name((enum dtype)(theirs.dtype % DTYPE_COUNT)));
     }
     return 0;
@@ -293,9 +289,11 @@ static int coll_shm_wait(struct coll *coll, struct stream *stream, struct err *e
         shm_take(shm, length);
         shm->at += length;
         if (shm->at >= shm->bytes)
-            return 0;
+            break;
         shm_offer(shm);
     }
+    coll_record_done(coll->root->record, shm->seq);
+    return 0;
 }
 
 /* Sizes of the call, and what it must be. */
@@ -309,9 +307,8 @@ static void shm_measure(struct coll_shm *shm)
     must(call->kind != COLL_send_recv || (call->from >= -1 && call->from < room->world));
     must(!all_to_all || (call->parts.copies >= 1 && room->world % call->parts.copies == 0 &&
                          call->parts.blocks >= 1));
-    shm->note = (struct shm_note){.kind = call->kind,
-                                  .dtype = call->dtype,
-                                  .count = call->count * (all_to_all ? call->parts.blocks : 1)};
+    shm->note =
+        (struct shm_note){.kind = call->kind, .dtype = call->dtype, .count = coll_call_count(call)};
     shm->bytes = shm->note.count * (int64_t)dtype_bytes(call->dtype);
     shm->piece =
         all_to_all || call->kind == COLL_reduce_scatter ? shm_share(room) : room->half_bytes;
@@ -327,9 +324,8 @@ static int coll_shm_start(struct coll *coll, struct stream *stream, const struct
     TRY(sum ? shm_check_sum(call->dtype, err) : 0);
     shm->call = *call;
     shm_measure(shm);
-    (void)atomic_fetch_add(&shm->base.seq, 1);
-    if (shm->parent != NULL)
-        (void)atomic_fetch_add(&shm->parent->base.seq, 1);
+    shm->seq = coll_begin(coll, call);
+    coll_record_begun(coll->root->record, shm->seq);
     int rc = shm_room_check(&shm->room, err);
     if (rc == 0 && shm->failed)
         rc = err_set(err, ERR_COLL_ABORTED, "an earlier collective of this communicator failed");
@@ -378,14 +374,16 @@ void coll_shm_unlink(const char *name, int world)
 static int coll_shm_split(struct coll *coll, int color, struct coll **ret, struct err *err)
 {
     struct coll_shm *shm = (struct coll_shm *)coll;
-    must(color >= 0 && shm->split_count < COLL_SPLITS_MAX);
+    must(color >= 0 && coll->root == coll && shm->split_count < COLL_SPLITS_MAX);
     int64_t mine = color, colors[LIMIT_RANKS];
     TRY(coll_all_gather(coll, NULL, &mine, colors, 1, DTYPE_I64, err));
     int numbers[LIMIT_RANKS] = {0}, count = 0, rank = 0;
+    uint64_t members = 0;
     for (int r = 0; r < coll->world; r++)
         if (colors[r] == mine) {
             rank = r == coll->rank ? count : rank;
             numbers[count++] = shm->room.numbers[r];
+            members |= UINT64_C(1) << r;
         }
     struct coll_shm_config config = shm->config;
     char name[SHM_NAME_BYTES];
@@ -397,7 +395,8 @@ static int coll_shm_split(struct coll *coll, int color, struct coll **ret, struc
     config.slot_bytes = shm->room.half_bytes / SHM_SPLIT_PART;
     TRY(coll_shm_open(&config, ret, err));
     struct coll_shm *split = (struct coll_shm *)*ret;
-    split->parent = shm;
+    split->base.root = coll;
+    split->base.members = members;
     shm->splits[shm->split_count] = split;
     (void)atomic_fetch_add(&shm->split_count, 1); /* last: abort may look meanwhile */
     return 0;
@@ -417,7 +416,7 @@ int coll_shm_open(const struct coll_shm_config *config, struct coll **ret, struc
     struct coll_shm *shm = mem_new(1, sizeof *shm);
     if (shm == NULL)
         return mem_fail(err, sizeof *shm, "a communicator");
-    shm->base = (struct coll){.ops = &coll_shm_ops, .rank = config->rank, .world = config->world};
+    coll_init(&shm->base, &coll_shm_ops, config->rank, config->world);
     shm->config = *config;
     (void)snprintf(shm->name, sizeof shm->name, "%s", config->name);
     shm->config.name = shm->name;

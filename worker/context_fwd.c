@@ -98,7 +98,7 @@ struct context_out context_outgoing(const struct context_stage *stage)
 int context_wait(const struct layer *layer, struct err *err)
 {
     struct coll *coll = layer->model->context.options.ulysses;
-    return coll == NULL ? 0 : coll->ops->wait(coll, layer->stream, err);
+    return coll == NULL ? 0 : coll_wait(coll, layer->stream, err);
 }
 
 int context_stage_inputs(const struct context_stage *stage, struct err *err)

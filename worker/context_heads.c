@@ -270,7 +270,7 @@ int context_heads_send(const struct layer *layer, const struct context_heads *he
                                        .send_block = block,
                                        .recv_part = block,
                                        .recv_block = coll->world * block}};
-    return coll->ops->start(coll, layer->stream, &call, err);
+    return coll_start(coll, layer->stream, &call, err);
 }
 
 int context_heads_return(const struct layer *layer, const struct context_heads *heads,

@@ -23,6 +23,7 @@ struct device;
 struct stream; /* NULL: the default stream */
 struct event;
 struct ops;
+struct exposed;
 
 /* What operations need for themselves, of each kind one piece. */
 enum device_scratch {
@@ -79,6 +80,7 @@ struct device_ops {
 struct device {
     const struct device_ops *dev; /* every member set */
     const struct ops *ops;        /* worker/ops.h; every member set */
+    struct exposed *exposed; /* what its stream of work waits for is booked; borrowed, or NULL */
 };
 
 /* The CPU backend; `threads` OpenMP threads. OpenBLAS must already run with the core type chosen by

@@ -4,8 +4,8 @@
  * of a step, added later. */
 #include "worker/fsdp_private.h"
 
-#include "common/clock.h"
 #include "common/must.h"
+#include "worker/exposed.h"
 #include "worker/ops.h"
 
 static int fsdp_wait(struct fsdp *fsdp, struct stream *stream, struct err *err)
@@ -13,12 +13,12 @@ static int fsdp_wait(struct fsdp *fsdp, struct stream *stream, struct err *err)
     if (!fsdp->under_way)
         return 0;
     fsdp->under_way = false;
+    TRY(exposed_enter(fsdp->device->exposed, EXPOSED_GATHER, stream, err));
     if (fsdp_on_host(fsdp, CHUNK_MASTER))
         TRY(fsdp->device->dev->event_wait(fsdp->device, fsdp->fetched, stream, err));
-    int64_t start = clock_monotonic_ns();
-    int rc = fsdp->shards > 1 ? fsdp->coll->ops->wait(fsdp->coll, stream, err) : 0;
-    fsdp->coll_ns += clock_monotonic_ns() - start;
-    return rc;
+    if (fsdp->shards > 1)
+        TRY(coll_wait(fsdp->coll, stream, err));
+    return exposed_leave(fsdp->device->exposed, stream, err);
 }
 
 /* Where a unit is gathered to: of the layers' buffers the one that was not used last. */
@@ -81,11 +81,11 @@ static int fsdp_start(struct fsdp *fsdp, int64_t unit, struct stream *stream, in
     fsdp->gathered_unit[slot] = -1;
     struct coll_call call = {
         .kind = COLL_all_gather, .dtype = act, .count = u->shard, .recv = fsdp->gathered[slot]};
+    TRY(exposed_enter(fsdp->device->exposed, EXPOSED_GATHER, stream, err));
     TRY(fsdp_own(fsdp, u, place, stream, &call.send, err));
-    int64_t start = clock_monotonic_ns();
     if (fsdp->shards > 1)
-        TRY(fsdp->coll->ops->start(fsdp->coll, on, &call, err));
-    fsdp->coll_ns += clock_monotonic_ns() - start;
+        TRY(coll_start(fsdp->coll, on, &call, err));
+    TRY(exposed_leave(fsdp->device->exposed, stream, err));
     if (host)
         TRY(fsdp->device->dev->event_record(fsdp->device, fsdp->fetched, on, err));
     fsdp->under_way = host || fsdp->shards > 1;
@@ -169,10 +169,7 @@ static int fsdp_grad_work(struct fsdp *fsdp, float *grad, const float *more, int
     struct ops_add add = {.count = count, .a = grad, .b = more, .out = grad, .f32 = true};
     if (more != NULL)
         return fsdp->device->ops->add(fsdp->device, stream, &add, err);
-    int64_t start = clock_monotonic_ns();
-    int rc = coll_all_reduce(fsdp->coll, stream, grad, count, DTYPE_F32, err);
-    fsdp->coll_ns += clock_monotonic_ns() - start;
-    return rc;
+    return coll_all_reduce(fsdp->coll, stream, grad, count, DTYPE_F32, err);
 }
 
 /* The same for a whole shard, where it lies. */
@@ -196,17 +193,13 @@ static int fsdp_grad_shard(struct fsdp *fsdp, const struct fsdp_unit *unit, cons
     return chunks_end(chunks, stream, err);
 }
 
-int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err)
+static int fsdp_grad_reduce(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err)
 {
-    if (fsdp_grad_in_place(fsdp))
-        return 0;
     struct fsdp_unit *u = &fsdp->units[unit];
     float *full = fsdp_grad_buffer(fsdp, unit);
     float *piece = full + fsdp->index * u->shard;
-    int64_t start = clock_monotonic_ns();
     if (fsdp->shards > 1)
         TRY(coll_reduce_scatter(fsdp->coll, stream, full, piece, u->shard, DTYPE_F32, err));
-    fsdp->coll_ns += clock_monotonic_ns() - start;
     if (fsdp->shards > 1 && u->grad_begun)
         return fsdp_grad_shard(fsdp, u, piece, stream, err);
     u->grad_begun = true;
@@ -214,12 +207,23 @@ int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct
                                    (size_t)u->shard * sizeof(float), err);
 }
 
+int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err)
+{
+    if (fsdp_grad_in_place(fsdp))
+        return 0;
+    TRY(exposed_enter(fsdp->device->exposed, EXPOSED_REDUCE, stream, err));
+    TRY(fsdp_grad_reduce(fsdp, unit, stream, err));
+    return exposed_leave(fsdp->device->exposed, stream, err);
+}
+
 int fsdp_grad_finish(struct fsdp *fsdp, struct stream *stream, struct err *err)
 {
+    if (fsdp->shards > 1 || fsdp->coll->world == 1)
+        return 0;
+    TRY(exposed_enter(fsdp->device->exposed, EXPOSED_REDUCE, stream, err));
     for (int64_t u = 0; u < fsdp->unit_count; u++)
-        if (fsdp->shards == 1 && fsdp->coll->world > 1)
-            TRY(fsdp_grad_shard(fsdp, &fsdp->units[u], NULL, stream, err));
-    return 0;
+        TRY(fsdp_grad_shard(fsdp, &fsdp->units[u], NULL, stream, err));
+    return exposed_leave(fsdp->device->exposed, stream, err);
 }
 
 int fsdp_grad_zero(struct fsdp *fsdp, struct stream *stream, struct err *err)
@@ -256,9 +260,7 @@ static int fsdp_gather_f32(struct fsdp *fsdp, int64_t unit, enum chunk_kind kind
                                     (size_t)u->shard * sizeof(float), err));
         send = place;
     }
-    int64_t start = clock_monotonic_ns();
     TRY(coll_all_gather(fsdp->coll, stream, send, fsdp->unit_f32, u->shard, DTYPE_F32, err));
-    fsdp->coll_ns += clock_monotonic_ns() - start;
     *ret_full = fsdp->unit_f32;
     return 0;
 }

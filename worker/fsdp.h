@@ -84,7 +84,6 @@ struct fsdp {
     unsigned on_host;      /* bit k: states of chunk_kind k lie on the host */
     struct chunks chunks;  /* through which they pass */
     struct event *fetched; /* on chunks.in: a gather's part of this rank is there */
-    int64_t coll_ns;       /* time spent in collectives, for the step's phases */
 };
 
 /* A run of a shard's elements that belong to one tensor: padding lies in no piece. */

@@ -19,9 +19,11 @@
 #include "common/must.h"
 #include "common/utf8.h"
 #include "worker/coll.h"
+#include "worker/coll_verdict.h"
 #include "worker/proc_stat.h"
 #include "worker/rank_env.h"
 #include "worker/rank_process.h"
+#include "worker/ras_port.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +38,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KEEPER_SWEEP_POLL_MS = 50 }; /* between looks at what SIGKILL has not ended yet */
+enum {
+    KEEPER_SWEEP_POLL_MS = 50, /* between looks at what SIGKILL has not ended yet */
+    KEEPER_CALLS_BYTES = 8192, /* a rank's last collectives in its log */
+};
 
 #define KEEPER_NEVER INT64_MAX
 
@@ -302,10 +307,39 @@ static void keeper_wait(struct keeper *keeper)
             rank_log_pump(&keeper->ranks[rank].log);
 }
 
+/* All ranks have ended: what their records of collectives say. */
+static void keeper_read_records(struct keeper *keeper)
+{
+    const struct keeper_options *options = keeper->options;
+    uint32_t failed = 0;
+    for (uint32_t rank = 0; rank < options->world; rank++)
+        failed += keeper->report.ranks[rank].exit_status != 0;
+    if (failed == 0) {
+        coll_verdict_clear(options->attempt_dir, options->world);
+        return;
+    }
+    coll_verdict_tell(options->attempt_dir, options->world, keeper->report.collective,
+                      sizeof keeper->report.collective);
+    if (keeper->report.collective[0] != '\0')
+        log_info("keeper", "%s", keeper->report.collective);
+}
+
+/* The end of a rank's log: its last collectives, where it did not end by itself. */
+static void keeper_close_log(struct keeper *keeper, uint32_t rank)
+{
+    int status = keeper->report.ranks[rank].exit_status;
+    CLEANUP(buf_done) struct buf calls;
+    buf_init(&calls, KEEPER_CALLS_BYTES);
+    if (status != 0 && status != err_code_exit(ERR_CANCELLED))
+        coll_verdict_list(keeper->options->attempt_dir, rank, &calls);
+    rank_log_close(&keeper->ranks[rank].log, buf_str(&calls));
+}
+
 static void keeper_close(struct keeper *keeper)
 {
+    keeper_read_records(keeper);
     for (uint32_t rank = 0; rank < keeper->options->world; rank++) {
-        rank_log_close(&keeper->ranks[rank].log);
+        keeper_close_log(keeper, rank);
         if (keeper->report.ranks[rank].exit_status != 0)
             keeper_read_last_words(keeper, rank);
         if (keeper->ranks[rank].pid != 0)
@@ -344,7 +378,12 @@ static int keeper_run_ranks(struct keeper *keeper, struct err *err)
 {
     TRY(keeper_become(keeper, err));
     char **env = NULL;
-    TRY(rank_env_new(keeper->options->threads, keeper->options->gpus, &env, err));
+    int ras_fd = -1, ras_port = 0;
+    if (keeper->options->gpus[0] != '\0' && keeper->options->world > 1) {
+        TRY(ras_port_take(&ras_fd, &ras_port, err));
+        log_info("keeper", "NCCL's health service (ncclras): 127.0.0.1:%d", ras_port);
+    }
+    TRY(rank_env_new(keeper->options->threads, keeper->options->gpus, ras_port, &env, err));
     keeper_start_ranks(keeper, env);
     rank_env_free(env);
     while (keeper_living(keeper) > 0 && clock_monotonic_ms() < keeper->give_up_ms) {
@@ -354,6 +393,8 @@ static int keeper_run_ranks(struct keeper *keeper, struct err *err)
     }
     keeper_sweep(keeper);
     keeper_close(keeper);
+    if (ras_fd >= 0)
+        (void)close(ras_fd); /* the port is free again */
     return keeper_report(keeper, err);
 }
 

@@ -8,6 +8,10 @@
  * it keeper.log    its own log rank-R.log    what rank R printed, at most LIMIT_RANK_LOG_BYTES
  *     exit.json     how it ended
  *
+ * When a rank failed, the ranks' records of collectives (coll_verdict.h) are compared: exit.json
+ * says who was waited for, each log ends with that rank's last calls. When all went well they are
+ * removed.
+ *
  * The ladder. A rank that fails leaves the others KEEPER_FAILED_GRACE_MS to notice and to end in
  * their own words; then SIGTERM, after KEEPER_STOP_GRACE_MS more SIGKILL. SIGTERM (or SIGINT,
  * SIGHUP) to the keeper means stop: SIGTERM to the ranks at once, then SIGKILL as above. After
@@ -19,6 +23,7 @@
 #pragma once
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {

@@ -18,8 +18,7 @@ static int measure_step(struct rank *rank, int64_t step, struct measure *measure
     struct step_result result;
     rank->model.layers_ns = 0;
     int64_t start = clock_monotonic_ns(), processor_ns = clock_process_ns();
-    TRY(step_gradients(rank, step, &result, err));
-    TRY(step_update(rank, step, &result, err));
+    TRY(step_run(rank, step, &result, err));
     rank_check_memory(rank);
     json_t *taken = json_real((double)(clock_monotonic_ns() - start) * 1e-9);
     json_t *worked = json_real((double)(clock_process_ns() - processor_ns) * 1e-9);

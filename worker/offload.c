@@ -5,6 +5,7 @@
 
 #include "common/mem.h"
 #include "common/must.h"
+#include "worker/exposed.h"
 #include "worker/offload_file.h"
 
 _Static_assert((int)OFFLOAD_FILE_SLOTS == (int)MEM_CHUNKS_FILE, "a chunk for each slot");
@@ -37,10 +38,6 @@ static int offload_open_events(struct offload *offload, struct err *err)
             TRY(dev->event_new(offload->device, &chunk->full, err));
             TRY(dev->event_new(offload->device, &chunk->free, err));
         }
-    for (int m = 0; m < OFFLOAD_MARKS; m++) {
-        TRY(dev->event_new(offload->device, &offload->marks[m].before, err));
-        TRY(dev->event_new(offload->device, &offload->marks[m].after, err));
-    }
     return 0;
 }
 
@@ -69,10 +66,6 @@ void offload_done(struct offload *offload)
     if (device == NULL)
         return;
     const struct device_ops *dev = device->dev;
-    for (int m = 0; m < OFFLOAD_MARKS; m++) {
-        dev->event_free(device, offload->marks[m].before);
-        dev->event_free(device, offload->marks[m].after);
-    }
     for (int r = 0; r < OFFLOAD_RINGS; r++)
         for (int c = 0; c < OFFLOAD_RING_CHUNKS; c++) {
             dev->event_free(device, offload->rings[r].chunks[c].full);
@@ -157,50 +150,11 @@ const char *offload_how(const struct offload *offload)
     return offload_file_how(offload->file);
 }
 
-/* ---- the account ---- */
-
-/* Adds up the oldest mark. */
-static int offload_settle(struct offload *offload, struct err *err)
+int64_t offload_account(struct offload *offload)
 {
-    const struct offload_mark *mark = &offload->marks[offload->marks_first];
-    int64_t ns = 0;
-    TRY(offload->device->dev->event_elapsed(offload->device, mark->before, mark->after, &ns, err));
-    offload->wait_ns += ns;
-    offload->marks_first = (offload->marks_first + 1) % OFFLOAD_MARKS;
-    offload->marks_count--;
-    return 0;
-}
-
-static struct offload_mark *offload_mark(struct offload *offload)
-{
-    return &offload->marks[(offload->marks_first + offload->marks_count) % OFFLOAD_MARKS];
-}
-
-int offload_enter(struct offload *offload, struct stream *stream, struct err *err)
-{
-    if (offload->marks_count == OFFLOAD_MARKS)
-        TRY(offload_settle(offload, err));
-    return offload->device->dev->event_record(offload->device, offload_mark(offload)->before,
-                                              stream, err);
-}
-
-int offload_leave(struct offload *offload, struct stream *stream, struct err *err)
-{
-    TRY(offload->device->dev->event_record(offload->device, offload_mark(offload)->after, stream,
-                                           err));
-    offload->marks_count++;
-    return 0;
-}
-
-int offload_account(struct offload *offload, int64_t *ret_bytes, int64_t *ret_wait_ns,
-                    struct err *err)
-{
-    while (offload->marks_count > 0)
-        TRY(offload_settle(offload, err));
-    *ret_bytes = offload->bytes;
-    *ret_wait_ns = offload->wait_ns;
-    offload->bytes = offload->wait_ns = 0;
-    return 0;
+    int64_t bytes = offload->bytes;
+    offload->bytes = 0;
+    return bytes;
 }
 
 /* ---- copies ---- */
@@ -335,7 +289,7 @@ int offload_out(struct offload *offload, enum offload_group group, int64_t index
     const struct device_ops *dev = offload->device->dev;
     if (!offload_any_away(offload, group, index))
         return 0;
-    TRY(offload_enter(offload, stream, err));
+    TRY(exposed_enter(offload->device->exposed, EXPOSED_OFFLOAD_OUT, stream, err));
     TRY(dev->event_wait(offload->device, offload->ready[group], offload->out, err));
     for (int id = 0; id < OFFLOAD_TENSORS; id++) {
         const struct offload_tensor *tensor = &offload->tensors[id];
@@ -347,7 +301,7 @@ int offload_out(struct offload *offload, enum offload_group group, int64_t index
     TRY(dev->event_record(offload->device, offload->left[group], offload->out, err));
     offload->leaving[group] = true;
     offload->holds[group] = index;
-    return offload_leave(offload, stream, err);
+    return exposed_leave(offload->device->exposed, stream, err);
 }
 
 int offload_vacate(struct offload *offload, enum offload_group group, struct stream *stream,
@@ -357,9 +311,9 @@ int offload_vacate(struct offload *offload, enum offload_group group, struct str
     if (!offload->leaving[group])
         return 0;
     offload->leaving[group] = false;
-    TRY(offload_enter(offload, stream, err));
+    TRY(exposed_enter(offload->device->exposed, EXPOSED_OFFLOAD_OUT, stream, err));
     TRY(offload->device->dev->event_wait(offload->device, offload->left[group], stream, err));
-    return offload_leave(offload, stream, err);
+    return exposed_leave(offload->device->exposed, stream, err);
 }
 
 int offload_in(struct offload *offload, enum offload_group group, int64_t index,
@@ -368,7 +322,7 @@ int offload_in(struct offload *offload, enum offload_group group, int64_t index,
     bool goes_on = span->row > 0 && offload->coming[group];
     if (!offload_any_away(offload, group, index) || (offload->holds[group] == index && !goes_on))
         return 0;
-    TRY(offload_enter(offload, stream, err));
+    TRY(exposed_enter(offload->device->exposed, EXPOSED_OFFLOAD_IN, stream, err));
     /* Which has waited for the copy out: the set has been vacated since. */
     TRY(offload_follow(offload, stream, offload->in, err));
     for (int id = 0; id < OFFLOAD_TENSORS; id++) {
@@ -384,7 +338,7 @@ int offload_in(struct offload *offload, enum offload_group group, int64_t index,
                                            err));
     offload->coming[group] = true;
     offload->holds[group] = index;
-    return offload_leave(offload, stream, err);
+    return exposed_leave(offload->device->exposed, stream, err);
 }
 
 int offload_arrive(struct offload *offload, struct stream *stream, struct err *err)
@@ -393,9 +347,9 @@ int offload_arrive(struct offload *offload, struct stream *stream, struct err *e
         if (!offload->coming[g])
             continue;
         offload->coming[g] = false;
-        TRY(offload_enter(offload, stream, err));
+        TRY(exposed_enter(offload->device->exposed, EXPOSED_OFFLOAD_IN, stream, err));
         TRY(offload->device->dev->event_wait(offload->device, offload->arrived[g], stream, err));
-        TRY(offload_leave(offload, stream, err));
+        TRY(exposed_leave(offload->device->exposed, stream, err));
     }
     return 0;
 }

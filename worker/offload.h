@@ -28,8 +28,8 @@
  *     TRY(offload_tile_write(offload, &tile, x, &span, stream, err));   or offload_tile_done()
  * Without streaming tile.data is the place in x itself, and nothing is copied.
  *
- * The account: bytes moved, and the time that passed on the device's stream of work inside of these
- * calls, which is what offloading costs.
+ * Bytes moved are counted; what passes on the stream of work inside of these calls, which is what
+ * offloading costs, goes to the device's account (exposed.h).
  *
  * Files: offload.c, offload_tile.c, offload_file.c (the file), offload_private.h. */
 #pragma once
@@ -65,7 +65,7 @@ enum offload_ring_id {
     OFFLOAD_RING_O,  /* O of a layer that is replayed */
     OFFLOAD_RINGS
 };
-enum { OFFLOAD_RING_CHUNKS = 3, OFFLOAD_MARKS = 256 };
+enum { OFFLOAD_RING_CHUNKS = 3 };
 
 /* Where a tensor is kept: away. */
 struct offload_place {
@@ -94,10 +94,6 @@ struct offload_ring {
     struct offload_chunk *ahead; /* holds the rows to be read next; NULL: none does */
 };
 
-struct offload_mark {
-    struct event *before, *after; /* on the stream of work */
-};
-
 struct offload_options {
     int64_t layers;      /* of the model */
     int64_t segment;     /* inputs of a segment that are kept while it is replayed */
@@ -124,9 +120,7 @@ struct offload {
     int next_piece;                /* the one written longest ago */
     bool reading;                  /* what they were last used for */
 
-    struct offload_mark marks[OFFLOAD_MARKS]; /* a ring: calls that are not added up yet */
-    int marks_first, marks_count;
-    int64_t wait_ns, bytes; /* since the last offload_account() */
+    int64_t bytes; /* moved since the last offload_account() */
 };
 
 /* Rows [row, row + rows) of the `all` that a batch has, in tiles of `tile`. */
@@ -193,6 +187,5 @@ int offload_tile_o(struct offload *offload, int64_t layer, bool goes_on,
                    const struct offload_span *span, struct stream *stream, struct offload_tile *ret,
                    struct err *err);
 
-/* Bytes moved and time waited since the last call. */
-int offload_account(struct offload *offload, int64_t *ret_bytes, int64_t *ret_wait_ns,
-                    struct err *err);
+/* Bytes moved since the last call. */
+int64_t offload_account(struct offload *offload);

@@ -8,9 +8,6 @@ int offload_follow(struct offload *offload, struct stream *ahead, struct stream 
 /* A copy, counted. */
 int offload_copy(struct offload *offload, struct stream *stream, void *to, const void *from,
                  int64_t bytes, struct err *err);
-/* Between these two the device's time counts as waiting. */
-int offload_enter(struct offload *offload, struct stream *stream, struct err *err);
-int offload_leave(struct offload *offload, struct stream *stream, struct err *err);
 /* Bytes [from, from + bytes) of a place to memory at hand, on the stream that comes in. */
 int offload_fetch(struct offload *offload, const struct offload_place *place, int64_t from,
                   void *to, int64_t bytes, struct err *err);

@@ -2,6 +2,7 @@
  * tensor from its first row: what it reads was written before by other passes, on the stream that
  * goes out, which is waited for at the start. While a tile is worked on the next one is read into
  * another chunk; the third is that of the tile before, on its way back. */
+#include "worker/exposed.h"
 #include "worker/offload_private.h"
 
 static struct offload_chunk *tile_next(struct offload_ring *ring)
@@ -29,7 +30,7 @@ static int tile_take(struct offload *offload, struct offload_ring *ring,
                      const struct offload_span *span, int64_t row_bytes, struct stream *stream,
                      struct offload_tile *ret, struct err *err)
 {
-    TRY(offload_enter(offload, stream, err));
+    TRY(exposed_enter(offload->device->exposed, EXPOSED_OFFLOAD_IN, stream, err));
     struct offload_chunk *chunk = ring->ahead;
     if (chunk == NULL) {
         chunk = tile_next(ring);
@@ -47,7 +48,7 @@ static int tile_take(struct offload *offload, struct offload_ring *ring,
                       (left < span->tile ? left : span->tile) * row_bytes, err));
     TRY(offload->device->dev->event_wait(offload->device, chunk->full, stream, err));
     *ret = (struct offload_tile){.data = chunk->memory, .chunk = chunk};
-    return offload_leave(offload, stream, err);
+    return exposed_leave(offload->device->exposed, stream, err);
 }
 
 static void *tile_at(const struct offload *offload, const void *x, int64_t row)
@@ -76,11 +77,11 @@ int offload_tile_fresh(struct offload *offload, enum offload_ring_id ring, void 
     *ret = (struct offload_tile){.data = tile_at(offload, x, span->row)};
     if (!offload->options.streamed)
         return 0;
-    TRY(offload_enter(offload, stream, err));
+    TRY(exposed_enter(offload->device->exposed, EXPOSED_OFFLOAD_OUT, stream, err));
     ret->chunk = tile_next(&offload->rings[ring]);
     ret->data = ret->chunk->memory;
     TRY(offload->device->dev->event_wait(offload->device, ret->chunk->free, stream, err));
-    return offload_leave(offload, stream, err);
+    return exposed_leave(offload->device->exposed, stream, err);
 }
 
 int offload_tile_write(struct offload *offload, const struct offload_tile *tile, void *x,
@@ -88,12 +89,12 @@ int offload_tile_write(struct offload *offload, const struct offload_tile *tile,
 {
     if (tile->chunk == NULL)
         return 0;
-    TRY(offload_enter(offload, stream, err));
+    TRY(exposed_enter(offload->device->exposed, EXPOSED_OFFLOAD_OUT, stream, err));
     TRY(offload_follow(offload, stream, offload->out, err));
     TRY(offload_copy(offload, offload->out, tile_at(offload, x, span->row), tile->data,
                      span->rows * offload->options.x_row_bytes, err));
     TRY(offload->device->dev->event_record(offload->device, tile->chunk->free, offload->out, err));
-    return offload_leave(offload, stream, err);
+    return exposed_leave(offload->device->exposed, stream, err);
 }
 
 int offload_tile_done(struct offload *offload, const struct offload_tile *tile,

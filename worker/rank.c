@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "worker/checkpoint.h"
+#include "worker/coll_record.h"
 #include "worker/device_cuda.h"
 #include "worker/export.h"
 #include "worker/resume.h"
@@ -30,6 +31,7 @@ void rank_phase(struct rank *rank, int64_t step, enum wire_phase phase)
     rank->phase_ns[rank->phase] += now - rank->phase_since_ns;
     rank->phase_since_ns = now;
     rank->phase = phase;
+    coll_record_phase(rank->record, (uint64_t)step, phase);
     report_phase(rank->report, (uint64_t)step, phase);
 }
 
@@ -256,6 +258,20 @@ int rank_open_device(struct rank *rank, struct err *err)
     return device_cuda_coll_open(rank->device, rank->coll, plan->coll_timeout_ms, &rank->coll, err);
 }
 
+/* What notes its collectives, and what they and copies are waited for. */
+static int rank_open_watch(struct rank *rank, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *attempt_dir = launch_plan_attempt_dir(rank->plan);
+    if (attempt_dir == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (io_exists(attempt_dir)) /* a test may have none */
+        TRY(coll_record_open(attempt_dir, rank->number, &rank->record, err));
+    TRY(exposed_init(&rank->exposed, rank->device, err));
+    rank->device->exposed = rank->coll->exposed = &rank->exposed;
+    rank->coll->record = rank->record;
+    return 0;
+}
+
 static int rank_open_parts(struct rank *rank, struct err *err)
 {
     const struct launch_plan *plan = rank->plan;
@@ -266,6 +282,7 @@ static int rank_open_parts(struct rank *rank, struct err *err)
     TRY(model_shape_build(&config, &rank->shape, err));
     TRY(rank_open_device(rank, err));
     report_watch(rank->report, rank->coll);
+    TRY(rank_open_watch(rank, err));
     rank_phase(rank, 0, WIRE_PHASE_LOAD);
     rank->mesh = launch_plan_mesh(plan);
     rank->place = mesh_place(&rank->mesh, rank->number);
@@ -328,7 +345,9 @@ int rank_agree(struct rank *rank, int rc, struct err *err)
 static void rank_report_time(struct rank *rank)
 {
     double total = 0;
-    int64_t coll_ns = rank->fsdp.coll_ns + rank->lora.fsdp.coll_ns;
+    int64_t coll_ns = 0;
+    for (int kind = EXPOSED_GATHER; kind <= EXPOSED_SUMS; kind++)
+        coll_ns += rank->exposed_ns[kind];
     for (int phase = WIRE_PHASE_DATA; phase <= WIRE_PHASE_OPTIMIZER; phase++)
         total += (double)rank->phase_ns[phase] * 1e-9;
     total = total > 0 ? total : 1;
@@ -424,6 +443,8 @@ void rank_close(struct rank *rank)
     model_shape_done(&rank->shape);
     if (rank->coll != NULL)
         rank->coll->ops->close(rank->coll);
+    coll_record_close(rank->record);
+    exposed_done(&rank->exposed);
     if (rank->device != NULL)
         rank->device->dev->close(rank->device);
     report_close(rank->report);

@@ -14,6 +14,7 @@
 #include "worker/arena.h"
 #include "worker/coll.h"
 #include "worker/device.h"
+#include "worker/exposed.h"
 #include "worker/fsdp.h"
 #include "worker/loader.h"
 #include "worker/lora.h"
@@ -32,9 +33,11 @@ struct rank {
     int world; /* of the layout: more than there are processes in a rehearsal */
     struct device *device;
     struct coll *coll;
-    struct mesh mesh;        /* how ranks share sequences */
-    struct mesh_place place; /* of this rank */
-    struct stream *stream;   /* NULL: the default stream */
+    struct coll_record *record; /* of its collectives; NULL: there is no folder for it */
+    struct exposed exposed;     /* of the stream */
+    struct mesh mesh;           /* how ranks share sequences */
+    struct mesh_place place;    /* of this rank */
+    struct stream *stream;      /* NULL: the default stream */
     struct model_shape shape;
     struct mem_plan memory; /* every buffer of it */
     struct arena arena;
@@ -52,6 +55,7 @@ struct rank {
     int64_t saved_step;                  /* of the newest checkpoint; -1: none */
     struct report *report;
     int64_t phase_ns[WIRE_PHASE_COUNT]; /* time spent, by phase */
+    int64_t exposed_ns[EXPOSED_KINDS];  /* of it, waited for in steps */
     enum wire_phase phase;              /* now */
     int64_t phase_since_ns;
 };

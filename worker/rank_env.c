@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANK_ENV_ADDED = 6 }; /* settings of our own, and the NULL */
+enum { RANK_ENV_ADDED = 9 }; /* settings of our own, and the NULL */
 
 static const char *const rank_env_kept[] = {
     "PATH=",
@@ -54,7 +54,25 @@ static int rank_env_add(char **env, char *setting, struct err *err)
     return 0;
 }
 
-static int rank_env_fill(char **env, uint32_t threads, const char *gpus, struct err *err)
+/* Unless it is there. */
+static int rank_env_default(char **env, const char *name, char *setting, struct err *err)
+{
+    if (getenv(name) == NULL)
+        return rank_env_add(env, setting, err);
+    mem_free(setting);
+    return 0;
+}
+
+static int rank_env_nccl(char **env, int ras_port, struct err *err)
+{
+    TRY(rank_env_default(env, "NCCL_RAS_ADDR", mem_printf("NCCL_RAS_ADDR=127.0.0.1:%d", ras_port),
+                         err));
+    TRY(rank_env_default(env, "NCCL_SOCKET_IFNAME", mem_strdup("NCCL_SOCKET_IFNAME==lo"), err));
+    return rank_env_default(env, "NCCL_DEBUG", mem_strdup("NCCL_DEBUG=WARN"), err);
+}
+
+static int rank_env_fill(char **env, uint32_t threads, const char *gpus, int ras_port,
+                         struct err *err)
 {
     for (char **setting = environ; *setting != NULL; setting++)
         if (rank_env_keeps(*setting))
@@ -67,10 +85,12 @@ static int rank_env_fill(char **env, uint32_t threads, const char *gpus, struct 
     TRY(rank_env_add(env, mem_printf("OMP_NUM_THREADS=%u", threads), err));
     TRY(rank_env_add(env, mem_strdup("CUDA_DEVICE_ORDER=PCI_BUS_ID"), err));
     TRY(rank_env_add(env, mem_printf("CUDA_VISIBLE_DEVICES=%s", gpus), err));
+    if (ras_port != 0)
+        TRY(rank_env_nccl(env, ras_port, err));
     return rank_env_add(env, mem_strdup("OMP_WAIT_POLICY=passive"), err);
 }
 
-int rank_env_new(uint32_t threads, const char *gpus, char ***ret_env, struct err *err)
+int rank_env_new(uint32_t threads, const char *gpus, int ras_port, char ***ret_env, struct err *err)
 {
     size_t inherited = 0;
     while (environ[inherited] != NULL)
@@ -78,7 +98,7 @@ int rank_env_new(uint32_t threads, const char *gpus, char ***ret_env, struct err
     char **env = mem_new(inherited + RANK_ENV_ADDED, sizeof *env);
     if (env == NULL)
         return mem_fail(err, inherited * sizeof *env, "the environment of ranks");
-    int rc = rank_env_fill(env, threads, gpus, err);
+    int rc = rank_env_fill(env, threads, gpus, ras_port, err);
     if (rc != 0)
         rank_env_free(env);
     else

@@ -4,12 +4,18 @@
  * daemon:
  *   PATH HOME LANG LC_* TZ TMPDIR LD_LIBRARY_PATH         as the keeper has them
  *   CUDA_* NCCL_* GOMP_* ITHACA_WORKER_*                  likewise
- *   CUDA_VISIBLE_DEVICES                                  the plan's GPUs, in the order of the
- * ranks; peers must see each other CUDA_DEVICE_ORDER=PCI_BUS_ID                          where the
- * plan has numbers, those of the bus ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS likewise, for builds
- * with sanitizers OMP_NUM_THREADS                                       the plan's threads
+ *   CUDA_VISIBLE_DEVICES                                  the plan's GPUs in the ranks' order; all
+ *                                                         ranks see all: NCCL's peers must
+ *   CUDA_DEVICE_ORDER=PCI_BUS_ID                          numbers in a plan are those of the bus
+ *   ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS               likewise, for builds with sanitizers
+ *   OMP_NUM_THREADS                                       the plan's threads
  *   OMP_WAIT_POLICY=passive                               waiting threads leave the cores to ranks
  *   OPENBLAS_CORETYPE                                     the keeper's, or worker/cpu/blas_env.h's
+ * and where ranks have GPUs and peers, unless the keeper's environment says otherwise:
+ *   NCCL_RAS_ADDR=127.0.0.1:PORT                          a port of this attempt's (ras_port.h):
+ *                                                         `ncclras` meets no other job there
+ *   NCCL_SOCKET_IFNAME==lo                                NCCL listens on the loopback alone
+ *   NCCL_DEBUG=WARN                                       warnings go to the rank's log
  */
 #pragma once
 #include "common/err.h"
@@ -17,6 +23,7 @@
 #include <stdint.h>
 
 /* A NULL-terminated array for execve; rank_env_free() releases it. gpus: their names, with commas;
- * "": none. */
-int rank_env_new(uint32_t threads, const char *gpus, char ***ret_env, struct err *err);
+ * "": none. ras_port: 0: no NCCL. */
+int rank_env_new(uint32_t threads, const char *gpus, int ras_port, char ***ret_env,
+                 struct err *err);
 void rank_env_free(char **env); /* NULL is fine */

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -75,7 +76,7 @@ void rank_log_pump(struct rank_log *log)
     (void)rank_log_take(log);
 }
 
-void rank_log_close(struct rank_log *log)
+void rank_log_close(struct rank_log *log, const char *last)
 {
     for (int reads = 0; reads < RANK_LOG_LAST_READS && rank_log_take(log); reads++)
         continue;
@@ -85,6 +86,7 @@ void rank_log_close(struct rank_log *log)
                               (long long)log->dropped);
         rank_log_write(log, line, length);
     }
+    rank_log_write(log, last, (int64_t)strlen(last));
     rank_log_close_fd(&log->pipe_fd);
     rank_log_close_fd(&log->file_fd);
 }

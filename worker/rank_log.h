@@ -18,5 +18,6 @@ struct rank_log {
 /* Creates the file anew, mode 0600, and a pipe; *ret_write_fd is the writing end, the caller's. */
 int rank_log_open(struct rank_log *log, const char *path, int64_t bytes_max, int *ret_write_fd,
                   struct err *err);
-void rank_log_pump(struct rank_log *log);  /* takes what has come; never waits */
-void rank_log_close(struct rank_log *log); /* pumps, says how much was dropped, closes */
+void rank_log_pump(struct rank_log *log); /* takes what has come; never waits */
+/* Pumps, says how much was dropped, adds what the keeper has to say (of any length), closes. */
+void rank_log_close(struct rank_log *log, const char *last);

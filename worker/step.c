@@ -35,8 +35,7 @@ int step_gradients(struct rank *rank, int64_t step, struct step_result *result, 
     if (result->trained == 0)
         return 0; /* every rank knows: none computes */
     TRY(model_totals_zero(&rank->model, rank->stream, err));
-    TRY(offload_account(&rank->model.offload, &result->offload_bytes, &result->offload_wait_ns,
-                        err)); /* what an evaluation copied is no step's */
+    (void)offload_account(&rank->model.offload); /* what an evaluation copied is no step's */
     float scale = (float)(1.0 / (double)result->trained);
     for (int64_t micro = 0; micro < rank->train.micro_steps; micro++)
         TRY(step_micro(rank, step, micro, scale, err));
@@ -46,8 +45,7 @@ int step_gradients(struct rank *rank, int64_t step, struct step_result *result, 
     double loss_sum = 0;
     TRY(model_totals(&rank->model, rank->stream, &loss_sum, &result->correct, err));
     result->loss = loss_sum / (double)result->trained;
-    TRY(offload_account(&rank->model.offload, &result->offload_bytes, &result->offload_wait_ns,
-                        err));
+    result->offload_bytes = offload_account(&rank->model.offload);
     return optim_norm(&rank->optim, rank->stream, &result->norm, err);
 }
 
@@ -71,5 +69,16 @@ int step_update(struct rank *rank, int64_t step, struct step_result *result, str
     result->updated = true;
     TRY(optim_apply(&rank->optim, result->rate, result->norm, rank->stream, err));
     arena_enter(&rank->arena, MEM_PHASE_BETWEEN);
+    return 0;
+}
+
+int step_run(struct rank *rank, int64_t step, struct step_result *result, struct err *err)
+{
+    TRY(exposed_start(&rank->exposed, rank->stream, err));
+    TRY(step_gradients(rank, step, result, err));
+    TRY(step_update(rank, step, result, err));
+    TRY(exposed_stop(&rank->exposed, rank->stream, &result->times, err));
+    for (int kind = 0; kind < EXPOSED_KINDS; kind++)
+        rank->exposed_ns[kind] += result->times.ns[kind];
     return 0;
 }

@@ -6,6 +6,7 @@
  * update, the step counts. */
 #pragma once
 #include "common/err.h"
+#include "worker/exposed.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,18 +14,20 @@
 struct rank;
 
 struct step_result {
-    int64_t tokens;        /* of real documents, all ranks */
-    int64_t trained;       /* N: tokens with loss, all ranks */
-    int64_t pairs;         /* of query and key in attention, of one head, all ranks */
-    int64_t correct;       /* of them, predicted exactly */
-    double loss;           /* mean over N; 0 when N is 0 */
-    double norm;           /* of the gradient, before clipping */
-    double rate;           /* learning rate */
-    int64_t offload_bytes; /* this rank's: worker/offload.h's account */
-    int64_t offload_wait_ns;
-    bool updated; /* false: N = 0, or not finite and on_nonfinite is skip */
+    int64_t tokens;             /* of real documents, all ranks */
+    int64_t trained;            /* N: tokens with loss, all ranks */
+    int64_t pairs;              /* of query and key in attention, of one head, all ranks */
+    int64_t correct;            /* of them, predicted exactly */
+    double loss;                /* mean over N; 0 when N is 0 */
+    double norm;                /* of the gradient, before clipping */
+    double rate;                /* learning rate */
+    int64_t offload_bytes;      /* this rank's, off the device and back */
+    struct exposed_times times; /* this rank's; filled by step_run() */
+    bool updated;               /* false: N = 0, or not finite and on_nonfinite is skip */
 };
 
+/* Both of the following, and where the time went. */
+int step_run(struct rank *rank, int64_t step, struct step_result *result, struct err *err);
 /* Gradients of a step in the shards, and its loss; the weights are as before. */
 int step_gradients(struct rank *rank, int64_t step, struct step_result *result, struct err *err);
 /* Clips and applies them. */

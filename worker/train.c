@@ -52,10 +52,26 @@ static void train_mfu(const struct rank *rank, const struct step_result *result,
                 time_plan_flops(config, plan->spec.lora, tokens, full) / peak);
 }
 
+/* Where this rank's time went. */
+static void train_waits(const struct rank *rank, const struct step_result *result,
+                        struct wire_metrics *metrics)
+{
+    const struct exposed_times *times = &result->times;
+    int64_t offload_ns = times->ns[EXPOSED_OFFLOAD_OUT] + times->ns[EXPOSED_OFFLOAD_IN];
+    if (rank->memory.layout.layers_away > 0 || rank->memory.layout.streamed) {
+        train_point(metrics, METRIC_OFFLOAD_BYTES, (double)result->offload_bytes);
+        train_point(metrics, METRIC_OFFLOAD_WAIT_S, (double)offload_ns * 1e-9);
+    }
+    for (int kind = 0; kind < EXPOSED_KINDS; kind++)
+        if (times->seen[kind])
+            train_point(metrics, METRIC_GATHER_WAIT_S + (enum metric_id)kind,
+                        (double)times->ns[kind] * 1e-9);
+    train_point(metrics, METRIC_COMPUTE_S, (double)times->compute_ns * 1e-9);
+}
+
 static void train_report(struct rank *rank, int64_t step, const struct step_result *result,
                          double seconds)
 {
-    bool offloads = rank->memory.layout.layers_away > 0 || rank->memory.layout.streamed;
     struct wire_metrics metrics = {.step = (uint64_t)step,
                                    .wall_s = (double)clock_wall_ms() * 1e-3};
     if (rank->number == 0) {
@@ -81,10 +97,7 @@ static void train_report(struct rank *rank, int64_t step, const struct step_resu
     int64_t taken = rank->device->dev->bytes_taken(rank->device);
     if (taken > 0)
         train_point(&metrics, METRIC_DEVICE_BYTES, (double)taken);
-    if (offloads) {
-        train_point(&metrics, METRIC_OFFLOAD_BYTES, (double)result->offload_bytes);
-        train_point(&metrics, METRIC_OFFLOAD_WAIT_S, (double)result->offload_wait_ns * 1e-9);
-    }
+    train_waits(rank, result, &metrics);
     report_metrics(rank->report, &metrics);
 }
 
@@ -133,8 +146,7 @@ static int train_step(struct rank *rank, struct err *err)
     struct checkpoint_progress *progress = &rank->progress;
     int64_t start = clock_monotonic_ns(), step = progress->step + 1;
     struct step_result result;
-    TRY(step_gradients(rank, step, &result, err));
-    TRY(step_update(rank, step, &result, err));
+    TRY(step_run(rank, step, &result, err));
     rank_check_memory(rank);
     train_report(rank, step, &result, (double)(clock_monotonic_ns() - start) * 1e-9);
     progress->step = step;

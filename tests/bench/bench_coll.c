@@ -5,15 +5,18 @@
  *
  * GB/s is bytes of the full buffer (world * count) divided by the time of a call, the best of five
  * rounds of calls, as rank 0 sees it. An all_gather writes that many bytes on each rank; memcpy is
- * one process copying the same buffer. Barrier is microseconds a call.
+ * one process copying the same buffer. Barrier is microseconds a call. Before them, what it costs
+ * to note a call in a record (worker/coll_record.h), the best of five rounds.
  *
  * Measured on 2 cores of an AMD EPYC that other work shared, 64 MiB in slots of 4 MiB, memcpy 16
  * GB/s: 2 ranks gather 10 GB/s and reduce-scatter 5 to 6; 4 ranks 4 to 5 and 3 to 3.5 (twice as
  * many ranks as cores). A piece costs a meeting of about 28 us when ranks sleep, below 1 us when
  * they catch each other spinning; slots of 512 KiB lose 40% to that. 8 MiB gain nothing. */
 #include "common/clock.h"
+#include "common/io.h"
 #include "common/mem.h"
 #include "worker/coll.h"
+#include "worker/coll_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,6 +107,31 @@ static int bench_rank(int rank, int world, const char *name)
     return 0;
 }
 
+/* Nanoseconds to note a call from its asking to its end; negative on failure. */
+static double bench_record(void)
+{
+    enum { CALLS = 100000 };
+    const struct coll_call call = {.kind = COLL_all_gather, .dtype = DTYPE_BF16, .count = 512};
+    char folder[] = "/tmp/ithaca-bench-coll-XXXXXX";
+    struct coll_record *record = NULL;
+    struct err err = {0};
+    double best = 1e9;
+    if (mkdtemp(folder) == NULL || coll_record_open(folder, 0, &record, &err) != 0)
+        return -1;
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t start = clock_monotonic_ns();
+        for (uint64_t seq = 1; seq <= CALLS; seq++) {
+            coll_record_ask(record, seq, 3, &call);
+            coll_record_begun(record, seq);
+            coll_record_done(record, seq);
+        }
+        double ns = (double)(clock_monotonic_ns() - start) / CALLS;
+        best = ns < best ? ns : best;
+    }
+    coll_record_close(record);
+    return io_remove_tree(folder, &err) == 0 ? best : -1;
+}
+
 int main(int argc, char **argv)
 {
     bench_bytes = (argc > 1 ? strtoll(argv[1], NULL, 10) : 64) << 20;
@@ -114,6 +142,7 @@ int main(int argc, char **argv)
     printf("%lld MiB, slots of %lld KiB, %ld CPUs; memcpy %.2f GB/s\n",
            (long long)(bench_bytes >> 20), (long long)(bench_slot >> 10),
            sysconf(_SC_NPROCESSORS_ONLN), bench_memcpy(a, b));
+    printf("a call in the record: %.0f ns\n", bench_record());
     printf("ranks  all_gather  reduce_scatter  all_to_all  all_reduce(1) us  barrier us\n");
     (void)fflush(stdout);
     mem_free(a);

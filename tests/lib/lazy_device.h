@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { LAZY_STREAMS = 8, LAZY_EVENTS = 2048, LAZY_OPS = 4096 };
+enum { LAZY_STREAMS = 8, LAZY_EVENTS = 4096, LAZY_OPS = 4096 };
 
 /* A copy, a record (ticket) or a wait for another stream's record. */
 struct lazy_op {
@@ -37,7 +37,7 @@ struct lazy_event {
 
 static const struct device_ops *lazy_whole;
 static struct lazy_stream lazy_streams[LAZY_STREAMS];
-static struct lazy_event lazy_events[LAZY_EVENTS];
+static struct lazy_event lazy_events[LAZY_EVENTS]; /* by their address, hashed */
 static int64_t lazy_tickets;
 
 static inline int lazy_stream_find(const struct stream *stream)
@@ -51,9 +51,11 @@ static inline int lazy_stream_find(const struct stream *stream)
 
 static inline struct lazy_event *lazy_event_find(const struct event *event)
 {
-    int i = 0;
-    while (lazy_events[i].of != NULL && lazy_events[i].of != event)
-        must(++i < LAZY_EVENTS);
+    uintptr_t i = (uintptr_t)event / 16 % LAZY_EVENTS, first = i;
+    while (lazy_events[i].of != NULL && lazy_events[i].of != event) {
+        i = (i + 1) % LAZY_EVENTS;
+        must(i != first);
+    }
     if (lazy_events[i].of == NULL)
         lazy_events[i] = (struct lazy_event){.of = event, .stream = -1};
     return &lazy_events[i];

@@ -14,6 +14,7 @@
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "worker/coll_record.h"
 #include "worker/cuda/coll_nccl_private.h"
 
 #include <string.h>
@@ -126,19 +127,29 @@ static ncclResult_t nccl_launch(const struct coll_nccl *nccl, const struct coll_
 }
 
 /* Launches between two marks; the lock is held, so that the guard sees whole marks only. */
-static int coll_nccl_launch(struct coll_nccl *nccl, const struct coll_call *call,
+static int coll_nccl_launch(struct coll_nccl *nccl, const struct coll_call *call, uint64_t seq,
                             ncclDataType_t type, struct err *err)
 {
     struct nccl_mark *mark = &nccl->marks[nccl->launched % NCCL_MARKS];
     mark->kind = call->kind;
-    mark->seq = atomic_load(&nccl->base.seq);
+    mark->seq = seq;
     mark->since_ms = 0;
     CUDA_TRY(cudaStreamWaitEvent(nccl->stream, nccl->ready, 0));
     CUDA_TRY(cudaEventRecord(mark->begun, nccl->stream));
-    TRY(coll_nccl_settle(nccl, nccl_launch(nccl, call, type), coll_nccl_call_name(call->kind),
-                         err));
+    TRY(coll_nccl_settle(nccl, nccl_launch(nccl, call, type), coll_kind_name(call->kind), err));
     CUDA_TRY(cudaEventRecord(mark->done, nccl->stream));
     nccl->launched++;
+    return 0;
+}
+
+/* A barrier, which ranks make on the host, or a call of nothing. */
+static int coll_nccl_on_host(struct coll_nccl *nccl, const struct coll_call *call, uint64_t seq,
+                             struct err *err)
+{
+    coll_record_begun(nccl->base.root->record, seq);
+    if (call->kind == COLL_barrier)
+        TRY(coll_barrier(nccl->control, err));
+    coll_record_done(nccl->base.root->record, seq);
     return 0;
 }
 
@@ -149,13 +160,9 @@ static int coll_nccl_start(struct coll *coll, struct stream *stream, const struc
     ncclDataType_t type = ncclUint8;
     TRY(coll_nccl_failed(nccl, err));
     TRY(nccl_dtype(call->dtype, &type, err));
-    atomic_fetch_add(&coll->seq, 1);
-    if (nccl->root != nccl)
-        atomic_fetch_add(&nccl->root->base.seq, 1);
-    if (call->kind == COLL_barrier)
-        return coll_barrier(nccl->control, err); /* ranks make it on the host */
-    if (call->count == 0)
-        return 0;
+    uint64_t seq = coll_begin(coll, call);
+    if (call->kind == COLL_barrier || call->count == 0)
+        return coll_nccl_on_host(nccl, call, seq, err);
     if (nccl->launched >= NCCL_MARKS) /* a GPU that far behind is let come closer */
         CUDA_TRY(cudaEventSynchronize(nccl->marks[nccl->launched % NCCL_MARKS].done));
     CUDA_TRY(cudaEventRecord(nccl->ready, device_cuda_stream(&nccl->cuda->device, stream)->cuda));
@@ -163,7 +170,7 @@ static int coll_nccl_start(struct coll *coll, struct stream *stream, const struc
     int rc = coll_nccl_failed(nccl, err);
     if (rc == 0) {
         coll_nccl_note(nccl); /* so that the mark to be used is free */
-        rc = coll_nccl_launch(nccl, call, type, err);
+        rc = coll_nccl_launch(nccl, call, seq, type, err);
         if (rc != 0)
             coll_nccl_end(nccl->root, err);
     }
@@ -217,9 +224,7 @@ static int coll_nccl_new(struct device_cuda *cuda, struct coll *control, int64_t
     struct coll_nccl *nccl = mem_new(1, sizeof *nccl);
     if (nccl == NULL)
         return mem_fail(err, sizeof *nccl, "a communicator");
-    nccl->base.ops = &coll_nccl_ops;
-    nccl->base.rank = control->rank;
-    nccl->base.world = control->world;
+    coll_init(&nccl->base, &coll_nccl_ops, control->rank, control->world);
     nccl->root = nccl;
     nccl->cuda = cuda;
     nccl->control = control;
@@ -241,6 +246,8 @@ static int coll_nccl_split(struct coll *coll, int color, struct coll **ret, stru
     TRY(root->control->ops->split(root->control, color, &control, err));
     TRY(coll_nccl_new(root->cuda, control, root->timeout_ms, &split, err));
     split->root = root;
+    split->base.root = coll;
+    split->base.members = control->members;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     (void)pthread_mutex_lock(&root->lock);

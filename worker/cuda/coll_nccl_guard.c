@@ -1,22 +1,13 @@
 /* coll_nccl_guard: ends collectives that go wrong. Whoever waits for a stream waits for the calls
  * on it; so a thread looks at what was launched, and a call whose turn has come and that is not
  * over by the deadline, an error of NCCL's, or an abort ends all communicators: ncclCommAbort lets
- * the streams go, and the device's next sync fails with the reason. */
+ * the streams go, and the device's next sync fails with the reason. What the thread sees of a call
+ * it notes in the record: up to NCCL_GUARD_MS after it was so. */
 #include "common/clock.h"
+#include "worker/coll_record.h"
 #include "worker/cuda/coll_nccl_private.h"
 
 enum { NCCL_GUARD_MS = 20 /* between two looks */ };
-
-static const char *const coll_nccl_names[COLL_KINDS] = {
-#define X(name) [COLL_##name] = #name,
-    COLL_CALLS(X)
-#undef X
-};
-
-const char *coll_nccl_call_name(enum coll_kind kind)
-{
-    return coll_nccl_names[kind];
-}
 
 int coll_nccl_failed(const struct coll_nccl *nccl, struct err *err)
 {
@@ -55,7 +46,7 @@ void coll_nccl_note(struct coll_nccl *nccl)
 {
     while (nccl->over < nccl->launched &&
            cudaEventQuery(nccl->marks[nccl->over % NCCL_MARKS].done) == cudaSuccess)
-        nccl->over++;
+        coll_record_done(nccl->base.root->record, nccl->marks[nccl->over++ % NCCL_MARKS].seq);
 }
 
 /* Is the oldest call that is not over late? */
@@ -65,8 +56,10 @@ static bool coll_nccl_is_late(struct coll_nccl *nccl, int64_t now)
     if (nccl->over == nccl->launched)
         return false;
     struct nccl_mark *mark = &nccl->marks[nccl->over % NCCL_MARKS];
-    if (mark->since_ms == 0 && cudaEventQuery(mark->begun) == cudaSuccess)
+    if (mark->since_ms == 0 && cudaEventQuery(mark->begun) == cudaSuccess) {
         mark->since_ms = now;
+        coll_record_begun(nccl->base.root->record, mark->seq);
+    }
     return mark->since_ms != 0 && now - mark->since_ms > nccl->timeout_ms;
 }
 
@@ -79,7 +72,7 @@ static int coll_nccl_look(struct coll_nccl *nccl, struct err *err)
         return err_set(err, ERR_COLL_TIMEOUT,
                        "rank %d: collective %llu (%s): the other ranks did not come within %lld s",
                        nccl->root->base.rank, (unsigned long long)mark->seq,
-                       coll_nccl_call_name(mark->kind), (long long)(nccl->timeout_ms / 1000));
+                       coll_kind_name(mark->kind), (long long)(nccl->timeout_ms / 1000));
     }
     TRY(coll_nccl_check(ncclCommGetAsyncError(nccl->comm, &state), "watching", err));
     return coll_nccl_check(state, "watching", err);

@@ -12,7 +12,7 @@ enum { NCCL_MARKS = 256 /* calls launched and perhaps not over */ };
 struct nccl_mark {
     cudaEvent_t begun, done; /* around it, on the communicator's stream */
     enum coll_kind kind;
-    uint64_t seq;
+    uint64_t seq;     /* its number */
     int64_t since_ms; /* when the guard first saw that its turn had come; 0: not yet */
 };
 
@@ -52,5 +52,3 @@ void coll_nccl_note(struct coll_nccl *nccl);
 /* Starts and ends the root's guard thread. */
 int coll_nccl_guard_start(struct coll_nccl *root, struct err *err);
 void coll_nccl_guard_stop(struct coll_nccl *root);
-
-const char *coll_nccl_call_name(enum coll_kind kind);

@@ -41,13 +41,14 @@ static void test_what_is_in_it(void **state)
     assert_int_equal(setenv("OMP_NUM_THREADS", "64", 1), 0);
     assert_int_equal(setenv("LD_PRELOAD", "/no.so", 1), 0);
     assert_int_equal(setenv("SECRET", "no", 1), 0);
-    assert_int_equal(rank_env_new(5, "GPU-b,GPU-a", &env, &err), 0);
+    assert_int_equal(rank_env_new(5, "GPU-b,GPU-a", 0, &env, &err), 0);
     assert_string_equal(value_of(env, "PATH"), "/bin");
     assert_string_equal(value_of(env, "CUDA_LAUNCH_BLOCKING"), "1");
     assert_string_equal(value_of(env, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
     assert_string_equal(value_of(env, "CUDA_VISIBLE_DEVICES"), "GPU-b,GPU-a");
     assert_string_equal(value_of(env, "OMP_NUM_THREADS"), "5");
     assert_string_equal(value_of(env, "OMP_WAIT_POLICY"), "passive");
+    assert_null(value_of(env, "NCCL_RAS_ADDR"));
     assert_null(value_of(env, "PATHS"));
     assert_null(value_of(env, "LD_PRELOAD"));
     assert_null(value_of(env, "SECRET"));
@@ -66,10 +67,27 @@ static void test_core_type_of_the_user_wins(void **state)
     struct err err;
     char **env = NULL;
     assert_int_equal(setenv("OPENBLAS_CORETYPE", "Haswell", 1), 0);
-    assert_int_equal(rank_env_new(1, "", &env, &err), 0);
+    assert_int_equal(rank_env_new(1, "", 0, &env, &err), 0);
     assert_string_equal(value_of(env, "OPENBLAS_CORETYPE"), "Haswell");
     rank_env_free(env);
     assert_int_equal(unsetenv("OPENBLAS_CORETYPE"), 0);
+}
+
+static void test_nccl(void **state)
+{
+    (void)state;
+    struct err err;
+    char **env = NULL;
+    assert_int_equal(rank_env_new(1, "0,1", 4711, &env, &err), 0);
+    assert_string_equal(value_of(env, "NCCL_RAS_ADDR"), "127.0.0.1:4711");
+    assert_string_equal(value_of(env, "NCCL_SOCKET_IFNAME"), "=lo");
+    assert_string_equal(value_of(env, "NCCL_DEBUG"), "WARN");
+    rank_env_free(env);
+    assert_int_equal(setenv("NCCL_DEBUG", "INFO", 1), 0);
+    assert_int_equal(rank_env_new(1, "0,1", 4711, &env, &err), 0);
+    assert_string_equal(value_of(env, "NCCL_DEBUG"), "INFO"); /* once: value_of looks */
+    rank_env_free(env);
+    assert_int_equal(unsetenv("NCCL_DEBUG"), 0);
 }
 
 static void test_allocation_failures(void **state)
@@ -80,7 +98,7 @@ static void test_allocation_failures(void **state)
     int walked = 0, rc;
     do {
         mem_fault_after(++walked);
-        rc = rank_env_new(2, "0,1", &env, &err);
+        rc = rank_env_new(2, "0,1", 9, &env, &err);
         mem_fault_after(0);
         if (rc != 0) {
             assert_int_equal(rc, -ERR_NOMEM);
@@ -98,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_in_it),
         cmocka_unit_test(test_core_type_of_the_user_wins),
+        cmocka_unit_test(test_nccl),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,18 +68,18 @@ static void test_as_printed(void **state)
     rank_log_pump(&log);
     expect_file("one\n");
     print(fd, "two");
-    rank_log_close(&log); /* the other end is open still, and is not waited for */
+    rank_log_close(&log, ""); /* the other end is open still, and is not waited for */
     expect_file("one\ntwo");
     assert_int_equal(log.pipe_fd, -1);
     assert_int_equal(log.file_fd, -1);
     rank_log_pump(&log); /* closed: nothing happens */
-    rank_log_close(&log);
+    rank_log_close(&log, "");
     (void)close(fd);
     assert_int_equal(rank_log_open(&log, path, 1000, &fd, &err), 0);
     (void)close(fd);
     rank_log_pump(&log);
     assert_int_equal(log.pipe_fd, -1); /* the rank is gone */
-    rank_log_close(&log);
+    rank_log_close(&log, "");
     expect_file(""); /* a new file each time */
 }
 
@@ -101,18 +101,18 @@ static void test_limit(void **state)
     rank_log_pump(&log);
     expect_file("0123456789" MARK); /* said once */
     print(fd, "ij");
-    rank_log_close(&log);
+    rank_log_close(&log, "");
     expect_file("0123456789" MARK "[10 bytes of output were dropped]\n");
     (void)close(fd);
     assert_int_equal(rank_log_open(&log, path, 3, &fd, &err), 0);
     print(fd, "within one piece");
     rank_log_pump(&log);
-    rank_log_close(&log);
+    rank_log_close(&log, "");
     expect_file("wit" MARK "[13 bytes of output were dropped]\n");
     (void)close(fd);
     assert_int_equal(rank_log_open(&log, path, 0, &fd, &err), 0);
     print(fd, "x");
-    rank_log_close(&log);
+    rank_log_close(&log, "");
     expect_file(MARK "[1 bytes of output were dropped]\n");
     (void)close(fd);
 }
@@ -133,7 +133,7 @@ static void test_much(void **state)
         if (i + 1 < PIECES)
             rank_log_pump(&log);
     }
-    rank_log_close(&log);
+    rank_log_close(&log, "");
     (void)close(fd);
     expect_file(text);
 }
@@ -149,7 +149,7 @@ static void test_full_disk(void **state)
     rank_log_pump(&log);
     assert_int_equal(log.dropped, 10);
     assert_int_equal(log.bytes_left, 990);
-    rank_log_close(&log);
+    rank_log_close(&log, "");
     (void)close(fd);
 }
 
@@ -164,7 +164,7 @@ static void test_no_file(void **state)
     assert_non_null(strstr(err.text, absent));
     assert_int_equal(fd, -7);
     rank_log_pump(&log); /* what was not opened may be closed */
-    rank_log_close(&log);
+    rank_log_close(&log, "");
 }
 
 #define LOG_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)

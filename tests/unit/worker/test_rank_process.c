@@ -72,7 +72,7 @@ static void test_starts(void **state)
     assert_int_equal(waitpid(process.pid, &status, 0), process.pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 7);
-    rank_log_close(&process.log);
+    rank_log_close(&process.log, "");
     assert_int_equal(descriptors(), before);
     CLEANUP(mem_free_ptr) char *log = io_join(folder, "rank-12.log");
     CLEANUP(mem_free_ptr) char *said = mem_printf("--rank 12 --attempt-dir %s\nhello \n", folder);
@@ -92,7 +92,7 @@ static void expect_no_start(const char *program, const char *attempt_dir, const 
     if (rc == 0 || strstr(err.text, says) == NULL)
         fail_msg("%s: %d %s", program, rc, err.text);
     assert_int_equal(process.pid, 0);
-    rank_log_close(&process.log);
+    rank_log_close(&process.log, "");
     while (waitpid(-1, NULL, 0) > 0) /* the keeper reaps what did not become the program */
         continue;
     assert_int_equal(descriptors(), before);
