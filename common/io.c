@@ -321,11 +321,42 @@ char *io_join(const char *folder, const char *name)
     return mem_printf("%s/%s", folder, name);
 }
 
-void io_hash(const void *bytes, size_t length, char ret_hex[IO_HASH_BYTES])
+static void io_print_hash(XXH128_hash_t hash, char ret_hex[IO_HASH_BYTES])
 {
-    XXH128_hash_t hash = XXH3_128bits(bytes, length);
     (void)snprintf(ret_hex, IO_HASH_BYTES, "%016llx%016llx", (unsigned long long)hash.high64,
                    (unsigned long long)hash.low64);
+}
+
+void io_hash(const void *bytes, size_t length, char ret_hex[IO_HASH_BYTES])
+{
+    io_print_hash(XXH3_128bits(bytes, length), ret_hex);
+}
+
+struct io_hasher {
+    XXH3_state_t state;
+};
+
+struct io_hasher *io_hasher_new(void)
+{
+    struct io_hasher *hasher = mem_aligned(_Alignof(struct io_hasher), sizeof *hasher);
+    if (hasher != NULL)
+        (void)XXH3_128bits_reset(&hasher->state); /* fails only for NULL */
+    return hasher;
+}
+
+void io_hasher_add(struct io_hasher *hasher, const void *bytes, size_t length)
+{
+    (void)XXH3_128bits_update(&hasher->state, bytes, length); /* fails only for NULL */
+}
+
+void io_hasher_hex(const struct io_hasher *hasher, char ret_hex[IO_HASH_BYTES])
+{
+    io_print_hash(XXH3_128bits_digest(&hasher->state), ret_hex);
+}
+
+void io_hasher_free(struct io_hasher *hasher)
+{
+    mem_free(hasher);
 }
 
 uint64_t io_hash64(const void *bytes, size_t length)

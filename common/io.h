@@ -60,4 +60,11 @@ char *io_join(const char *folder, const char *name);
 enum { IO_HASH_BYTES = 33 };
 void io_hash(const void *bytes, size_t length, char ret_hex[IO_HASH_BYTES]);
 
+/* The same over bytes that come in pieces. */
+struct io_hasher;
+struct io_hasher *io_hasher_new(void); /* NULL: no memory */
+void io_hasher_add(struct io_hasher *hasher, const void *bytes, size_t length);
+void io_hasher_hex(const struct io_hasher *hasher, char ret_hex[IO_HASH_BYTES]); /* so far */
+void io_hasher_free(struct io_hasher *hasher);                                   /* NULL is fine */
+
 uint64_t io_hash64(const void *bytes, size_t length); /* XXH3-64, for the ends of our own files */

@@ -2,6 +2,7 @@
  * without a handler is found by the check in api_app(). */
 #include "daemon/api.h"
 
+#include "common/log.h"
 #include "common/must.h"
 #include "daemon/access.h"
 #include "daemon/chat.h"
@@ -9,6 +10,7 @@
 #include "daemon/http.h"
 #include "daemon/models.h"
 #include "daemon/preview.h"
+#include "daemon/replay.h"
 #include "daemon/session.h"
 #include "daemon/settings.h"
 #include "daemon/sse.h"
@@ -87,12 +89,40 @@ static int api_begin(void *context, struct http_request *request, struct err *er
 
 static int api_handle(void *context, struct http_request *request, struct err *err)
 {
-    return api_handlers[http_request_route(request)->route](context, request, err);
+    struct api *api = context;
+    struct replay replay;
+    bool answered = false;
+    TRY(replay_begin(api, request, &replay, &answered, err));
+    if (answered)
+        return 0;
+    const struct store_request asked = {
+        .user = http_request_who(request)->user,
+        .id = http_request_id(request),
+        .replay = replay.kept && replay.makes ? &replay.row : NULL,
+    };
+    bool known = http_request_who(request)->scope != AUTH_SCOPE_NONE;
+    store_set_request(api->store, known ? &asked : NULL);
+    int rc = api_handlers[http_request_route(request)->route](api, request, err);
+    store_set_request(api->store, NULL);
+    return rc;
+}
+
+/* The log says who changed what. */
+static void api_answered(void *context, struct http_request *request, int status, const char *body)
+{
+    enum route_id route = http_request_route(request)->route;
+    const struct auth_who *who = http_request_who(request);
+    if (!route_changes(route))
+        return;
+    log_info("api", "%s: %s %.200s by %s (%s)", http_request_id(request), route_method(route),
+             http_request_target(request), who->user, who->caller);
+    replay_keep(context, request, status, body);
 }
 
 void api_app(struct api *api, struct http_app *ret_app)
 {
     for (int route = 0; route < ROUTE_COUNT; route++)
         must(api_handlers[route] != NULL);
-    *ret_app = (struct http_app){.begin = api_begin, .handle = api_handle, .context = api};
+    *ret_app = (struct http_app){
+        .begin = api_begin, .handle = api_handle, .answered = api_answered, .context = api};
 }

@@ -48,6 +48,9 @@ int api_estimate_admit(struct api *api, const struct model_config *config, struc
 /* New reference: what the job's training file holds, from the report of its preparation, or null
  * while there is none. */
 json_t *api_data_json(const struct api *api, const char *job_id);
+/* Answers with the job; ERR_NOT_FOUND. */
+int api_jobs_answer_one(struct api *api, struct http_request *request, const char *id,
+                        struct err *err);
 /* New reference: the job object; NULL with err when it cannot be made. */
 json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *err);
 /* New reference: an item of the list of events. */

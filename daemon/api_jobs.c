@@ -29,6 +29,13 @@ static int api_jobs_answer(void *context, const struct store_job *job, struct er
     return 0;
 }
 
+int api_jobs_answer_one(struct api *api, struct http_request *request, const char *id,
+                        struct err *err)
+{
+    struct api_answer answer = {.api = api, .request = request};
+    return store_job_get(api->store, id, api_jobs_answer, &answer, err);
+}
+
 /* ---- create ---- */
 
 static int api_jobs_check_file(void *context, const struct store_file *file, struct err *err)
@@ -81,8 +88,7 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     TRY(api_jobs_resolve(api, access_viewer(request), &spec, &model, err));
     TRY(coordinator_submit(api->coordinator, &spec, model.dir, http_request_owner(request), id,
                            err));
-    struct api_answer answer = {.api = api, .request = request};
-    return store_job_get(api->store, id, api_jobs_answer, &answer, err);
+    return api_jobs_answer_one(api, request, id, err);
 }
 
 /* ---- list, get ---- */
@@ -145,7 +151,5 @@ int api_jobs_list(struct api *api, struct http_request *request, struct err *err
 
 int api_jobs_get(struct api *api, struct http_request *request, struct err *err)
 {
-    struct api_answer answer = {.api = api, .request = request};
-    return store_job_get(api->store, http_request_route(request)->name, api_jobs_answer, &answer,
-                         err);
+    return api_jobs_answer_one(api, request, http_request_route(request)->name, err);
 }

@@ -249,10 +249,14 @@ static int files_answer(void *context, const struct store_file *file, struct err
     return 0;
 }
 
+int files_answer_one(struct api *api, struct http_request *request, const char *id, struct err *err)
+{
+    return store_file_get(api->store, id, files_answer, request, err);
+}
+
 int files_get(struct api *api, struct http_request *request, struct err *err)
 {
-    return store_file_get(api->store, http_request_route(request)->name, files_answer, request,
-                          err);
+    return files_answer_one(api, request, http_request_route(request)->name, err);
 }
 
 static int files_exists(void *context, const struct store_file *file, struct err *err)

@@ -11,4 +11,7 @@
 int files_open(const char *data_dir, struct err *err);
 
 int files_begin(struct api *api, struct http_request *request, struct err *err); /* at headers */
+/* Answers with the file; ERR_NOT_FOUND. */
+int files_answer_one(struct api *api, struct http_request *request, const char *id,
+                     struct err *err);
 api_handler files_create, files_list, files_get, files_content, files_delete;

@@ -88,6 +88,7 @@ static void http_on_completed(void *context, struct MHD_Connection *connection, 
     loop_unwatch(request->watch);
     if (request->form != NULL)
         (void)MHD_destroy_post_processor(request->form); /* the client went half way */
+    io_hasher_free(request->form_hasher);
     if (request->ended != NULL)
         request->ended(request->ended_context);
     if (request->response != NULL)
@@ -173,7 +174,11 @@ static enum MHD_Result http_on_part(void *context, enum MHD_ValueKind kind, cons
         (void)snprintf(request->part_name, sizeof request->part_name, "%s", key);
         request->part_open = true;
         request->part_bytes = 0;
+        const char *shown = filename != NULL ? filename : "";
+        io_hasher_add(request->form_hasher, key, strlen(key) + 1);
+        io_hasher_add(request->form_hasher, shown, strlen(shown) + 1);
     }
+    io_hasher_add(request->form_hasher, bytes, length);
     request->part_bytes += (int64_t)length;
     (void)request->part(request->part_context, key, filename, first, bytes, length,
                         &request->error); /* the code in the error says it failed */
@@ -191,6 +196,9 @@ int http_request_take_form(struct http_request *request, int64_t bytes_max, http
         strncasecmp(type, "multipart/form-data", strlen("multipart/form-data")) != 0)
         return err_set(err, ERR_BAD_REQUEST,
                        "the body must be multipart/form-data with a boundary");
+    request->form_hasher = io_hasher_new();
+    if (request->form_hasher == NULL)
+        return mem_fail(err, 0, "a form");
     request->part = part;
     request->part_context = context;
     request->body_max = bytes_max;

@@ -13,6 +13,7 @@
 #pragma once
 #include "common/buf.h"
 #include "common/err.h"
+#include "common/io.h"
 #include "common/json.h"
 #include "daemon/auth.h"
 #include "daemon/route.h"
@@ -29,6 +30,8 @@ struct settings;
 struct http_app {
     int (*begin)(void *context, struct http_request *request, struct err *err);
     int (*handle)(void *context, struct http_request *request, struct err *err);
+    /* A JSON answer of success is made; the client has not seen it yet. */
+    void (*answered)(void *context, struct http_request *request, int status, const char *body);
     void *context;
 };
 
@@ -48,6 +51,10 @@ void http_free(struct http *http);
 
 const struct route_match *http_request_route(const struct http_request *request);
 const char *http_request_header(const struct http_request *request, const char *name); /* or NULL */
+const char *http_request_id(const struct http_request *request);     /* X-Request-Id */
+const char *http_request_target(const struct http_request *request); /* as sent */
+/* Hash of the whole body; of a form: of its fields, whatever the boundary. */
+void http_request_digest(const struct http_request *request, char ret_hex[IO_HASH_BYTES]);
 /* Numeric user at the other end of the Unix socket; -1: it came by TCP. */
 int64_t http_request_peer(const struct http_request *request);
 const char *http_request_cookie(const struct http_request *request, const char *name); /* or NULL */

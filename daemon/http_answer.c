@@ -74,6 +74,8 @@ void http_answer_json(struct http_request *request, int status, json_t *body)
         http_answer_error(request, &err);
         return;
     }
+    if (!request->answered && status < 300)
+        request->http->app.answered(request->http->app.context, request, status, buf_str(&text));
     buf_char(&text, '\n');
     size_t length = text.length;
     char *bytes = buf_steal(&text);

@@ -56,6 +56,7 @@ struct http_request {
     int64_t body_max;               /* cap on them */
     struct buf body;                /* the body, unless a form takes it */
     struct MHD_PostProcessor *form; /* or NULL */
+    struct io_hasher *form_hasher;  /* of a form's fields; or NULL */
     http_part_fn *part;             /* of the form */
     void *part_context;
     char part_name[64]; /* field of the part under way */

@@ -15,6 +15,24 @@ const char *http_request_header(const struct http_request *request, const char *
     return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
 }
 
+const char *http_request_id(const struct http_request *request)
+{
+    return request->id;
+}
+
+const char *http_request_target(const struct http_request *request)
+{
+    return request->target;
+}
+
+void http_request_digest(const struct http_request *request, char ret_hex[IO_HASH_BYTES])
+{
+    if (request->form_hasher != NULL)
+        io_hasher_hex(request->form_hasher, ret_hex);
+    else
+        io_hash(request->body.data, request->body.length, ret_hex);
+}
+
 int64_t http_request_peer(const struct http_request *request)
 {
     return request->peer_uid;

@@ -28,10 +28,15 @@ enum auth_scope route_scope(enum route_id route)
     return route_rows[route].scope;
 }
 
-bool route_changes(enum route_id route)
+const char *route_method(enum route_id route)
 {
     must(route < ROUTE_COUNT);
-    return strcmp(route_rows[route].method, "GET") != 0;
+    return route_rows[route].method;
+}
+
+bool route_changes(enum route_id route)
+{
+    return strcmp(route_method(route), "GET") != 0;
 }
 
 const char *route_path(enum route_id route)

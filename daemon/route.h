@@ -34,6 +34,7 @@ struct route_match {
 int route_find(const char *method, const char *target, struct route_match *ret_match,
                char ret_allow[ROUTE_ALLOW_BYTES], struct err *err);
 enum auth_scope route_scope(enum route_id route); /* what a token needs */
+const char *route_method(enum route_id route);    /* "GET", of HEAD too */
 bool route_changes(enum route_id route);          /* its method is not GET */
 const char *route_path(enum route_id route);
 

@@ -167,6 +167,11 @@ void store_close(struct store *store)
     mem_free(store);
 }
 
+void store_set_request(struct store *store, const struct store_request *request)
+{
+    store->request = request;
+}
+
 int store_check(struct store *store, struct err *err)
 {
     int64_t unused = 0;

@@ -299,3 +299,36 @@ struct store_gpu {
 typedef int store_gpu_fn(void *context, const struct store_gpu *gpu, struct err *err);
 int store_gpu_put(struct store *store, const struct store_gpu *gpu, struct err *err);
 int store_gpus_list(struct store *store, store_gpu_fn *row, void *context, struct err *err);
+
+/* ---- requests that may be sent again, and who asks (replay.h) ------------------------------ */
+
+struct store_replay {
+    const char *caller, *target; /* who, and the path */
+    const char *key;             /* Idempotency-Key, or "" */
+    const char *hash;            /* of the body */
+    int64_t now_ms;
+    int64_t expires_ms;
+};
+struct store_replayed {
+    const char *hash; /* of the body that it came with; not read by put */
+    const char *made; /* id of the job or file, or "" */
+    int status;       /* HTTP's */
+    const char *body; /* of the answer; "" where something was made */
+};
+typedef int store_replay_fn(void *context, const struct store_replayed *replayed, struct err *err);
+/* Calls row once if there is one: that of the key, else the newest with the hash. */
+int store_replay_find(struct store *store, const struct store_replay *replay, int64_t now_ms,
+                      store_replay_fn *row, void *context, bool *ret_found, struct err *err);
+/* Keeps it; the first of a key stays. Rows that have expired are dropped. */
+int store_replay_put(struct store *store, const struct store_replay *replay,
+                     const struct store_replayed *answer, struct err *err);
+
+/* The request that is being handled. */
+struct store_request {
+    const char *user;
+    const char *id;                    /* X-Request-Id */
+    const struct store_replay *replay; /* kept with the job or file that it makes; NULL: not */
+};
+/* Until the next call (NULL: nobody) what is written is this request's doing: events of changes of
+ * state name it. Borrowed. */
+void store_set_request(struct store *store, const struct store_request *request);

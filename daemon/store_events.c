@@ -47,6 +47,15 @@ static int store_event_put(struct store *store, const char *sql, const struct st
     return 0;
 }
 
+char *store_event_state(const struct store *store, const char *state)
+{
+    const struct store_request *request = store->request;
+    if (request == NULL)
+        return mem_printf("{\"state\":\"%s\"}", state);
+    return mem_printf("{\"state\":\"%s\",\"user\":\"%s\",\"request_id\":\"%s\"}", state,
+                      request->user, request->id); /* of letters that need no escape: auth.h */
+}
+
 #define STORE_EVENT_INSERT                                                              \
     "INSERT INTO job_events (id, job_id, created_ms, level, type, message, data_json) " \
     "VALUES (?, ?, ?, ?, ?, ?, ?)"

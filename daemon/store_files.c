@@ -24,7 +24,7 @@ static struct store_file store_file_row(struct store_query *query)
     };
 }
 
-int store_file_insert(struct store *store, const struct store_file *file, struct err *err)
+static int store_file_put(struct store *store, const struct store_file *file, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
@@ -40,6 +40,15 @@ int store_file_insert(struct store *store, const struct store_file *file, struct
     store_bind_text(&query, file->hash);
     store_bind_text(&query, file->owner);
     return store_query_run(&query, err);
+}
+
+int store_file_insert(struct store *store, const struct store_file *file, struct err *err)
+{
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
+    TRY(store_file_put(store, file, err));
+    TRY(store_replay_made(store, file->id, err));
+    return store_transaction_commit(&transaction, err);
 }
 
 static int store_file_missing(const char *id, struct err *err)

@@ -86,6 +86,10 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
     store_bind_i64(&query, job->steps_total);
     TRY(store_query_run(&query, err));
     store_query_end(&query);
+    CLEANUP(mem_free_ptr)
+    char *data = store_event_state(store, job_state_name(JOB_STATE_VALIDATING));
+    if (data == NULL)
+        return mem_fail(err, 0, "an event");
     const struct store_event event = {
         .id = event_id,
         .job_id = job->id,
@@ -93,9 +97,10 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
         .level = "info",
         .type = "message",
         .message = "Job created; its files are being checked.",
-        .data_json = "{\"state\":\"validating\"}",
+        .data_json = data,
     };
     TRY(store_event_insert(store, &event, ret_event_row, err));
+    TRY(store_replay_made(store, job->id, err));
     return store_transaction_commit(&transaction, err);
 }
 
@@ -257,7 +262,7 @@ int store_job_move(struct store *store, const struct store_job_move *move, int64
     if (sqlite3_changes(store->databases[STORE_JOBS]) != 1)
         return store_job_get(store, move->id, store_job_name_state, (void *)(uintptr_t)move, err);
     CLEANUP(mem_free_ptr)
-    char *data = mem_printf("{\"state\":\"%s\"}", job_state_name(move->to));
+    char *data = store_event_state(store, job_state_name(move->to));
     if (data == NULL)
         return mem_fail(err, 0, "an event");
     const struct store_event event = {

@@ -35,6 +35,7 @@ struct store {
     int statement_count;
     char point_job[LIMIT_ID_BYTES + 1]; /* job whose number is known: see store_points.c */
     int64_t point_job_number;
+    const struct store_request *request; /* being handled, or NULL */
 };
 
 struct store_query {
@@ -85,6 +86,11 @@ int store_fail(sqlite3 *database, int sqlite_code, const char *call, struct err 
         if (sql_rc_ != SQLITE_OK)                                 \
             return store_fail((database), sql_rc_, #call, (err)); \
     } while (0)
+
+/* In the transaction that makes a job or file: remembers the request that asked for it. */
+int store_replay_made(struct store *store, const char *id, struct err *err);
+/* data_json of an event of a change of state: the state, and who asked. NULL: no memory. */
+char *store_event_state(const struct store *store, const char *state);
 
 /* Makes the tables of one database, or brings them up to this version (store_schema.c). */
 int store_schema_migrate(sqlite3 *database, enum store_database which, const char *path,

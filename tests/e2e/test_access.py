@@ -265,6 +265,36 @@ class Users(unittest.TestCase):
         self.assertEqual(json.loads(found.stdout)["scope"], "submit")
 
 
+class Again(unittest.TestCase):
+    """Requests that are sent again, over restarts of the daemon."""
+
+    def test_one_job_whatever_happens(self):
+        with Daemon() as daemon:
+            client = daemon.client()
+            job = {"model": "tiny-llama", "training_file": client.upload(LINE)["id"], "ithaca": {"max_steps": 1, "seq_len": 64}}
+            key, count = {"Idempotency-Key": "night-7"}, {"x-stainless-retry-count": "0"}
+            keyed = client.post("/v1/fine_tuning/jobs", job, headers=key).json()["id"]
+            counted = client.post("/v1/fine_tuning/jobs", job, headers=count).json()["id"]
+            self.assertNotEqual(keyed, counted)
+            daemon.kill()
+            daemon.start()
+            client = daemon.client()
+            again = client.post("/v1/fine_tuning/jobs", job, headers=key)
+            self.assertEqual((again.status, again.json()["id"], again.headers["Idempotent-Replayed"]), (200, keyed, "true"))
+            again = client.post("/v1/fine_tuning/jobs", job, headers={"x-stainless-retry-count": "1"})
+            self.assertEqual((again.status, again.json()["id"]), (200, counted))
+            other = client.post("/v1/fine_tuning/jobs", {**job, "seed": 3}, headers=key)
+            self.assertEqual((other.status, other.error()["code"]), (422, "idempotency_key_reused"))
+            self.assertEqual(len(client.get("/v1/fine_tuning/jobs").json()["data"]), 2)
+            asked = client.post(f"/v1/fine_tuning/jobs/{keyed}/cancel")
+            events = client.get(f"/v1/fine_tuning/jobs/{keyed}/events").json()["data"]
+            told = [event["data"] for event in events if event["data"].get("state") == "cancelling"]
+            if asked.status == 200:  # it had not ended before
+                self.assertEqual([(one["user"], one["request_id"]) for one in told],
+                                 [("admin", asked.headers["X-Request-Id"])])
+                self.assertIn(f"{asked.headers['X-Request-Id']}: POST /v1/fine_tuning/jobs/{keyed}/cancel by admin", daemon.log())
+
+
 class Doors(unittest.TestCase):
     """Settings of the sockets, each with a daemon of its own."""
 

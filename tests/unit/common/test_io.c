@@ -289,6 +289,16 @@ static void test_join_and_hash(void **state)
     io_hash("a", 1, other);
     assert_int_equal(strlen(other), 32);
     assert_string_not_equal(hex, other);
+    char bytes[3000];
+    struct io_hasher *hasher = io_hasher_new();
+    memset(bytes, 'x', sizeof bytes);
+    assert_non_null(hasher);
+    for (size_t at = 0; at < sizeof bytes; at += 1000) /* in pieces it is the same */
+        io_hasher_add(hasher, bytes + at, 1000);
+    io_hasher_hex(hasher, hex);
+    io_hasher_free(hasher);
+    io_hash(bytes, sizeof bytes, other);
+    assert_string_equal(hex, other);
 }
 
 int main(void)

@@ -57,6 +57,13 @@ static void test_cancel_waits_for_processes(void **state)
     world_run(h->w); /* no process: the next tick */
     post_end(h, &client);
     expect(h, 200, "status", "cancelled");
+    job_path(&waiting, "/events", path);
+    ask(h, "GET", path, NULL);
+    expect(h, 200, "data.0.data.state", "cancelled"); /* what followed is the daemon's doing */
+    assert_null(answer(h, "data.0.data.user"));
+    expect(h, 200, "data.1.data.state", "cancelling");
+    expect(h, 200, "data.1.data.user", "admin");
+    assert_true(json_is_string(answer(h, "data.1.data.request_id")));
 }
 
 static void test_pause_and_resume(void **state)

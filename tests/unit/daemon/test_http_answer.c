@@ -10,6 +10,8 @@ struct played {
     const char *does;     /* what the handler does */
     struct http_request *request;
     int gone, ended;  /* calls */
+    int answered;     /* calls, too */
+    int told;         /* status of the last answer it was told of */
     const char *next; /* what the stream's next fill appends; NULL: nothing */
     bool last;        /* and then ends */
     int fills;
@@ -60,6 +62,16 @@ static int played_begin(void *context, struct http_request *request, struct err 
     return 0;
 }
 
+static void played_answered(void *context, struct http_request *request, int status,
+                            const char *body)
+{
+    struct played *played = context;
+    assert_ptr_equal(request, played->request);
+    assert_memory_equal(body, "{", 1);
+    played->told = status;
+    played->answered++;
+}
+
 static int played_handle(void *context, struct http_request *request, struct err *err)
 {
     struct played *played = context;
@@ -90,7 +102,10 @@ static int setup(void **state)
     struct played *played = mem_new(1, sizeof *played);
     assert_int_equal(http_world_setup((void **)&played->h), 0);
     struct http_world *h = played->h;
-    const struct http_app app = {.begin = played_begin, .handle = played_handle, .context = played};
+    const struct http_app app = {.begin = played_begin,
+                                 .handle = played_handle,
+                                 .answered = played_answered,
+                                 .context = played};
     played->other = h->http;
     OK(h->w, http_new(h->w->loop, &h->settings, &app, &h->http, &h->w->err));
     *state = played;
@@ -128,6 +143,8 @@ static void test_at_once(void **state)
     struct played *played = *state;
     struct http_world *h = played->h;
     play(played, "twice"); /* the first counts */
+    assert_int_equal(played->answered, 1);
+    assert_int_equal(played->told, 201);
     assert_int_equal(h->status, 201);
     assert_int_equal(answer_int(h, "n"), 1);
     play(played, "null"); /* what json_pack gives without memory */
