@@ -9,6 +9,7 @@
 #include "daemon/http_check.h"
 #include "daemon/session.h"
 #include "daemon/settings.h"
+#include "daemon/uploads.h"
 
 #include <string.h>
 
@@ -43,6 +44,14 @@ int access_check_job(struct store *store, const char *viewer, const char *id, st
     return access_is_seen(viewer, owner) ? 0 : access_hidden("fine-tuning job", id, err);
 }
 
+static int access_check_upload(struct store *store, const char *viewer, const char *id,
+                               struct err *err)
+{
+    char owner[LIMIT_NAME_BYTES + 1];
+    TRY(uploads_owner(store, id, owner, err));
+    return access_is_seen(viewer, owner) ? 0 : access_hidden("upload", id, err);
+}
+
 /* What the path names must be the viewer's. */
 static int access_check_path(struct api *api, const struct http_request *request, struct err *err)
 {
@@ -52,6 +61,7 @@ static int access_check_path(struct api *api, const struct http_request *request
     } rows[] = {
         {.prefix = "/v1/fine_tuning/jobs/{id}", .check = access_check_job},
         {.prefix = "/v1/files/{id}", .check = access_check_file},
+        {.prefix = "/v1/uploads/{id}", .check = access_check_upload},
     };
     const struct route_match *match = http_request_route(request);
     const char *path = route_path(match->route);

@@ -15,6 +15,7 @@
 #include "daemon/settings.h"
 #include "daemon/sse.h"
 #include "daemon/tokens.h"
+#include "daemon/uploads.h"
 
 #include <unistd.h>
 
@@ -55,12 +56,17 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_FILES_GET] = files_get,
     [ROUTE_FILES_CONTENT] = files_content,
     [ROUTE_FILES_DELETE] = files_delete,
+    [ROUTE_UPLOADS_CREATE] = uploads_create,
+    [ROUTE_UPLOADS_PART] = uploads_part,
+    [ROUTE_UPLOADS_COMPLETE] = uploads_complete,
+    [ROUTE_UPLOADS_CANCEL] = uploads_cancel,
     [ROUTE_MODELS_LIST] = models_list,
     [ROUTE_MODELS_GET] = models_get,
     [ROUTE_ESTIMATE] = api_estimate,
     [ROUTE_JOBS_CREATE] = api_jobs_create,
     [ROUTE_JOBS_LIST] = api_jobs_list,
     [ROUTE_JOBS_GET] = api_jobs_get,
+    [ROUTE_JOBS_DELETE] = api_control_delete,
     [ROUTE_JOBS_CANCEL] = api_control_cancel,
     [ROUTE_JOBS_PAUSE] = api_control_pause,
     [ROUTE_JOBS_RESUME] = api_control_resume,
@@ -83,8 +89,10 @@ static int api_begin(void *context, struct http_request *request, struct err *er
 {
     struct api *api = context;
     TRY(access_check(api, request, err));
-    return http_request_route(request)->route == ROUTE_FILES_CREATE ? files_begin(api, request, err)
-                                                                    : 0;
+    enum route_id route = http_request_route(request)->route;
+    if (route == ROUTE_FILES_CREATE)
+        return files_begin(api, request, err);
+    return route == ROUTE_UPLOADS_PART ? uploads_begin(api, request, err) : 0;
 }
 
 static int api_handle(void *context, struct http_request *request, struct err *err)

@@ -19,9 +19,10 @@ struct api {
     struct bus *bus;
     struct coordinator *coordinator;
     struct auth *auth;
-    struct sse *sse;         /* made by main: sse_new */
-    struct chat *chat;       /* made by main: chat_new */
-    struct exports *exports; /* made by main: exports_new */
+    struct sse *sse;                   /* made by main: sse_new */
+    struct chat *chat;                 /* made by main: chat_new */
+    struct exports *exports;           /* made by main: exports_new */
+    struct housekeeping *housekeeping; /* made by main: housekeeping_new */
 };
 
 struct http_app;
@@ -35,10 +36,11 @@ void api_app(struct api *api, struct http_app *ret_app);
 api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_events, api_jobs_metrics,
     api_jobs_logs;
 api_handler api_control_cancel, api_control_pause, api_control_resume; /* api_control.c */
-api_handler api_checkpoints_list;                                      /* api_checkpoints.c */
-api_handler api_model_files, api_model_content;                        /* api_model.c */
-api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain;           /* api_gpus.c */
-api_handler api_estimate;                                              /* api_estimate.c */
+api_handler api_control_delete;
+api_handler api_checkpoints_list;                            /* api_checkpoints.c */
+api_handler api_model_files, api_model_content;              /* api_model.c */
+api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain; /* api_gpus.c */
+api_handler api_estimate;                                    /* api_estimate.c */
 struct job_spec;
 struct model_config;
 /* Settles a job's values for this machine (job_spec_resolve) and plans its memory; ERR_DOES_NOT_FIT

@@ -41,6 +41,10 @@ int api_jobs_answer_one(struct api *api, struct http_request *request, const cha
 static int api_jobs_check_file(void *context, const struct store_file *file, struct err *err)
 {
     const char *field = context;
+    if (strcmp(file->purpose, "fine-tune") != 0)
+        return err_set_field(err, ERR_INVALID_VALUE, field,
+                             "%s: %s has the purpose \"%s\"; it must be \"fine-tune\"", field,
+                             file->id, file->purpose);
     if (strcmp(file->status, "error") == 0)
         return err_set_field(err, ERR_DATA, field, "%s: %s cannot be used: %s", field, file->id,
                              file->status_details);
@@ -107,26 +111,42 @@ static int api_jobs_append(void *context, const struct store_job *job, struct er
     return json_array_append_new(list->data, json) == 0 ? 0 : mem_fail(err, 0, "a list of jobs");
 }
 
-/* metadata[key]=value pairs of the query as an object. "metadata=null" asks for nothing. */
-static int api_jobs_metadata(const char *query, json_t *ret, struct err *err)
+/* One pair of a query into the filter, which is null for metadata=null. */
+static int api_jobs_metadata_take(struct route_pair *pair, json_t **filter, struct err *err)
 {
     static const char prefix[] = "metadata[";
-    struct route_pair pair;
-    bool more;
-    for (;;) {
-        TRY(route_query_next(&query, &pair, &more, err));
-        if (!more)
-            return 0;
-        size_t length = strlen(pair.key);
-        if (strncmp(pair.key, prefix, sizeof prefix - 1) != 0 || pair.key[length - 1] != ']')
-            continue;
-        pair.key[length - 1] = '\0';
-        if (json_object_size(ret) >= LIMIT_METADATA_PAIRS)
+    size_t length = strlen(pair->key);
+    if (strcmp(pair->key, "metadata") == 0) {
+        if (strcmp(pair->value, "null") != 0 && pair->value[0] != '\0')
             return err_set_field(err, ERR_INVALID_VALUE, "metadata",
-                                 "metadata has more than %d pairs", LIMIT_METADATA_PAIRS);
-        if (json_object_set_new(ret, pair.key + sizeof prefix - 1, json_string(pair.value)) != 0)
-            return err_set_field(err, ERR_INVALID_VALUE, "metadata", "metadata is not UTF-8");
+                                 "metadata must be metadata[key]=value, or metadata=null for jobs "
+                                 "without any");
+        json_decref(*filter);
+        *filter = json_null();
     }
+    if (strncmp(pair->key, prefix, sizeof prefix - 1) != 0 || pair->key[length - 1] != ']')
+        return 0;
+    pair->key[length - 1] = '\0';
+    if (json_object_size(*filter) >= LIMIT_METADATA_PAIRS)
+        return err_set_field(err, ERR_INVALID_VALUE, "metadata", "metadata has more than %d pairs",
+                             LIMIT_METADATA_PAIRS);
+    if (json_object_set_new(*filter, pair->key + sizeof prefix - 1, json_string(pair->value)) != 0)
+        return err_set_field(err, ERR_INVALID_VALUE, "metadata",
+                             "metadata is not UTF-8, or null and pairs at once");
+    return 0;
+}
+
+/* metadata[key]=value pairs of the query as an object, or null. */
+static int api_jobs_metadata(const char *query, json_t **filter, struct err *err)
+{
+    struct route_pair pair;
+    bool more = true;
+    while (more) {
+        TRY(route_query_next(&query, &pair, &more, err));
+        if (more)
+            TRY(api_jobs_metadata_take(&pair, filter, err));
+    }
+    return 0;
 }
 
 int api_jobs_list(struct api *api, struct http_request *request, struct err *err)
@@ -139,8 +159,8 @@ int api_jobs_list(struct api *api, struct http_request *request, struct err *err
     CLEANUP(buf_done) struct buf filter;
     buf_init(&filter, LIMIT_JSON_BODY_BYTES);
     TRY(api_read_page(request, 20, after, sizeof after, &page, err));
-    TRY(api_jobs_metadata(http_request_route(request)->query, metadata, err));
-    if (json_object_size(metadata) > 0)
+    TRY(api_jobs_metadata(http_request_route(request)->query, &metadata, err));
+    if (json_is_null(metadata) || json_object_size(metadata) > 0)
         TRY(json_print(metadata, &filter, err));
     struct api_list list = {.api = api, .data = data};
     TRY(store_jobs_list(api->store, access_viewer(request), buf_str(&filter), &page,

@@ -373,6 +373,26 @@ static void attempt_release(struct coordinator_job *job, const char *outcome, co
     job->running_ms = 0;
 }
 
+/* Writes some of the result file; a job does not fail for the want of one. */
+static void attempt_write_results(struct coordinator_job *job)
+{
+    const struct coordinator *coordinator = job->coordinator;
+    struct err why;
+    int rc = 0;
+    if (job->results == NULL)
+        rc = results_new(coordinator->store, coordinator->host, coordinator->config.data_dir,
+                         job->id, &job->results, &why);
+    if (rc == 0)
+        rc = results_step(job->results, &job->has_results, &why);
+    if (rc != 0)
+        log_warn("coordinator", "%s has no result file: %s", job->id, why.text);
+    job->has_results = job->has_results || rc != 0;
+    if (!job->has_results)
+        return;
+    results_free(job->results);
+    job->results = NULL;
+}
+
 /* The state after an attempt of which no process is left. */
 static int attempt_end(struct coordinator_job *job, struct err *err)
 {
@@ -386,6 +406,11 @@ static int attempt_end(struct coordinator_job *job, struct err *err)
     if (well && paused && job->supervisor->ranks[0].paused) /* some steps' metrics may be missing */
         job->steps_done = (int64_t)job->supervisor->paused.step;
     TRY(coordinator_attempt_progress(job, err));
+    bool succeeds = well && !paused && job->state != JOB_STATE_CANCELLING;
+    if (succeeds && !job->has_results)
+        attempt_write_results(job);
+    if (succeeds && !job->has_results) /* the next tick goes on */
+        return 0;
     TRY(attempt_settle(job, well, paused, &why, err));
     attempt_release(job,
                     !well    ? err_code_name(why.code)

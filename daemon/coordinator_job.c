@@ -13,6 +13,7 @@ void coordinator_job_free(struct coordinator_job *job)
 {
     preparation_free(job->preparation);
     supervisor_free(job->supervisor);
+    results_free(job->results);
     job_spec_done(&job->spec);
     mem_free(job->model_dir);
     mem_free(job->job_dir);

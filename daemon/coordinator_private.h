@@ -15,6 +15,7 @@
 #include "daemon/job_fsm.h"
 #include "daemon/preparation.h"
 #include "daemon/queue.h"
+#include "daemon/results.h"
 #include "daemon/supervisor.h"
 #include "daemon/telemetry.h"
 
@@ -39,6 +40,8 @@ struct coordinator_job {
     bool prepared;                   /* they were, and are token shards */
     struct preparation *preparation; /* while its files are checked */
     struct supervisor *supervisor;   /* while an attempt has processes */
+    struct results *results;         /* while they are written, at the end of an attempt */
+    bool has_results;                /* they are written, or cannot be */
     int64_t attempt_started_ms;      /* Unix time */
     bool has_attempt;                /* its row in the store is open */
     bool has_slots;                  /* spec.gpus of the inventory */

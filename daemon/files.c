@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,33 +24,33 @@
 enum {
     FILES_FLUSH_BYTES = 8 << 20,
     FILES_FORM_BYTES = 64 << 10, /* of a form beside the file: boundaries, other fields */
-    FILES_NAME_BYTES = 255,      /* of the name shown */
-    FILES_PURPOSE_BYTES = 64
+    FILES_TEXT_BYTES = 64        /* of one such field */
+};
+
+enum files_field { FILES_PURPOSE, FILES_ANCHOR, FILES_SECONDS, FILES_FIELD_COUNT };
+static const char *const files_fields[FILES_FIELD_COUNT] = {
+    [FILES_PURPOSE] = "purpose",
+    [FILES_ANCHOR] = "expires_after[anchor]",
+    [FILES_SECONDS] = "expires_after[seconds]",
 };
 
 struct files_upload {
     struct api *api;
-    struct io_file file;
+    struct files_spool spool;
     char id[LIMIT_ID_BYTES + 1];
-    char name[FILES_NAME_BYTES + 1];       /* as shown */
-    char purpose[FILES_PURPOSE_BYTES + 1]; /* "" until its part came */
-    int64_t bytes;                         /* of the file, so far */
-    int64_t flushed;                       /* of them, handed to the disk */
-    bool has_file;                         /* its part has begun */
-    bool has_purpose;                      /* its part has begun */
+    char name[FILES_NAME_BYTES + 1];                     /* as shown */
+    char texts[FILES_FIELD_COUNT][FILES_TEXT_BYTES + 1]; /* of the fields beside the file */
+    bool has[FILES_FIELD_COUNT];                         /* their parts have begun */
+    bool has_file;                                       /* its part has begun */
 };
 
-static char *files_path(struct api *api, const char *id)
+char *files_path(const char *data_dir, const char *id)
 {
-    return mem_printf("%s/files/%s", api->settings->data_dir, id);
+    return mem_printf("%s/files/%s", data_dir, id);
 }
 
-int files_open(const char *data_dir, struct err *err)
+int files_clean(const char *folder, struct err *err)
 {
-    CLEANUP(mem_free_ptr) char *folder = io_join(data_dir, "files");
-    if (folder == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    TRY(io_make_dirs(folder, 0700, err));
     DIR *stream = opendir(folder);
     if (stream == NULL)
         return err_set_errno(err, errno, "%s", folder);
@@ -61,42 +62,90 @@ int files_open(const char *data_dir, struct err *err)
     return 0;
 }
 
-/* ---- upload ---- */
-
-/* The last component of whatever path a client sent, printable. */
-static void files_take_name(struct files_upload *upload, const char *filename)
+int files_open(const char *data_dir, struct err *err)
 {
-    const char *name = filename;
-    for (const char *c = filename; *c != '\0'; c++)
+    CLEANUP(mem_free_ptr) char *folder = io_join(data_dir, "files");
+    if (folder == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(io_make_dirs(folder, 0700, err));
+    return files_clean(folder, err);
+}
+
+/* ---- what uploads must be ---- */
+
+void files_clean_name(const char *sent, char ret_name[FILES_NAME_BYTES + 1])
+{
+    const char *name = sent;
+    for (const char *c = sent; *c != '\0'; c++)
         if (*c == '/' || *c == '\\')
             name = c + 1;
-    (void)snprintf(upload->name, sizeof upload->name, "%s", name);
-    utf8_cut(upload->name);
-    utf8_scrub(upload->name);
-    for (char *c = upload->name; *c != '\0'; c++)
+    (void)snprintf(ret_name, FILES_NAME_BYTES + 1, "%s", name[0] != '\0' ? name : "upload.jsonl");
+    utf8_cut(ret_name);
+    utf8_scrub(ret_name);
+    for (char *c = ret_name; *c != '\0'; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7f)
             *c = '?';
-    if (upload->name[0] == '\0')
-        (void)snprintf(upload->name, sizeof upload->name, "upload.jsonl");
+}
+
+int files_check_purpose(const char *purpose, struct err *err)
+{
+    if (strcmp(purpose, "fine-tune") == 0)
+        return 0;
+    return err_set_field(err, ERR_INVALID_VALUE, "purpose",
+                         "purpose must be \"fine-tune\", not \"%s\"", purpose);
+}
+
+int files_check_lifetime(const char *anchor, int64_t seconds, struct err *err)
+{
+    if (strcmp(anchor, "created_at") != 0)
+        return err_set_field(err, ERR_INVALID_VALUE, "expires_after.anchor",
+                             "expires_after.anchor must be \"created_at\", not \"%s\"", anchor);
+    if (seconds < FILES_LIFETIME_MIN_S || seconds > FILES_LIFETIME_MAX_S)
+        return err_set_field(err, ERR_INVALID_VALUE, "expires_after.seconds",
+                             "expires_after.seconds must be an integer from %d to %d",
+                             FILES_LIFETIME_MIN_S, FILES_LIFETIME_MAX_S);
+    return 0;
+}
+
+/* ---- upload ---- */
+
+int files_spool_write(struct files_spool *spool, const void *bytes, size_t length, struct err *err)
+{
+    int rc = io_write_full(spool->file.fd, bytes, length, err);
+    if (rc != 0)
+        return err_wrap(err, rc, "the file cannot be stored: ");
+    spool->bytes += (int64_t)length;
+    if (spool->bytes - spool->flushed >= FILES_FLUSH_BYTES) {
+        (void)sync_file_range(spool->file.fd, spool->flushed, spool->bytes - spool->flushed,
+                              SYNC_FILE_RANGE_WRITE); /* a hint; fsync has the last word */
+        spool->flushed = spool->bytes;
+    }
+    return 0;
 }
 
 static int files_take_bytes(struct files_upload *upload, const char *bytes, size_t length,
                             struct err *err)
 {
     int64_t bytes_max = upload->api->settings->upload_bytes_max;
-    if ((int64_t)length > bytes_max - upload->bytes)
+    if ((int64_t)length > bytes_max - upload->spool.bytes)
         return err_set_field(err, ERR_TOO_LARGE, "file",
                              "the file has more than %lld bytes, the limit (upload_bytes_max)",
                              (long long)bytes_max);
-    int rc = io_write_full(upload->file.fd, bytes, length, err);
-    if (rc != 0)
-        return err_wrap(err, rc, "the file cannot be stored: ");
-    upload->bytes += (int64_t)length;
-    if (upload->bytes - upload->flushed >= FILES_FLUSH_BYTES) {
-        (void)sync_file_range(upload->file.fd, upload->flushed, upload->bytes - upload->flushed,
-                              SYNC_FILE_RANGE_WRITE); /* a hint; fsync has the last word */
-        upload->flushed = upload->bytes;
-    }
+    return files_spool_write(&upload->spool, bytes, length, err);
+}
+
+static int files_take_text(struct files_upload *upload, enum files_field field, bool first,
+                           const char *bytes, size_t length, struct err *err)
+{
+    const char *name = files_fields[field];
+    char *text = upload->texts[field];
+    size_t used = strlen(text);
+    if (first && upload->has[field])
+        return err_set_field(err, ERR_INVALID_VALUE, name, "%s is given twice", name);
+    upload->has[field] = true;
+    if (length > FILES_TEXT_BYTES - used)
+        return err_set_field(err, ERR_INVALID_VALUE, name, "%s is too long", name);
+    memcpy(text + used, bytes, length); /* zeroed behind it */
     return 0;
 }
 
@@ -108,31 +157,20 @@ static int files_on_part(void *context, const char *name, const char *filename, 
         if (first && upload->has_file)
             return err_set_field(err, ERR_INVALID_VALUE, "file", "file is given twice");
         if (first)
-            files_take_name(upload, filename != NULL ? filename : "");
+            files_clean_name(filename != NULL ? filename : "", upload->name);
         upload->has_file = true;
         return files_take_bytes(upload, bytes, length, err);
     }
-    if (strcmp(name, "purpose") == 0) {
-        if (first && upload->has_purpose)
-            return err_set_field(err, ERR_INVALID_VALUE, "purpose", "purpose is given twice");
-        upload->has_purpose = true;
-        size_t used = strlen(upload->purpose);
-        if (length > FILES_PURPOSE_BYTES - used)
-            return err_set_field(err, ERR_INVALID_VALUE, "purpose",
-                                 "purpose must be \"fine-tune\"");
-        memcpy(upload->purpose + used, bytes, length);
-        return 0;
-    }
-    if (strncmp(name, "expires_after", strlen("expires_after")) == 0)
-        return err_set_field(err, ERR_UNSUPPORTED, name,
-                             "%s is not served yet; files stay until they are deleted", name);
+    for (int field = 0; field < FILES_FIELD_COUNT; field++)
+        if (strcmp(name, files_fields[field]) == 0)
+            return files_take_text(upload, (enum files_field)field, first, bytes, length, err);
     return err_set_field(err, ERR_UNKNOWN_FIELD, name, "there is no form field \"%s\"", name);
 }
 
 static void files_upload_end(void *context)
 {
     struct files_upload *upload = context;
-    io_file_abort(&upload->file);
+    io_file_abort(&upload->spool.file);
     mem_free(upload);
 }
 
@@ -142,7 +180,7 @@ int files_begin(struct api *api, struct http_request *request, struct err *err)
     if (upload == NULL)
         return mem_fail(err, sizeof *upload, "an upload");
     upload->api = api;
-    upload->file.fd = -1;
+    upload->spool.file.fd = -1;
     http_request_on_end(request, files_upload_end, upload);
     int64_t body_max = api->settings->upload_bytes_max + FILES_FORM_BYTES;
     if (http_request_length(request) > body_max) /* before a byte of it is read */
@@ -152,55 +190,73 @@ int files_begin(struct api *api, struct http_request *request, struct err *err)
                              (long long)api->settings->upload_bytes_max);
     TRY(http_request_take_form(request, body_max, files_on_part, upload, err));
     TRY(host_new_id(api->host, "file-", upload->id, sizeof upload->id, err));
-    CLEANUP(mem_free_ptr) char *path = files_path(api, upload->id);
+    CLEANUP(mem_free_ptr) char *path = files_path(api->settings->data_dir, upload->id);
     if (path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    return io_file_create(&upload->file, path, 0600, err);
+    return io_file_create(&upload->spool.file, path, 0600, err);
 }
 
 static int files_check(const struct files_upload *upload, struct err *err)
 {
     if (!upload->has_file)
         return err_set_field(err, ERR_MISSING_FIELD, "file", "the form field file is missing");
-    if (!upload->has_purpose)
+    if (!upload->has[FILES_PURPOSE])
         return err_set_field(err, ERR_MISSING_FIELD, "purpose",
                              "the form field purpose is missing; it must be \"fine-tune\"");
-    if (strcmp(upload->purpose, "fine-tune") != 0)
-        return err_set_field(err, ERR_INVALID_VALUE, "purpose",
-                             "purpose must be \"fine-tune\", not \"%s\"", upload->purpose);
-    if (upload->bytes == 0)
+    TRY(files_check_purpose(upload->texts[FILES_PURPOSE], err));
+    if (upload->spool.bytes == 0)
         return err_set_field(err, ERR_INVALID_VALUE, "file", "the file is empty");
     return 0;
 }
 
-/* New reference. */
-static json_t *files_json(const struct store_file *file)
+/* *ret_seconds: 0 where the form says nothing. */
+static int files_read_lifetime(const struct files_upload *upload, int64_t *ret_seconds,
+                               struct err *err)
 {
-    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:s, s:o, s:n}", "id", file->id, "object",
+    const char *text = upload->texts[FILES_SECONDS];
+    char *end;
+    *ret_seconds = 0;
+    if (!upload->has[FILES_ANCHOR] && !upload->has[FILES_SECONDS])
+        return 0;
+    long long seconds = strtoll(text, &end, 10);
+    if (end == text || *end != '\0')
+        seconds = -1;
+    TRY(files_check_lifetime(upload->texts[FILES_ANCHOR], seconds, err));
+    *ret_seconds = seconds;
+    return 0;
+}
+
+json_t *files_json(const struct store_file *file)
+{
+    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:s, s:o, s:o}", "id", file->id, "object",
                      "file", "bytes", (json_int_t)file->bytes, "created_at",
                      api_time(file->created_ms), "filename", api_text(file->filename), "purpose",
                      api_text(file->purpose), "status", file->status, "status_details",
-                     api_text(file->status_details), "expires_at");
+                     api_text(file->status_details), "expires_at", api_time(file->expires_ms));
 }
 
 int files_create(struct api *api, struct http_request *request, struct err *err)
 {
     struct files_upload *upload = http_request_ended_context(request);
+    int64_t lifetime_s = 0;
+    int64_t now_ms = api->host->ops->wall_ms(api->host);
     TRY(files_check(upload, err));
+    TRY(files_read_lifetime(upload, &lifetime_s, err));
     const struct store_file row = {.id = upload->id,
-                                   .created_ms = api->host->ops->wall_ms(api->host),
+                                   .created_ms = now_ms,
                                    .filename = upload->name,
-                                   .purpose = upload->purpose,
-                                   .bytes = upload->bytes,
+                                   .purpose = upload->texts[FILES_PURPOSE],
+                                   .bytes = upload->spool.bytes,
                                    .status = "processed",
                                    .status_details = "",
                                    .hash = "",
-                                   .owner = http_request_owner(request)};
-    int rc = io_file_commit(&upload->file, err);
+                                   .owner = http_request_owner(request),
+                                   .expires_ms = lifetime_s > 0 ? now_ms + lifetime_s * 1000 : 0};
+    int rc = io_file_commit(&upload->spool.file, err);
     if (rc == 0)
         rc = store_file_insert(api->store, &row, err);
     if (rc != 0) {
-        CLEANUP(mem_free_ptr) char *path = files_path(api, upload->id);
+        CLEANUP(mem_free_ptr) char *path = files_path(api->settings->data_dir, upload->id);
         if (path != NULL)
             (void)unlink(path); /* no row names it */
         return rc;
@@ -271,7 +327,7 @@ int files_content(struct api *api, struct http_request *request, struct err *err
 {
     const char *id = http_request_route(request)->name;
     TRY(store_file_get(api->store, id, files_exists, NULL, err));
-    CLEANUP(mem_free_ptr) char *path = files_path(api, id);
+    CLEANUP(mem_free_ptr) char *path = files_path(api->settings->data_dir, id);
     if (path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -286,6 +342,16 @@ int files_content(struct api *api, struct http_request *request, struct err *err
     return 0;
 }
 
+int files_remove(struct store *store, const char *data_dir, const char *id, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *path = files_path(data_dir, id);
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(store_file_delete(store, id, err));
+    (void)unlink(path); /* its row is gone: it does not exist any more, whatever is left */
+    return 0;
+}
+
 int files_delete(struct api *api, struct http_request *request, struct err *err)
 {
     const char *id = http_request_route(request)->name;
@@ -296,10 +362,7 @@ int files_delete(struct api *api, struct http_request *request, struct err *err)
         return err_set(err, ERR_BAD_STATE,
                        "%s is used by %lld unfinished job%s; cancel or await %s first", id,
                        (long long)users, users == 1 ? "" : "s", users == 1 ? "it" : "them");
-    TRY(store_file_delete(api->store, id, err));
-    CLEANUP(mem_free_ptr) char *path = files_path(api, id);
-    if (path != NULL)
-        (void)unlink(path); /* its row is gone: it does not exist any more, whatever is left */
+    TRY(files_remove(api->store, api->settings->data_dir, id, err));
     http_answer_json(request, 200,
                      json_pack("{s:s, s:s, s:b}", "id", id, "object", "file", "deleted", 1));
     return 0;

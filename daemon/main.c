@@ -18,6 +18,7 @@
 #include "daemon/exports.h"
 #include "daemon/files.h"
 #include "daemon/host.h"
+#include "daemon/housekeeping.h"
 #include "daemon/http.h"
 #include "daemon/loop.h"
 #include "daemon/models.h"
@@ -25,6 +26,7 @@
 #include "daemon/settings.h"
 #include "daemon/sse.h"
 #include "daemon/store.h"
+#include "daemon/uploads.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -115,6 +117,8 @@ static int main_open(struct main_daemon *self, struct err *err)
     loop_on_signal(api->loop, SIGINT, main_on_stop, self);
     TRY(auth_new(settings->data_dir, api->store, api->host, &api->auth, err));
     TRY(files_open(settings->data_dir, err));
+    TRY(uploads_open(settings->data_dir, err));
+    TRY(housekeeping_new(api, &api->housekeeping, err));
     TRY(sse_new(api, &api->sse, err));
     TRY(chat_new(api, &api->chat, err));
     TRY(exports_new(api, &api->exports, err));
@@ -199,6 +203,7 @@ static void main_close(struct main_daemon *self)
     http_free(self->http); /* ends what is left of requests, which still use the rest */
     chat_free(api->chat);
     exports_free(api->exports);
+    housekeeping_free(api->housekeeping);
     sse_free(api->sse);
     coordinator_free(api->coordinator);
     auth_free(api->auth);

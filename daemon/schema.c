@@ -15,7 +15,7 @@ struct schema_route {
     const char *method;   /* "POST" */
     const char *path;     /* "/v1/fine_tuning/jobs/{id}" */
     const char *access;   /* "NONE", "READ", "SUBMIT" */
-    const char *request;  /* schema by name, "multipart", or "" */
+    const char *request;  /* schema by name, "multipart", "part", or "" */
     const char *response; /* schema by name, "sse", or "bytes" */
     const char *summary;  /* one line */
 };
@@ -60,6 +60,10 @@ static const struct schema_query schema_queries[] = {
      .doc = "Only files of this purpose"},
     {.response = "JobList", QUERY_AFTER},
     {.response = "JobList", QUERY_LIMIT(20)},
+    {.response = "JobList",
+     .name = "metadata",
+     .schema = "{'type':['object','null'],'additionalProperties':{'type':'string'}}",
+     .doc = "metadata[key]=value: jobs that have it, each once; metadata=null: jobs without any"},
     {.response = "CheckpointList", QUERY_AFTER},
     {.response = "CheckpointList", QUERY_LIMIT(10)},
     {.response = "ModelFileList",
@@ -126,7 +130,13 @@ static json_t *schema_content(const char *name)
         return json_literal(
             "{'multipart/form-data':{'schema':{'type':'object','required':['file','purpose'],"
             "'properties':{'file':{'type':'string','contentMediaType':'application/octet-stream'},"
-            "'purpose':{'type':'string','examples':['fine-tune']}}}}}");
+            "'purpose':{'const':'fine-tune'},"
+            "'expires_after[anchor]':{'const':'created_at'},'expires_after[seconds]':{"
+            "'type':'integer','minimum':3600,'maximum':2592000}}}}}");
+    if (strcmp(name, "part") == 0)
+        return json_literal(
+            "{'multipart/form-data':{'schema':{'type':'object','required':['data'],'properties':{"
+            "'data':{'type':'string','contentMediaType':'application/octet-stream'}}}}}");
     CLEANUP(mem_free_ptr) char *reference = mem_printf("#/components/schemas/%s", name);
     if (reference == NULL)
         return NULL;

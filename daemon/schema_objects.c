@@ -72,6 +72,30 @@ static const struct schema_object schema_rows[] = {
     {.name = "FileDeleted",
      .schema = "{'type':'object','required':['id','object','deleted'],'properties':{"
                "'id':" TEXT ",'object':{'const':'file'},'deleted':{'type':'boolean'}}}"},
+    {.name = "UploadCreate",
+     .schema = "{'type':'object','required':['bytes','filename','mime_type','purpose'],"
+               "'additionalProperties':false,'properties':{'bytes':{'type':'integer','minimum':1,"
+               "'description':'Of all parts together'},'filename':" TEXT ",'mime_type':" TEXT ","
+               "'purpose':{'const':'fine-tune'},'expires_after':{'type':['object','null'],"
+               "'required':['anchor','seconds'],'properties':{'anchor':{'const':'created_at'},"
+               "'seconds':{'type':'integer','minimum':3600,'maximum':2592000}},'description':'The "
+               "file is deleted so long after it was made'}}}"},
+    {.name = "UploadComplete",
+     .schema = "{'type':'object','required':['part_ids'],'additionalProperties':false,'properties':"
+               "{'part_ids':{'type':'array','minItems':1,'maxItems':10000,'items':" TEXT ","
+               "'description':'In the order of the file'},'md5':{'type':'null'}}}"},
+    {.name = "Upload",
+     .schema = "{'type':'object','required':['id','object','bytes','created_at','expires_at',"
+               "'filename','purpose','status','file'],'properties':{'id':" TEXT ","
+               "'object':{'const':'upload'},'bytes':" WHOLE ",'created_at':" TIME ","
+               "'expires_at':" TIME ",'filename':" TEXT ",'purpose':" TEXT ",'status':{'enum':["
+               "'pending','completed','cancelled','expired']},'file':{'anyOf':[" REF(
+                   "File") ",{'type':'null'}],'description':'Of a completed one, while it is "
+                           "there'}}}"},
+    {.name = "UploadPart",
+     .schema = "{'type':'object','required':['id','object','created_at','upload_id'],'properties':{"
+               "'id':" TEXT ",'object':{'const':'upload.part'},'created_at':" TIME ","
+               "'upload_id':" TEXT "}}"},
     {.name = "Model",
      .schema =
          "{'type':'object','required':['id','object','created','owned_by'],'properties':{"
@@ -120,6 +144,11 @@ static const struct schema_object schema_rows[] = {
          "'spec':{'description':'Every field of the request, resolved',"
          "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}}}"},
     {.name = "JobList", .schema = LIST("Job")},
+    {.name = "JobDeleted",
+     .schema = "{'type':'object','required':['id','object','deleted','ithaca'],'properties':{"
+               "'id':" TEXT ",'object':{'const':'fine_tuning.job'},'deleted':{'const':true},"
+               "'ithaca':{'type':'object','required':['freed_bytes'],'properties':{'freed_bytes':{"
+               "'type':'integer','description':'Of disk'}}}}}"},
     {.name = "JobPreview",
      .schema = "{'type':'object','required':['model','training_file'],'description':'A job "
                "(JobCreate) and how many rows','properties':{'model':" TEXT ",'training_file':" TEXT

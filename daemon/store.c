@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -276,6 +277,14 @@ const char *store_column_text(struct store_query *query, int column)
 int64_t store_column_i64(struct store_query *query, int column)
 {
     return sqlite3_column_int64(query->cached->statement, column);
+}
+
+int store_query_id(struct store_query *query, char ret_id[LIMIT_ID_BYTES + 1], struct err *err)
+{
+    bool row = false;
+    TRY(store_query_step(query, &row, err));
+    (void)snprintf(ret_id, LIMIT_ID_BYTES + 1, "%s", row ? store_column_text(query, 0) : "");
+    return 0;
 }
 
 int store_query_i64(struct store *store, enum store_database database, const char *sql,

@@ -66,12 +66,13 @@ struct store_job {
     int64_t ranks;
     int64_t attempt; /* 0 before the first start */
     int64_t steps_done;
-    int64_t steps_total;    /* 0 while unknown */
-    int64_t trained_tokens; /* of the finished job */
-    bool prepared;          /* its files were checked and are token shards */
-    int64_t restarts;       /* automatic ones, after a fault */
-    int64_t ran_ms;         /* time in RUNNING and PAUSING, over all attempts */
-    int64_t resumed_step;   /* of the checkpoint the newest attempt went on from; 0: none */
+    int64_t steps_total;     /* 0 while unknown */
+    int64_t trained_tokens;  /* of the finished job */
+    bool prepared;           /* its files were checked and are token shards */
+    int64_t restarts;        /* automatic ones, after a fault */
+    int64_t ran_ms;          /* time in RUNNING and PAUSING, over all attempts */
+    int64_t resumed_step;    /* of the checkpoint the newest attempt went on from; 0: none */
+    const char *result_file; /* "file-...": its metrics as CSV, once it has succeeded */
 };
 
 typedef int store_job_fn(void *context, const struct store_job *job, struct err *err);
@@ -87,7 +88,7 @@ int store_job_get(struct store *store, const char *id, store_job_fn *row, void *
 int store_job_owner(struct store *store, const char *id, char ret_owner[LIMIT_NAME_BYTES + 1],
                     struct err *err);
 /* owner "" or NULL: all users'. metadata_json: a JSON object of strings; a job's metadata must have
- * them all. "" or NULL: all jobs. */
+ * them all; "null": jobs without metadata; "" or NULL: all jobs. */
 int store_jobs_list(struct store *store, const char *owner, const char *metadata_json,
                     const struct store_page *page, store_job_fn *row, void *context,
                     bool *ret_has_more, struct err *err);
@@ -97,6 +98,15 @@ int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn 
 /* The job whose result has this name ("ft:..."). */
 int store_job_by_result(struct store *store, const char *fine_tuned_model, store_job_fn *row,
                         void *context, struct err *err);
+struct store_file; /* below */
+/* Its file of results: the file's row and the job's change in one transaction. */
+int store_job_set_result(struct store *store, const char *id, const struct store_file *file,
+                         struct err *err);
+/* ERR_BAD_STATE when it has not come to an end. */
+int store_job_check_end(struct store *store, const char *id, struct err *err);
+/* Forgets a job at its end, its events and attempts; ERR_BAD_STATE when it is not. Its points are
+ * out of reach from then on (store_points_forget) and deleted by store_points_purge. */
+int store_job_delete(struct store *store, const char *id, struct err *err);
 /* Jobs that are not at their end and use a file: such a file cannot be deleted. */
 int store_jobs_using_file(struct store *store, const char *file_id, int64_t *ret_count,
                           struct err *err);
@@ -196,6 +206,25 @@ int store_points_list(struct store *store, const struct store_point_query *query
 int store_points_after(struct store *store, const char *job_id, int64_t after_row, int64_t limit,
                        store_point_fn *row, void *context, struct err *err);
 int store_points_newest(struct store *store, int64_t *ret_row, struct err *err); /* 0: none ever */
+/* The points of one series, in order of step; of each step all attempts, the newest last. */
+struct store_series_query {
+    const char *job_id;
+    enum metric_id metric;
+    int64_t rank;
+    int64_t attempt;       /* 0: all */
+    int64_t after_step;    /* only points after this step, */
+    int64_t after_attempt; /* or of it and after this attempt: the last ones of the page before */
+    int64_t limit;         /* points, 1..LIMIT_PAGE_ROWS */
+};
+int store_series_list(struct store *store, const struct store_series_query *query,
+                      store_point_fn *row, void *context, bool *ret_has_more, struct err *err);
+/* Its point of the last step; after_* and limit are not read. ERR_NOT_FOUND when it has none. */
+int store_series_last(struct store *store, const struct store_series_query *query,
+                      store_point_fn *row, void *context, struct err *err);
+/* A job's points are no longer its: no question finds them. */
+int store_points_forget(struct store *store, const char *job_id, struct err *err);
+/* Deletes some of the points that were forgotten; *ret_more: there may be others. */
+int store_points_purge(struct store *store, bool *ret_more, struct err *err);
 /* Newest value of one metric of a job; ERR_NOT_FOUND when there is none. */
 int store_point_latest(struct store *store, const char *job_id, enum metric_id metric,
                        store_point_fn *row, void *context, struct err *err);
@@ -212,6 +241,7 @@ struct store_file {
     const char *status_details; /* why it is in error */
     const char *hash;           /* XXH3-128 of the bytes, hex; "" while unknown */
     const char *owner;
+    int64_t expires_ms; /* it is deleted then; 0: it stays */
 };
 typedef int store_file_fn(void *context, const struct store_file *file, struct err *err);
 
@@ -229,7 +259,41 @@ int store_files_list(struct store *store, const char *owner, const char *purpose
                      bool *ret_has_more, struct err *err);
 int store_file_set_status(struct store *store, const char *id, const char *status,
                           const char *details, struct err *err);
+/* A job that had it as its result file has none. */
 int store_file_delete(struct store *store, const char *id, struct err *err);
+/* A file whose time has come and that no unfinished job uses; "": there is none. */
+int store_file_expired(struct store *store, int64_t now_ms, char ret_id[LIMIT_ID_BYTES + 1],
+                       struct err *err);
+
+/* ---- uploads in parts ---------------------------------------------------------------------- */
+
+struct store_upload {
+    const char *id; /* "upload_..." */
+    int64_t created_ms;
+    int64_t expires_ms;   /* a pending one ends then */
+    const char *filename; /* for display only */
+    const char *purpose;
+    int64_t bytes;           /* of all parts together, as announced */
+    int64_t file_lifetime_s; /* the file is deleted so long after it was made; 0: it stays */
+    const char *status;      /* "pending", "completed", "cancelled", "expired" */
+    const char *file_id;     /* of a completed one */
+    const char *owner;
+};
+typedef int store_upload_fn(void *context, const struct store_upload *upload, struct err *err);
+
+int store_upload_insert(struct store *store, const struct store_upload *upload, struct err *err);
+int store_upload_get(struct store *store, const char *id, store_upload_fn *row, void *context,
+                     struct err *err);
+/* Ends a pending upload; ERR_BAD_STATE when it is not pending (any more). */
+int store_upload_end(struct store *store, const char *id, const char *status, struct err *err);
+/* Completes it: the file's row and the upload's change in one transaction. */
+int store_upload_complete(struct store *store, const char *id, const struct store_file *file,
+                          struct err *err);
+/* A pending upload whose time has come; "": there is none. */
+int store_upload_expired(struct store *store, int64_t now_ms, char ret_id[LIMIT_ID_BYTES + 1],
+                         struct err *err);
+/* Forgets ended uploads that expired before a time. */
+int store_uploads_forget(struct store *store, int64_t before_ms, struct err *err);
 
 /* ---- attempts ------------------------------------------------------------------------------ */
 

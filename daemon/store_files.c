@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define STORE_FILE_COLUMNS \
-    "id, created_ms, filename, purpose, bytes, status, status_details, hash, owner"
+    "id, created_ms, filename, purpose, bytes, status, status_details, hash, owner, expires_ms"
 
 static struct store_file store_file_row(struct store_query *query)
 {
@@ -21,6 +21,7 @@ static struct store_file store_file_row(struct store_query *query)
         .status_details = store_column_text(query, 6),
         .hash = store_column_text(query, 7),
         .owner = store_column_text(query, 8),
+        .expires_ms = store_column_i64(query, 9),
     };
 }
 
@@ -28,7 +29,8 @@ static int store_file_put(struct store *store, const struct store_file *file, st
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO files (" STORE_FILE_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO files (" STORE_FILE_COLUMNS ") VALUES "
+                    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     err));
     store_bind_text(&query, file->id);
     store_bind_i64(&query, file->created_ms);
@@ -39,6 +41,7 @@ static int store_file_put(struct store *store, const struct store_file *file, st
     store_bind_text(&query, file->status_details);
     store_bind_text(&query, file->hash);
     store_bind_text(&query, file->owner);
+    store_bind_i64(&query, file->expires_ms);
     return store_query_run(&query, err);
 }
 
@@ -142,13 +145,37 @@ int store_file_set_status(struct store *store, const char *id, const char *statu
     return 0;
 }
 
-int store_file_delete(struct store *store, const char *id, struct err *err)
+static int store_file_run(struct store *store, const char *sql, const char *id, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "DELETE FROM files WHERE id = ?", err));
+    TRY(store_query(&query, STORE_JOBS, sql, err));
     store_bind_text(&query, id);
-    TRY(store_query_run(&query, err));
+    return store_query_run(&query, err);
+}
+
+int store_file_delete(struct store *store, const char *id, struct err *err)
+{
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
+    TRY(store_file_run(store,
+                       "UPDATE jobs SET result_file = '' WHERE result_file <> '' AND result_file = "
+                       "?",
+                       id, err));
+    TRY(store_file_run(store, "DELETE FROM files WHERE id = ?", id, err));
     if (sqlite3_changes(store->databases[STORE_JOBS]) != 1)
         return store_file_missing(id, err);
-    return 0;
+    return store_transaction_commit(&transaction, err);
+}
+
+int store_file_expired(struct store *store, int64_t now_ms, char ret_id[LIMIT_ID_BYTES + 1],
+                       struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT id FROM files AS f WHERE expires_ms > 0 AND expires_ms <= ? AND NOT "
+                    "EXISTS (SELECT 1 FROM jobs WHERE (training_file = f.id OR validation_file = "
+                    "f.id) AND state NOT IN ('succeeded', 'failed', 'cancelled')) LIMIT 1",
+                    err));
+    store_bind_i64(&query, now_ms);
+    return store_query_id(&query, ret_id, err);
 }

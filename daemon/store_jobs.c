@@ -8,10 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STORE_JOB_COLUMNS                                                                     \
-    "id, created_ms, started_ms, finished_ms, state, reason, reason_text, owner, spec_json, " \
-    "model, model_dir, training_file, validation_file, fine_tuned_model, priority, ranks, "   \
-    "attempt, steps_done, steps_total, trained_tokens, prepared, restarts, ran_ms, resumed_step"
+#define STORE_JOB_COLUMNS                                                                          \
+    "id, created_ms, started_ms, finished_ms, state, reason, reason_text, owner, spec_json, "      \
+    "model, model_dir, training_file, validation_file, fine_tuned_model, priority, ranks, "        \
+    "attempt, steps_done, steps_total, trained_tokens, prepared, restarts, ran_ms, resumed_step, " \
+    "result_file"
 
 static struct store_job store_job_row(struct store_query *query)
 {
@@ -40,6 +41,7 @@ static struct store_job store_job_row(struct store_query *query)
         .restarts = store_column_i64(query, 21),
         .ran_ms = store_column_i64(query, 22),
         .resumed_step = store_column_i64(query, 23),
+        .result_file = store_column_text(query, 24),
     };
     must(job.state < JOB_STATE_COUNT); /* the table's CHECK has the same list */
     return job;
@@ -148,11 +150,13 @@ int store_job_owner(struct store *store, const char *id, char ret_owner[LIMIT_NA
     return store_job_get(store, id, store_take_owner, ret_owner, err);
 }
 
-/* metadata: no pair of the filter may be without its equal in the job's metadata. */
-#define STORE_JOB_FILTER                                                            \
-    "(?2 = '' OR owner = ?2) AND "                                                  \
-    "NOT EXISTS (SELECT 1 FROM json_each(?3) AS f WHERE NOT EXISTS (SELECT 1 FROM " \
-    "json_each(jobs.spec_json, '$.metadata') AS m WHERE m.key = f.key AND m.value = f.value))"
+/* metadata: no pair of the filter may be without its equal in the job's metadata; the filter null
+ * wants jobs that have none. */
+#define STORE_JOB_FILTER                                                              \
+    "(?2 = '' OR owner = ?2) AND "                                                    \
+    "iif(?3 = 'null', coalesce(json_extract(spec_json, '$.metadata'), '{}') = '{}', " \
+    "NOT EXISTS (SELECT 1 FROM json_each(?3) AS f WHERE NOT EXISTS (SELECT 1 FROM "   \
+    "json_each(jobs.spec_json, '$.metadata') AS m WHERE m.key = f.key AND m.value = f.value)))"
 
 int store_jobs_list(struct store *store, const char *owner, const char *metadata_json,
                     const struct store_page *page, store_job_fn *row, void *context,
@@ -202,6 +206,55 @@ int store_jobs_using_file(struct store *store, const char *file_id, int64_t *ret
     must(found);
     *ret_count = store_column_i64(&query, 0);
     return 0;
+}
+
+int store_job_set_result(struct store *store, const char *id, const struct store_file *file,
+                         struct err *err)
+{
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
+    TRY(store_file_insert(store, file, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS, "UPDATE jobs SET result_file = ? WHERE id = ?", err));
+    store_bind_text(&query, file->id);
+    store_bind_text(&query, id);
+    TRY(store_query_run(&query, err));
+    return store_transaction_commit(&transaction, err);
+}
+
+static int store_job_at_end(void *context, const struct store_job *job, struct err *err)
+{
+    (void)context;
+    if (job_state_is_end(job->state))
+        return 0;
+    return err_set(err, ERR_BAD_STATE, "job %s is %s: cancel it, or await its end", job->id,
+                   job_state_name(job->state));
+}
+
+int store_job_check_end(struct store *store, const char *id, struct err *err)
+{
+    return store_job_get(store, id, store_job_at_end, NULL, err);
+}
+
+static int store_job_delete_rows(struct store *store, const char *sql, const char *id,
+                                 struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS, sql, err));
+    store_bind_text(&query, id);
+    return store_query_run(&query, err);
+}
+
+int store_job_delete(struct store *store, const char *id, struct err *err)
+{
+    TRY(store_job_check_end(store, id, err));
+    TRY(store_points_forget(store, id, err));
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
+    TRY(store_job_delete_rows(store, "DELETE FROM job_events WHERE job_id = ?", id, err));
+    TRY(store_job_delete_rows(store, "DELETE FROM attempts WHERE job_id = ?", id, err));
+    TRY(store_job_delete_rows(store, "DELETE FROM jobs WHERE id = ?", id, err));
+    return store_transaction_commit(&transaction, err);
 }
 
 static int store_job_set(struct store *store, const struct store_job_move *move, struct err *err)

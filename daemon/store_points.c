@@ -114,6 +114,11 @@ int store_points_insert(struct store *store, const struct store_point *points, s
 #define STORE_POINT_OF_JOB \
     " FROM points AS p INDEXED BY points_job JOIN jobs AS j ON j.number = p.job "
 
+/* A series' points, by its own index; the planner might take the job's. */
+#define STORE_POINT_OF_SERIES                                                                      \
+    " FROM points AS p INDEXED BY points_key JOIN jobs AS j ON j.number = p.job WHERE p.job = ?1 " \
+    "AND p.metric = ?2 AND p.rank = ?3 AND iif(?4 > 0, p.attempt = ?4, 1) "
+
 static int store_points_give(struct store_query *query, int64_t limit, store_point_fn *row,
                              void *context, bool *ret_has_more, struct err *err)
 {
@@ -190,6 +195,29 @@ int store_points_newest(struct store *store, int64_t *ret_row, struct err *err)
     return store_query_i64(store, STORE_METRICS, "SELECT max(row) FROM points", ret_row, err);
 }
 
+/* ---- one series, by points_key ---- */
+
+int store_series_list(struct store *store, const struct store_series_query *wanted,
+                      store_point_fn *row, void *context, bool *ret_has_more, struct err *err)
+{
+    must(wanted->limit >= 1 && wanted->limit <= LIMIT_PAGE_ROWS);
+    int64_t number = 0;
+    TRY(store_job_number(store, wanted->job_id, &number, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS,
+                    "SELECT " STORE_POINT_COLUMNS STORE_POINT_OF_SERIES
+                    "AND (p.step, p.attempt) > (?5, ?6) ORDER BY p.step, p.attempt LIMIT ?7",
+                    err));
+    store_bind_i64(&query, number);
+    store_bind_i64(&query, (int64_t)wanted->metric);
+    store_bind_i64(&query, wanted->rank);
+    store_bind_i64(&query, wanted->attempt);
+    store_bind_i64(&query, wanted->after_step);
+    store_bind_i64(&query, wanted->after_attempt);
+    store_bind_i64(&query, wanted->limit + 1);
+    return store_points_give(&query, wanted->limit, row, context, ret_has_more, err);
+}
+
 struct store_point_first {
     store_point_fn *row;
     void *context;
@@ -220,5 +248,75 @@ int store_point_latest(struct store *store, const char *job_id, enum metric_id m
     TRY(store_points_give(&query, 1, store_point_count, &first, &unused, err));
     if (!first.found)
         return err_set(err, ERR_NOT_FOUND, "job %s has no such metric yet", job_id);
+    return 0;
+}
+
+int store_series_last(struct store *store, const struct store_series_query *wanted,
+                      store_point_fn *row, void *context, struct err *err)
+{
+    int64_t number = 0;
+    TRY(store_job_number(store, wanted->job_id, &number, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS,
+                    "SELECT " STORE_POINT_COLUMNS STORE_POINT_OF_SERIES
+                    "ORDER BY p.step DESC, p.attempt DESC LIMIT 1",
+                    err));
+    store_bind_i64(&query, number);
+    store_bind_i64(&query, (int64_t)wanted->metric);
+    store_bind_i64(&query, wanted->rank);
+    store_bind_i64(&query, wanted->attempt);
+    struct store_point_first first = {.row = row, .context = context};
+    bool unused = false;
+    TRY(store_points_give(&query, 1, store_point_count, &first, &unused, err));
+    if (!first.found)
+        return err_set(err, ERR_NOT_FOUND, "job %s has no %s yet", wanted->job_id,
+                       metric_name(wanted->metric));
+    return 0;
+}
+
+/* ---- a deleted job's ---- */
+
+#define STORE_FORGOTTEN "deleted:" /* before the id of a job whose points are to be deleted */
+enum { STORE_PURGE_ROWS = 2000 };  /* some 10 ms */
+
+int store_points_forget(struct store *store, const char *job_id, struct err *err)
+{
+    if (strcmp(store->point_job, job_id) == 0)
+        store->point_job[0] = '\0';
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS,
+                    "UPDATE jobs SET id = '" STORE_FORGOTTEN "' || id WHERE id = ?", err));
+    store_bind_text(&query, job_id);
+    return store_query_run(&query, err);
+}
+
+static int store_purge(struct store *store, const char *sql, int64_t number, bool *ret_any,
+                       struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS, sql, err));
+    store_bind_i64(&query, number);
+    store_bind_i64(&query, STORE_PURGE_ROWS);
+    TRY(store_query_run(&query, err));
+    *ret_any = sqlite3_changes(store->databases[STORE_METRICS]) > 0;
+    return 0;
+}
+
+int store_points_purge(struct store *store, bool *ret_more, struct err *err)
+{
+    int64_t number = 0;
+    TRY(store_query_i64(store, STORE_METRICS,
+                        "SELECT number FROM jobs WHERE id GLOB '" STORE_FORGOTTEN "*' LIMIT 1",
+                        &number, err));
+    *ret_more = number > 0;
+    if (number == 0)
+        return 0;
+    bool any = false;
+    TRY(store_purge(store,
+                    "DELETE FROM points WHERE row IN (SELECT row FROM points WHERE job = ?1 LIMIT "
+                    "?2)",
+                    number, &any, err));
+    if (!any) /* the last are gone: its name goes too */
+        TRY(store_purge(store, "DELETE FROM jobs WHERE number = ?1 AND ?2 > 0", number, &any, err));
     return 0;
 }

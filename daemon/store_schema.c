@@ -6,7 +6,8 @@
  * jobs.db
  *   jobs         one row a job; `state` holds the name; the spec is JSON, resolved
  *   job_events   what users see happen, in the order of `row`; rows are never reused
- *   files        uploaded files; the bytes are in <data_dir>/files/<id>
+ *   files        uploaded files and results; the bytes are in <data_dir>/files/<id>
+ *   uploads      uploads in parts; the parts are in <data_dir>/uploads/<id>/
  *   attempts     starts of a job, with the identity of the keeper and how it went
  *   tokens       API tokens and the sessions opened with them, as keyed hashes only
  *   replays      answers to requests that may be sent again
@@ -138,6 +139,24 @@ static const char *const store_migrations_jobs[] = {
     " aside TEXT NOT NULL,"
     " changed_ms INTEGER NOT NULL"
     ") STRICT, WITHOUT ROWID;",
+    /* 5: uploads in parts, files that expire, result files */
+    "ALTER TABLE files ADD COLUMN expires_ms INTEGER NOT NULL DEFAULT 0;"
+    "CREATE INDEX files_expires ON files (expires_ms) WHERE expires_ms > 0;"
+    "ALTER TABLE jobs ADD COLUMN result_file TEXT NOT NULL DEFAULT '';"
+    "CREATE INDEX jobs_result_file ON jobs (result_file) WHERE result_file <> '';"
+    "CREATE TABLE uploads ("
+    " id TEXT NOT NULL PRIMARY KEY,"
+    " created_ms INTEGER NOT NULL,"
+    " expires_ms INTEGER NOT NULL,"
+    " filename TEXT NOT NULL,"
+    " purpose TEXT NOT NULL,"
+    " bytes INTEGER NOT NULL,"
+    " file_lifetime_s INTEGER NOT NULL,"
+    " status TEXT NOT NULL CHECK (status IN ('pending', 'completed', 'cancelled', 'expired')),"
+    " file_id TEXT NOT NULL,"
+    " owner TEXT NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX uploads_expires ON uploads (expires_ms);",
 };
 
 static const char *const store_migrations_metrics[] = {

@@ -20,7 +20,7 @@
 
 enum store_database { STORE_JOBS, STORE_METRICS, STORE_DATABASE_COUNT };
 
-enum { STORE_STATEMENTS_MAX = 128 }; /* distinct SQL texts of the store; must() beyond */
+enum { STORE_STATEMENTS_MAX = 160 }; /* distinct SQL texts of the store; must() beyond */
 
 struct store_statement {
     const char *sql; /* literal */
@@ -62,6 +62,8 @@ int store_query_run(struct store_query *query, struct err *err);      /* a state
 const char *store_column_text(struct store_query *query, int column); /* never NULL */
 int64_t store_column_i64(struct store_query *query, int column);
 
+/* The id that a query of one column and at most one row gives; "" when it gives none. */
+int store_query_id(struct store_query *query, char ret_id[LIMIT_ID_BYTES + 1], struct err *err);
 /* One value of a query without parameters; 0 when it gives no row. */
 int store_query_i64(struct store *store, enum store_database database, const char *sql,
                     int64_t *ret_value, struct err *err);

@@ -15,9 +15,11 @@
 #include "daemon/chat.h"
 #include "daemon/exports.h"
 #include "daemon/files.h"
+#include "daemon/housekeeping.h"
 #include "daemon/http.h"
 #include "daemon/settings.h"
 #include "daemon/sse.h"
+#include "daemon/uploads.h"
 #include "tests/lib/coordinator_world.h"
 
 #include <arpa/inet.h>
@@ -90,6 +92,8 @@ static inline int http_world_setup(void **state)
     http_world_model(h, h->models, "tiny-llama");
     OK(w, auth_new(w->dir, w->store, &w->fake.host, &h->api.auth, &w->err));
     OK(w, files_open(w->dir, &w->err));
+    OK(w, uploads_open(w->dir, &w->err));
+    OK(w, housekeeping_new(&h->api, &h->api.housekeeping, &w->err));
     OK(w, sse_new(&h->api, &h->api.sse, &w->err));
     OK(w, chat_new(&h->api, &h->api.chat, &w->err));
     OK(w, exports_new(&h->api, &h->api.exports, &w->err));
@@ -121,6 +125,7 @@ static inline int http_world_teardown(void **state)
     http_free(h->http);
     chat_free(h->api.chat);
     exports_free(h->api.exports);
+    housekeeping_free(h->api.housekeeping);
     sse_free(h->api.sse);
     auth_free(h->api.auth);
     settings_done(&h->settings);

@@ -121,6 +121,7 @@ static void test_job(void **state)
                             .training_file = "file-a",
                             .validation_file = "",
                             .fine_tuned_model = "",
+                            .result_file = "",
                             .steps_total = 10,
                             .steps_done = 4,
                             .trained_tokens = 99};

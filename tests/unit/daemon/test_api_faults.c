@@ -72,6 +72,19 @@ static void test_files(void **state)
     walk(h, "GET", "/v1/files", JSON, "", 200);
     walk(h, "GET", "/v1/files/file-a/content", JSON, "", 200);
     walk(h, "POST", "/v1/files", "multipart/form-data; boundary=xyz", form, 200);
+    const struct store_upload upload = {.id = "upload_a",
+                                        .created_ms = 5000,
+                                        .expires_ms = 9000000,
+                                        .filename = "a",
+                                        .purpose = "fine-tune",
+                                        .bytes = 4,
+                                        .status = "pending",
+                                        .owner = "admin"};
+    CLEANUP(mem_free_ptr) char *parts = mem_printf("%s/uploads/upload_a", h->w->dir);
+    OK(h->w, store_upload_insert(h->w->store, &upload, &h->w->err));
+    http_world_put(h, parts, "part_a", "{}");
+    walk(h, "POST", "/v1/uploads/upload_a/complete", JSON, "{\"part_ids\":[\"part_a\",\"part_a\"]}",
+         200);
     walk(h, "GET", "/v1/models", JSON, "", 200);
     walk(h, "GET", "/v1/models/tiny-llama", JSON, "", 200);
 }

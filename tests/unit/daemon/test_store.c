@@ -138,6 +138,10 @@ static void test_migration_from_version_1(void **state)
                              "ALTER TABLE attempts DROP COLUMN outcome_text;"
                              "DROP TABLE replays; DROP INDEX files_owner;"
                              "ALTER TABLE attempts DROP COLUMN gpus; DROP TABLE gpus;"
+                             "DROP INDEX files_expires; DROP INDEX jobs_result_file;"
+                             "ALTER TABLE files DROP COLUMN expires_ms;"
+                             "ALTER TABLE jobs DROP COLUMN result_file;"
+                             "DROP TABLE uploads;"
                              "PRAGMA user_version = 1";
     const char *const metrics =
         "DROP INDEX points_key;"

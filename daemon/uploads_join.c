@@ -1,0 +1,225 @@
+/* uploads_join: completing an upload. Its parts are copied together a slice at a turn of the loop,
+ * which so stays quick however much there is; meanwhile the request waits. A client that is lost on
+ * the way asks again: a completed upload answers as it did. */
+#include "common/mem.h"
+#include "daemon/files.h"
+#include "daemon/host.h"
+#include "daemon/http.h"
+#include "daemon/loop.h"
+#include "daemon/settings.h"
+#include "daemon/uploads.h"
+#include "daemon/uploads_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { UPLOADS_SLICE_BYTES = 4 << 20 }; /* copied at a turn of the loop: a few ms */
+
+/* A request that waits for its parts to be one file. */
+struct uploads_join {
+    struct api *api;
+    struct http_request *request;
+    char id[LIMIT_ID_BYTES + 1];      /* the upload's */
+    char file_id[LIMIT_ID_BYTES + 1]; /* the file's */
+    char owner[LIMIT_NAME_BYTES + 1]; /* and the file's */
+    char name[FILES_NAME_BYTES + 1];  /* of the file, as shown */
+    int64_t lifetime_s;               /* of the file; 0: it stays */
+    bool completed;                   /* the upload was, before */
+    char *dir;                        /* of the parts */
+    json_t *part_ids;                 /* strings, in the order of the file */
+    size_t next;                      /* index of the part to be opened next */
+    int fd;                           /* part being copied, or -1 */
+    struct files_spool spool;
+    struct loop_timer *timer; /* the next slice */
+    char *slice;              /* UPLOADS_SLICE_BYTES */
+};
+
+static void uploads_join_end(void *context)
+{
+    struct uploads_join *join = context;
+    loop_timer_free(join->timer);
+    if (join->fd >= 0)
+        (void)close(join->fd); /* only read from */
+    io_file_abort(&join->spool.file);
+    json_decref(join->part_ids);
+    mem_free(join->dir);
+    mem_free(join->slice);
+    mem_free(join);
+}
+
+/* The parts are all there, and as many bytes as were announced. */
+static int uploads_check_parts(const struct uploads_join *join, int64_t bytes, struct err *err)
+{
+    int64_t sum = 0;
+    size_t i;
+    const json_t *part;
+    json_array_foreach(join->part_ids, i, part)
+    {
+        const char *id = json_string_value(part);
+        int64_t part_bytes = 0;
+        CLEANUP(mem_free_ptr) char *path = io_join(join->dir, id != NULL ? id : "");
+        if (path == NULL)
+            return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+        if (id == NULL || strncmp(id, "part_", 5) != 0 || !route_is_name(id, strlen(id)) ||
+            io_file_size(path, &part_bytes, err) != 0)
+            return err_set_field(err, ERR_INVALID_VALUE, "part_ids",
+                                 "part_ids: item %zu is no part of upload %s", i, join->id);
+        sum += part_bytes;
+    }
+    if (sum == bytes)
+        return 0;
+    return err_set_field(err, ERR_INVALID_VALUE, "part_ids",
+                         "the parts have %lld bytes in all, and the upload was announced with %lld",
+                         (long long)sum, (long long)bytes);
+}
+
+/* All is copied: the file appears. Somebody else may have ended the upload meanwhile: then this
+ * fails and nothing is kept. */
+static int uploads_join_finish(struct uploads_join *join, struct err *err)
+{
+    struct host *host = join->api->host;
+    const char *data_dir = join->api->settings->data_dir;
+    int64_t now_ms = host->ops->wall_ms(host);
+    CLEANUP(mem_free_ptr) char *path = files_path(data_dir, join->file_id);
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    const struct store_file row = {.id = join->file_id,
+                                   .created_ms = now_ms,
+                                   .filename = join->name,
+                                   .purpose = "fine-tune", /* the only one there is */
+                                   .bytes = join->spool.bytes,
+                                   .status = "processed",
+                                   .status_details = "",
+                                   .hash = "",
+                                   .owner = join->owner,
+                                   .expires_ms =
+                                       join->lifetime_s > 0 ? now_ms + join->lifetime_s * 1000 : 0};
+    TRY(io_file_commit(&join->spool.file, err));
+    int rc = store_upload_complete(join->api->store, join->id, &row, err);
+    if (rc != 0) {
+        (void)unlink(path); /* no row names it */
+        return rc;
+    }
+    uploads_drop_parts(data_dir, join->id);
+    return uploads_answer(join->api, join->request, join->id, err);
+}
+
+/* Copies a slice; *ret_done when there was nothing left. */
+static int uploads_join_slice(struct uploads_join *join, bool *ret_done, struct err *err)
+{
+    *ret_done = false;
+    if (join->fd < 0) {
+        *ret_done = join->next == json_array_size(join->part_ids);
+        if (*ret_done)
+            return 0;
+        const char *id = json_string_value(json_array_get(join->part_ids, join->next++));
+        CLEANUP(mem_free_ptr) char *path = io_join(join->dir, id);
+        if (path == NULL)
+            return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+        join->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (join->fd < 0)
+            return err_set_errno(err, errno, "part %s", id);
+    }
+    ssize_t got = read(join->fd, join->slice, UPLOADS_SLICE_BYTES);
+    if (got < 0)
+        return err_set_errno(err, errno, "a part cannot be read");
+    if (got > 0)
+        return files_spool_write(&join->spool, join->slice, (size_t)got, err);
+    (void)close(join->fd); /* only read from */
+    join->fd = -1;
+    return 0;
+}
+
+static int uploads_join_step(struct uploads_join *join, bool *ret_done, struct err *err)
+{
+    TRY(uploads_join_slice(join, ret_done, err));
+    return *ret_done ? uploads_join_finish(join, err) : 0;
+}
+
+static void uploads_on_turn(void *context)
+{
+    struct uploads_join *join = context;
+    struct err err;
+    bool done = false;
+    if (uploads_join_step(join, &done, &err) != 0)
+        http_answer_error(join->request, &err);
+    else if (!done)
+        loop_timer_set(join->timer, 0, 0);
+}
+
+static int uploads_read_parts(json_t *body, json_t **ret_part_ids, struct err *err)
+{
+    const char *key;
+    json_t *value;
+    json_t *ids = json_object_get(body, "part_ids");
+    json_object_foreach(body, key, value)
+    {
+        if (strcmp(key, "md5") == 0 && !json_is_null(value))
+            return err_set_field(err, ERR_UNSUPPORTED, key,
+                                 "md5 is not checked here: leave it out; the size is checked");
+        if (strcmp(key, "md5") != 0 && strcmp(key, "part_ids") != 0)
+            return err_set_field(err, ERR_UNKNOWN_FIELD, key,
+                                 "%s is no field of this request; it has part_ids", key);
+    }
+    if (ids == NULL)
+        return err_set_field(err, ERR_MISSING_FIELD, "part_ids", "part_ids is missing");
+    if (json_array_size(ids) < 1 || json_array_size(ids) > UPLOADS_PARTS_MAX)
+        return err_set_field(err, ERR_INVALID_VALUE, "part_ids",
+                             "part_ids must be an array of 1 to %d ids of parts",
+                             UPLOADS_PARTS_MAX);
+    *ret_part_ids = json_incref(ids);
+    return 0;
+}
+
+static int uploads_join(struct uploads_join *join, struct err *err)
+{
+    struct api *api = join->api;
+    int64_t bytes = 0;
+    join->dir = uploads_dir(api->settings->data_dir, join->id);
+    join->slice = mem_new(1, UPLOADS_SLICE_BYTES);
+    if (join->dir == NULL || join->slice == NULL)
+        return mem_fail(err, UPLOADS_SLICE_BYTES, "an upload");
+    TRY(uploads_check(api, join->id, &bytes, err));
+    TRY(uploads_check_parts(join, bytes, err));
+    TRY(host_new_id(api->host, "file-", join->file_id, sizeof join->file_id, err));
+    CLEANUP(mem_free_ptr) char *path = files_path(api->settings->data_dir, join->file_id);
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(io_file_create(&join->spool.file, path, 0600, err));
+    TRY(loop_timer_new(api->loop, uploads_on_turn, join, &join->timer, err));
+    loop_timer_set(join->timer, 0, 0);
+    http_defer(join->request, NULL, NULL); /* a lost client's file is made all the same */
+    return 0;
+}
+
+static int uploads_join_take(void *context, const struct store_upload *upload, struct err *err)
+{
+    (void)err;
+    struct uploads_join *join = context;
+    (void)snprintf(join->id, sizeof join->id, "%s", upload->id);
+    (void)snprintf(join->owner, sizeof join->owner, "%s", upload->owner);
+    (void)snprintf(join->name, sizeof join->name, "%s", upload->filename);
+    join->lifetime_s = upload->file_lifetime_s;
+    join->completed = strcmp(upload->status, "completed") == 0;
+    return 0;
+}
+
+int uploads_complete(struct api *api, struct http_request *request, struct err *err)
+{
+    const char *id = http_request_route(request)->name;
+    CLEANUP(json_unref) json_t *body = NULL;
+    struct uploads_join *join = mem_new(1, sizeof *join);
+    if (join == NULL)
+        return mem_fail(err, sizeof *join, "an upload");
+    *join = (struct uploads_join){.api = api, .request = request, .fd = -1, .spool.file.fd = -1};
+    http_request_on_end(request, uploads_join_end, join);
+    TRY(api_read_body(request, &body, err));
+    TRY(uploads_read_parts(body, &join->part_ids, err));
+    TRY(store_upload_get(api->store, id, uploads_join_take, join, err));
+    if (join->completed) /* its answer was lost */
+        return uploads_answer(api, request, id, err);
+    return uploads_join(join, err);
+}

@@ -1,0 +1,231 @@
+/* uploads: files in parts, from their announcement to the file, across lost answers, refusals by
+ * their field, limits, time, and that nothing is left of what was ended. */
+#include "daemon/uploads.h"
+
+#include "daemon/files.h"
+#include "daemon/trash.h"
+#include "tests/lib/http_world.h"
+
+#define MULTIPART "Content-Type: multipart/form-data; boundary=xyz\r\n"
+
+static int64_t count_left(struct http_world *h, const char *folder)
+{
+    CLEANUP(mem_free_ptr) char *path = io_join(h->w->dir, folder);
+    int64_t bytes = 0, empty = 0;
+    OK(h->w, io_tree_bytes(path, &bytes, &h->w->err));
+    CLEANUP(mem_free_ptr) char *nothing = io_join(h->w->dir, "an empty folder");
+    OK(h->w, io_make_dirs(nothing, 0700, &h->w->err));
+    OK(h->w, io_tree_bytes(nothing, &empty, &h->w->err));
+    return bytes - empty;
+}
+
+/* Announces an upload; its id. */
+static void announce(struct http_world *h, int bytes, const char *more, char ret_id[64])
+{
+    char body[300];
+    (void)snprintf(body, sizeof body,
+                   "{\"filename\":\"a/big.jsonl\",\"purpose\":\"fine-tune\",\"bytes\":%d,"
+                   "\"mime_type\":\"application/jsonl\"%s}",
+                   bytes, more);
+    ask(h, "POST", "/v1/uploads", body);
+    expect(h, 200, "object", "upload");
+    expect(h, 200, "status", "pending");
+    expect(h, 200, "filename", "big.jsonl");
+    assert_true(json_is_null(answer(h, "file")));
+    assert_int_equal(answer_int(h, "expires_at") - answer_int(h, "created_at"), UPLOADS_LIFETIME_S);
+    (void)snprintf(ret_id, 64, "%s", json_string_value(answer(h, "id")));
+    assert_memory_equal(ret_id, "upload_", 7);
+}
+
+/* Sends a field as a part; its id, when it was taken. */
+static void send_part(struct http_world *h, const char *upload, const char *field,
+                      const char *bytes, char ret_id[64])
+{
+    char body[400], target[128];
+    int length = snprintf(body, sizeof body,
+                          "--xyz\r\nContent-Disposition: form-data; name=\"%s\"; "
+                          "filename=\"blob\"\r\n\r\n%s\r\n--xyz--\r\n",
+                          field, bytes);
+    (void)snprintf(target, sizeof target, "/v1/uploads/%s/parts", upload);
+    ask_with(h, "POST", target, MULTIPART, body, (size_t)length);
+    if (h->status == 200)
+        (void)snprintf(ret_id, 64, "%s", json_string_value(answer(h, "id")));
+}
+
+static void end_upload(struct http_world *h, const char *upload, const char *how, const char *body)
+{
+    char target[128];
+    (void)snprintf(target, sizeof target, "/v1/uploads/%s/%s", upload, how);
+    ask(h, "POST", target, body);
+}
+
+static void complete(struct http_world *h, const char *upload, const char *first,
+                     const char *second)
+{
+    char body[200];
+    (void)snprintf(body, sizeof body, "{\"part_ids\":[\"%s\",\"%s\"]}", first, second);
+    end_upload(h, upload, "complete", body);
+}
+
+static void test_parts_become_a_file(void **state)
+{
+    struct http_world *h = *state;
+    char upload[64], first[64], second[64], unused[64], target[128], file[64];
+    announce(h, 10, ",\"expires_after\":{\"anchor\":\"created_at\",\"seconds\":7200}", upload);
+    send_part(h, upload, "data", "world", second);
+    expect(h, 200, "object", "upload.part");
+    expect(h, 200, "upload_id", upload);
+    send_part(h, upload, "data", "hello", unused); /* its answer was lost: it comes again */
+    send_part(h, upload, "data", "hello", first);
+    h->w->fake.now_ms += 1000;
+    complete(h, upload, first, second);
+    expect(h, 200, "status", "completed");
+    expect(h, 200, "file.object", "file");
+    expect(h, 200, "file.filename", "big.jsonl");
+    expect(h, 200, "file.status", "processed");
+    assert_int_equal(answer_int(h, "file.bytes"), 10);
+    assert_int_equal(answer_int(h, "file.expires_at") - answer_int(h, "file.created_at"), 7200);
+    (void)snprintf(file, sizeof file, "%s", json_string_value(answer(h, "file.id")));
+    complete(h, upload, first, second); /* and this answer was lost */
+    expect(h, 200, "file.id", file);
+    (void)snprintf(target, sizeof target, "/v1/files/%s/content", file);
+    ask(h, "GET", target, NULL);
+    assert_string_equal(h->body, "helloworld");
+    assert_int_equal(count_left(h, "uploads"), 0);
+    send_part(h, upload, "data", "more", unused);
+    expect(h, 400, "error.code", "invalid_state");
+    end_upload(h, upload, "cancel", "");
+    expect(h, 400, "error.code", "invalid_state");
+}
+
+static void test_announcements_refused(void **state)
+{
+    struct http_world *h = *state;
+    static const struct {
+        const char *body, *code, *param;
+    } rows[] = {
+        {"{}", "missing_required_parameter", "bytes"},
+        {"{\"bytes\":1,\"filename\":\"a\",\"mime_type\":\"b\"}", "missing_required_parameter",
+         "purpose"},
+        {"{\"bytes\":0,\"filename\":\"a\",\"mime_type\":\"b\",\"purpose\":\"fine-tune\"}",
+         "invalid_value", "bytes"},
+        {"{\"bytes\":\"1\",\"filename\":\"a\",\"mime_type\":\"b\",\"purpose\":\"fine-tune\"}",
+         "invalid_value", "bytes"},
+        {"{\"bytes\":99999999999999,\"filename\":\"a\",\"mime_type\":\"b\",\"purpose\":\"fine-"
+         "tune\"}",
+         "invalid_value", "bytes"},
+        {"{\"bytes\":1,\"filename\":7,\"mime_type\":\"b\",\"purpose\":\"fine-tune\"}",
+         "invalid_value", "filename"},
+        {"{\"bytes\":1,\"filename\":\"a\",\"mime_type\":null,\"purpose\":\"fine-tune\"}",
+         "invalid_value", "mime_type"},
+        {"{\"bytes\":1,\"filename\":\"a\",\"mime_type\":\"b\",\"purpose\":\"batch\"}",
+         "invalid_value", "purpose"},
+        {"{\"bytes\":1,\"filename\":\"a\",\"mime_type\":\"b\",\"purpose\":\"fine-tune\",\"x\":1}",
+         "unknown_parameter", "x"},
+        {"{\"bytes\":1,\"filename\":\"a\",\"mime_type\":\"b\",\"purpose\":\"fine-tune\","
+         "\"expires_after\":{\"anchor\":\"created_at\"}}",
+         "invalid_value", "expires_after"},
+        {"{\"bytes\":1,\"filename\":\"a\",\"mime_type\":\"b\",\"purpose\":\"fine-tune\","
+         "\"expires_after\":{\"anchor\":\"created_at\",\"seconds\":3599}}",
+         "invalid_value", "expires_after.seconds"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ask(h, "POST", "/v1/uploads", rows[i].body);
+        expect(h, 400, "error.code", rows[i].code);
+        expect(h, 400, "error.param", rows[i].param);
+    }
+    assert_int_equal(count_left(h, "uploads"), 0);
+}
+
+static void test_parts_refused(void **state)
+{
+    struct http_world *h = *state;
+    char upload[64], part[64] = "", other[64], target[128];
+    announce(h, 4, "", upload);
+    send_part(h, "upload_none", "data", "x", part);
+    expect(h, 404, "error.code", "not_found");
+    send_part(h, upload, "file", "x", part);
+    expect(h, 400, "error.param", "file");
+    send_part(h, upload, "data", "", part);
+    expect(h, 400, "error.param", "data");
+    char length[128];
+    (void)snprintf(length, sizeof length, MULTIPART "Content-Length: %d\r\n",
+                   UPLOADS_PART_BYTES + (1 << 20));
+    (void)snprintf(target, sizeof target, "/v1/uploads/%s/parts", upload);
+    ask_with(h, "POST", target, length, NULL, 0); /* refused at its headers */
+    expect(h, 413, "error.param", "data");
+    send_part(h, upload, "data", "1234567890", part); /* more than twice the announced */
+    assert_int_equal(h->status, 200);
+    send_part(h, upload, "data", "1", other);
+    expect(h, 413, "error.param", "data");
+    complete(h, upload, part, "part_none");
+    expect(h, 400, "error.param", "part_ids");
+    complete(h, upload, part, "../../auth.key");
+    expect(h, 400, "error.param", "part_ids");
+    complete(h, upload, part, part); /* 20 bytes, not 4 */
+    expect(h, 400, "error.param", "part_ids");
+    end_upload(h, upload, "complete", "{}");
+    expect(h, 400, "error.code", "missing_required_parameter");
+    end_upload(h, upload, "complete", "{\"part_ids\":[]}");
+    expect(h, 400, "error.param", "part_ids");
+    end_upload(h, upload, "complete", "{\"part_ids\":[\"a\"],\"md5\":\"b\"}");
+    expect(h, 400, "error.code", "unsupported_value");
+    end_upload(h, upload, "complete", "{\"part_ids\":[\"a\"],\"b\":1}");
+    expect(h, 400, "error.code", "unknown_parameter");
+    end_upload(h, "upload_none", "complete", "{\"part_ids\":[\"a\"]}");
+    assert_int_equal(h->status, 404);
+    end_upload(h, "upload_none", "cancel", "");
+    assert_int_equal(h->status, 404);
+    end_upload(h, upload, "cancel", "");
+    expect(h, 200, "status", "cancelled");
+    assert_int_equal(count_left(h, "uploads"), 0);
+    ask(h, "GET", "/v1/files", NULL);
+    assert_int_equal(json_array_size(answer(h, "data")), 0);
+}
+
+/* Turns the loop for a while; rounds of housekeeping follow one another at once while they find
+ * something. */
+static void keep_house(struct http_world *h)
+{
+    housekeeping_wake(h->api.housekeeping);
+    for (int64_t end_ms = clock_monotonic_ms() + 150; clock_monotonic_ms() < end_ms;)
+        OK(h->w, loop_turn(h->w->loop, 5, &h->w->err));
+}
+
+static void test_what_expires_goes(void **state)
+{
+    struct http_world *h = *state;
+    char upload[64], other[64], part[64];
+    announce(h, 4, "", upload);
+    send_part(h, upload, "data", "1234", part);
+    h->w->fake.now_ms += UPLOADS_LIFETIME_S * 1000LL - 1;
+    keep_house(h);
+    assert_true(count_left(h, "uploads") > 0);
+    h->w->fake.now_ms += 1;
+    complete(h, upload, part, part);
+    expect(h, 400, "error.code", "invalid_state"); /* before anybody has swept */
+    announce(h, 1, "", other);
+    keep_house(h);
+    end_upload(h, upload, "cancel", "");
+    expect(h, 400, "error.code", "invalid_state");
+    end_upload(h, other, "cancel", "");
+    expect(h, 200, "status", "cancelled");
+    assert_int_equal(count_left(h, "uploads"), 0);
+    const struct host_process *child = &h->w->fake.processes[h->w->fake.count - 1];
+    assert_string_equal(child->mode, "-rf"); /* of what lies in the trash */
+    h->w->fake.now_ms += 2LL * 86400 * 1000;
+    keep_house(h);
+    end_upload(h, upload, "cancel", "");
+    assert_int_equal(h->status, 404); /* forgotten */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HTTP_TEST(test_parts_become_a_file),
+        HTTP_TEST(test_announcements_refused),
+        HTTP_TEST(test_parts_refused),
+        HTTP_TEST(test_what_expires_goes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
