@@ -1,83 +1,89 @@
-/* rope: a thread makes the cosines and sines of 8 pairs of one token and turns these pairs of up to
- * 8 heads with them: one turn a pair where there is one head (a stage tensor), an eighth of one
- * where there are many.
+/* rope: a thread holds ITEMS vectors of 8 pairs, all loaded before the first is used: of one token
+ * of as many heads, or, where there is one head (a stage tensor), of as many tokens.
  *
- * Angles are position * inv_freq in fp64, reduced there by multiples of pi/2 in two parts (the
- * first has 33 bits, so that its product with a 20-bit quotient is exact; at 2^31 radians the error
- * is still below 1e-6), then fp32 polynomials on [-pi/4, pi/4], as on the CPU.
+ * A turn is position * inv_freq / (2 pi) in fp64, of which only the fraction counts; its sine and
+ * cosine are the special function unit's. At 2^31 radians the fraction is still right to 1e-6
+ * radians, and the unit to 5e-7: a thousandth of what bf16 resolves.
  *
- * Bytes moved: 2 units. Share of a device copy: (128K, 32 heads, 128) 85%, one head of 4M rows 77%
- * (bench_cuda_ops 131072, one H200, driver 580.159.04, 2026-11-29). Turns in shared memory, made by
- * the whole block first: 88% and 24%. */
+ * Products are rounded where it is written, not where a compiler fuses: one head or many, the same
+ * bits.
+ *
+ * Bytes moved: 2 units. Share of a device copy: (128K, 32 heads, 128) 93%, one head of 4M rows 95%,
+ * 4 heads of 512K rows of 64 95% (one H200, driver 580.159.04, 2026-11-30). Tried and lost: angles
+ * reduced in fp64 and polynomials, 85% and, with one head, 77%; four items, 91, 93 and 83%; a bound
+ * of 64 registers with those, 86 and 71%. */
 #include "common/must.h"
 #include "worker/cuda/kernel.h"
 
-enum { THREADS = 128, HEADS_EACH = 8 };
+enum { THREADS = 128, ITEMS = 8 };
 
-static __device__ __forceinline__ void rope_turn(double position, float inv_freq, float *ret_cosine,
-                                                 float *ret_sine)
+/* The angle that a position turns a pair by, less whole turns: within pi of 0. */
+static __device__ __forceinline__ float rope_angle(double position, float inv_freq)
 {
-    const double quarter_hi = 1.57079632673412561417, quarter_lo = 6.07710050650619224932e-11;
-    const double round = 6755399441055744.0; /* 1.5 * 2^52 */
-    const double angle = position * (double)inv_freq;
-    const double shifted = angle * 0.63661977236758134308 + round;
-    const unsigned quadrant = (unsigned)__double2loint(shifted);
-    const double n = shifted - round;
-    const float r = (float)((angle - n * quarter_hi) - n * quarter_lo);
-    const float r2 = r * r;
-    float s = 2.7557314e-6f;
-    s = s * r2 - 1.9841270e-4f;
-    s = s * r2 + 8.3333333e-3f;
-    s = s * r2 - 1.6666667e-1f;
-    s = s * (r2 * r) + r;
-    float c = 2.4801587e-5f;
-    c = c * r2 - 1.3888889e-3f;
-    c = c * r2 + 4.1666667e-2f;
-    c = c * r2 - 5.0e-1f;
-    c = c * r2 + 1.0f;
-    const float cosine = (quadrant & 1u) != 0 ? s : c, sine = (quadrant & 1u) != 0 ? c : s;
-    *ret_cosine = ((quadrant + 1u) & 2u) != 0 ? -cosine : cosine;
-    *ret_sine = (quadrant & 2u) != 0 ? -sine : sine;
+    const double round = 6755399441055744.0; /* 1.5 * 2^52: what is added to it becomes whole */
+    const double turns = __dmul_rn(position, (double)inv_freq * 0.15915494309189533577);
+    return (float)(turns - ((turns + round) - round)) * 6.28318530717958647693f;
 }
 
-template <int N> __global__ void __launch_bounds__(THREADS, 10) rope_kernel(struct ops_rope args)
+template <int N, int TOKENS, int HEADS>
+__global__ void __launch_bounds__(THREADS) rope_kernel(struct ops_rope args)
 {
-    const unsigned half = (unsigned)(args.head_dim / 2), vectors = half / N;
-    const unsigned index = blockIdx.x * THREADS + threadIdx.x;
-    const int64_t token = index / vectors;
-    const unsigned column = index % vectors * N;
-    if (token >= args.tokens)
-        return;
-    const int64_t first = (int64_t)blockIdx.y * HEADS_EACH;
-    const int64_t end = first + HEADS_EACH < args.heads ? first + HEADS_EACH : args.heads;
-    bf16 *low = (bf16 *)args.x + first * args.head_stride + token * args.token_stride + column;
     typedef typename span<N>::raw raw;
-    raw next_a = *(const raw *)low, next_b = *(const raw *)(low + half); /* under the turns */
-    span<N> a, b, cosine, sine, x;
-    const double position = (double)args.positions[token];
+    const unsigned half = (unsigned)(args.head_dim / 2), vectors = half / N;
+    const int64_t first_head = (int64_t)blockIdx.y * HEADS;
     const float sine_scale = args.inverse ? -args.scale : args.scale;
+    raw low[TOKENS][HEADS], high[TOKENS][HEADS];
+    bf16 *at[TOKENS];
+    double position[TOKENS];
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        rope_turn(position, args.inv_freq[column + i], &cosine.at[i], &sine.at[i]);
-        cosine.at[i] *= args.scale;
-        sine.at[i] *= sine_scale;
+    for (int t = 0; t < TOKENS; t++) {
+        const unsigned index = (blockIdx.x * TOKENS + (unsigned)t) * THREADS + threadIdx.x;
+        const int64_t token = index / vectors;
+        at[t] = (bf16 *)args.x + first_head * args.head_stride + token * args.token_stride +
+                index % vectors * N;
+        position[t] = token < args.tokens ? (double)args.positions[token] : -1;
+#pragma unroll
+        for (int h = 0; h < HEADS; h++)
+            if (token < args.tokens && first_head + h < args.heads) {
+                low[t][h] = *(const raw *)(at[t] + h * args.head_stride);
+                high[t][h] = *(const raw *)(at[t] + h * args.head_stride + half);
+            }
     }
-    for (int64_t head = first; head < end; head++) {
-        a.unpack(next_a), b.unpack(next_b);
-        if (head + 1 < end) {
-            next_a = *(const raw *)(low + args.head_stride);
-            next_b = *(const raw *)(low + args.head_stride + half);
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+        const unsigned index = (blockIdx.x * TOKENS + (unsigned)t) * THREADS + threadIdx.x;
+        if (index / vectors >= args.tokens)
+            break;
+        span<N> cosine, sine, a, b, x;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const float angle = rope_angle(position[t], args.inv_freq[index % vectors * N + i]);
+            cosine.at[i] = args.scale * __cosf(angle);
+            sine.at[i] = sine_scale * __sinf(angle);
         }
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            x.at[i] = a.at[i] * cosine.at[i] - b.at[i] * sine.at[i];
-        x.store(low);
+        for (int h = 0; h < HEADS; h++) {
+            if (first_head + h >= args.heads)
+                break;
+            a.unpack(low[t][h]), b.unpack(high[t][h]);
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            x.at[i] = b.at[i] * cosine.at[i] + a.at[i] * sine.at[i];
-        x.store(low + half);
-        low += args.head_stride;
+            for (int i = 0; i < N; i++)
+                x.at[i] = fmaf(a.at[i], cosine.at[i], -__fmul_rn(b.at[i], sine.at[i]));
+            x.store(at[t] + h * args.head_stride);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                x.at[i] = fmaf(b.at[i], cosine.at[i], __fmul_rn(a.at[i], sine.at[i]));
+            x.store(at[t] + h * args.head_stride + half);
+        }
     }
+}
+
+template <int N, int TOKENS, int HEADS>
+static void rope_launch(const struct ops_rope *args, cudaStream_t stream)
+{
+    dim3 grid((unsigned)ceil_div(args->tokens * (args->head_dim / 2 / N), THREADS * TOKENS),
+              (unsigned)ceil_div(args->heads, HEADS));
+    rope_kernel<N, TOKENS, HEADS><<<grid, THREADS, 0, stream>>>(*args);
 }
 
 int cuda_rope(struct device *device, struct stream *stream, const struct ops_rope *args,
@@ -87,14 +93,13 @@ int cuda_rope(struct device *device, struct stream *stream, const struct ops_rop
     if (args->tokens == 0 || args->heads == 0 || args->head_dim == 0)
         return 0;
     cudaStream_t on = device_cuda_stream(device, stream)->cuda;
-    int64_t half = args->head_dim / 2;
-    bool wide = half % 8 == 0 && args->head_stride % 8 == 0 && args->token_stride % 8 == 0 &&
-                aligned16(args->x);
-    dim3 grid((unsigned)ceil_div(args->tokens * (half / (wide ? 8 : 1)), THREADS),
-              (unsigned)ceil_div(args->heads, HEADS_EACH));
-    if (wide)
-        rope_kernel<8><<<grid, THREADS, 0, on>>>(*args);
+    bool wide = args->head_dim % 16 == 0 && args->head_stride % 8 == 0 &&
+                args->token_stride % 8 == 0 && aligned16(args->x);
+    if (!wide)
+        rope_launch<1, 1, ITEMS>(args, on);
+    else if (args->heads == 1)
+        rope_launch<8, ITEMS, 1>(args, on);
     else
-        rope_kernel<1><<<grid, THREADS, 0, on>>>(*args);
+        rope_launch<8, 1, ITEMS>(args, on);
     return KERNEL_CHECK("rope");
 }
