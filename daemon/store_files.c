@@ -25,7 +25,7 @@ static struct store_file store_file_row(struct store_query *query)
     };
 }
 
-static int store_file_put(struct store *store, const struct store_file *file, struct err *err)
+int store_file_put(struct store *store, const struct store_file *file, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,

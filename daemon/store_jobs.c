@@ -213,7 +213,7 @@ int store_job_set_result(struct store *store, const char *id, const struct store
 {
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
-    TRY(store_file_insert(store, file, err));
+    TRY(store_file_put(store, file, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS, "UPDATE jobs SET result_file = ? WHERE id = ?", err));
     store_bind_text(&query, file->id);

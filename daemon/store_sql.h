@@ -91,6 +91,9 @@ int store_fail(sqlite3 *database, int sqlite_code, const char *call, struct err 
 
 /* In the transaction that makes a job or file: remembers the request that asked for it. */
 int store_replay_made(struct store *store, const char *id, struct err *err);
+
+/* Inserts a file's row, in the caller's transaction (store_files.c). */
+int store_file_put(struct store *store, const struct store_file *file, struct err *err);
 /* data_json of an event of a change of state: the state, and who asked. NULL: no memory. */
 char *store_event_state(const struct store *store, const char *state);
 

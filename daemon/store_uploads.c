@@ -79,7 +79,7 @@ int store_upload_complete(struct store *store, const char *id, const struct stor
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
     TRY(store_upload_move(store, id, "completed", file->id, err));
-    TRY(store_file_insert(store, file, err));
+    TRY(store_file_put(store, file, err));
     return store_transaction_commit(&transaction, err);
 }
 
