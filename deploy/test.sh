@@ -22,10 +22,13 @@ packages_install $PACKAGES_BUILD $PACKAGES_TEST
 [ -z "$mode" ] || packages_install $PACKAGES_ALL
 [ "$mode" != --long ] || packages_install $PACKAGES_LONG
 command -v npm >/dev/null 2>&1 || packages_install nodejs npm
-# Reference encoders and templates that tests compare with; without them (no registry) those tests are skipped.
-[ tests/reference/node_modules/.package-lock.json -nt tests/reference/package-lock.json ] ||
-    (cd tests/reference && npm ci --no-audit --no-fund --loglevel=error) ||
-    echo "npm ci failed: the tests in tests/reference that need its packages are skipped" >&2
+# What tests compare with and drive the daemon with: reference encoders, OpenAI's client. Without them (no registry) the
+# tests that need them are skipped.
+for folder in tests/reference tests/sdk; do
+    [ "$folder/node_modules/.package-lock.json" -nt "$folder/package-lock.json" ] ||
+        (cd "$folder" && npm ci --no-audit --no-fund --loglevel=error) ||
+        echo "npm ci failed: the tests in $folder that need its packages are skipped" >&2
+done
 
 jobs=$(nproc)
 run() { # preset, then ctest arguments
