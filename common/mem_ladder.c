@@ -103,23 +103,6 @@ void mem_ladder_done(struct mem_ladder *ladder)
         mem_estimate_done(&ladder->bars[i].estimate);
 }
 
-json_t *mem_measured_json(const struct mem_measured *measured)
-{
-    json_t *peak = json_object();
-    for (int c = 0; c < MEM_CATEGORY_COUNT; c++)
-        if (json_object_set_new(peak, mem_category_name((enum mem_category)c),
-                                json_integer(measured->peak[c])) != 0)
-            json_unref(&peak);
-    return json_pack("{s:b, s:s?, s:o, s:f, s:I, s:f, s:I, s:I, s:I, s:o}", "run",
-                     (int)measured->run, "why", measured->why[0] != '\0' ? measured->why : NULL,
-                     "step_s", measured->run ? json_real(measured->step_s) : json_null(),
-                     "processor_s", measured->processor_s, "layers", (json_int_t)measured->layers,
-                     "layer_s", measured->layer_s, "device_bytes",
-                     (json_int_t)measured->device_bytes, "host_bytes",
-                     (json_int_t)measured->host_bytes, "taken_bytes",
-                     (json_int_t)measured->taken_bytes, "peak", peak);
-}
-
 static json_t *ladder_bar_json(const struct mem_ladder_bar *bar)
 {
     json_t *plan = bar->legal ? mem_report_json(&bar->estimate, false) : json_null();

@@ -38,8 +38,9 @@ static void plan_wait(const double lanes[TIME_PHASE_COUNT][LANE_COUNT], struct t
             if (lanes[phase][lane] > lanes[phase][longest])
                 longest = lane;
         enum time_part part = longest == LANE_NETWORK ? TIME_PART_EXCHANGE : TIME_PART_COPIES;
-        if (longest != LANE_WORK)
-            plan->seconds[phase][part] += lanes[phase][longest] - lanes[phase][LANE_WORK];
+        double wait = lanes[phase][longest] - lanes[phase][LANE_WORK];
+        plan->seconds[phase][part] += wait; /* 0 where work takes longest */
+        plan->network_wait_s += longest == LANE_NETWORK ? wait : 0;
     }
 }
 
@@ -64,9 +65,13 @@ void time_plan_make(const struct time_job *job, int64_t sequences, const struct 
         enum plan_lane lane = plan_lane(item, rates->beside);
         double seconds =
             item->calls * time_rates_seconds(rates, item->op, item->size, item->width, item->work);
+        enum time_part part = time_op_part(item->op);
+        bool network = part == TIME_PART_EXCHANGE || part == TIME_PART_SHARDING;
         lanes[plan_loop(item->phase)][lane] += seconds;
+        plan.network_s += network ? seconds : 0;
+        plan.network_wait_s += network && lane == LANE_WORK ? seconds : 0;
         if (lane == LANE_WORK)
-            plan.seconds[item->phase][time_op_part(item->op)] += seconds;
+            plan.seconds[item->phase][part] += seconds;
     }
     plan_wait(lanes, &plan);
     for (int phase = 0; phase < TIME_PHASE_COUNT; phase++)

@@ -23,8 +23,10 @@ struct time_plan {
     double seconds[TIME_PHASE_COUNT][TIME_PART_COUNT]; /* add up to step_s */
     double tokens;                                     /* of a step, all ranks */
     double tokens_per_s;                               /* all ranks */
-    double flops_causal, flops_full;                   /* of the model, a step, all ranks */
-    double mfu_causal, mfu_full;                       /* 0..1; NaN where the peak is not known */
+    double network_s;                /* of a step's collectives, those beside the work too */
+    double network_wait_s;           /* what of these step_s has: the rest runs beside the work */
+    double flops_causal, flops_full; /* of the model, a step, all ranks */
+    double mfu_causal, mfu_full;     /* 0..1; NaN where the peak is not known */
 };
 
 void time_plan_make(const struct time_job *job, int64_t sequences, const struct time_rates *rates,

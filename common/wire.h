@@ -54,7 +54,7 @@ enum wire_phase {
 };
 const char *wire_phase_name(enum wire_phase phase);
 
-enum { WIRE_SECRET_BYTES = 32, WIRE_METRICS_MAX = 32 };
+enum { WIRE_SECRET_BYTES = 32, WIRE_METRICS_MAX = 64 };
 
 struct wire_hello {
     char job_id[LIMIT_ID_BYTES + 1];

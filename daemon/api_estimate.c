@@ -1,7 +1,5 @@
 /* api_estimate: what a job would take of this machine's memory and time: asked for by itself, and
  * at submit, where what does not fit is refused before it is queued. */
-#include "common/host_memory.h"
-#include "common/log.h"
 #include "common/mem.h"
 #include "common/mem_estimate.h"
 #include "common/mem_report.h"
@@ -13,45 +11,9 @@
 #include "daemon/coordinator.h"
 #include "daemon/disk_budget.h"
 #include "daemon/http.h"
-#include "daemon/inventory.h"
+#include "daemon/machine.h"
 #include "daemon/models.h"
 #include "daemon/settings.h"
-
-/* The machine as it is: ranks on GPUs have the smallest one's memory each, ranks on the CPU share
- * the host's, as far as this process may use it. */
-static struct mem_ask estimate_ask(struct api *api, const struct job_spec *spec,
-                                   const struct model_shape *shape)
-{
-    const struct inventory *inventory = coordinator_inventory(api->coordinator);
-    struct mem_ask ask = {.shape = shape,
-                          .spec = spec,
-                          .backend = MEM_BACKEND_CPU,
-                          .ranks_max = inventory_total(inventory),
-                          .host_bytes = host_memory_read().total};
-    if (inventory_device(inventory) == LAUNCH_CUDA)
-        ask.backend = MEM_BACKEND_CUDA;
-    for (int64_t i = 0; ask.backend == MEM_BACKEND_CUDA && i < inventory->gpu_count; i++) {
-        int64_t bytes = inventory->gpus[i].bytes;
-        ask.device_bytes =
-            ask.device_bytes == 0 || bytes < ask.device_bytes ? bytes : ask.device_bytes;
-    }
-    return ask;
-}
-
-/* How fast the machine is: its calibration, or the table's. A calibration that cannot be read keeps
- * nobody from submitting. */
-static void estimate_rates(struct api *api, struct mem_ask *ask, struct time_rates *rates)
-{
-    const struct inventory *inventory = coordinator_inventory(api->coordinator);
-    const char *device = inventory_device(inventory) == LAUNCH_CUDA ? inventory->gpus[0].name : "";
-    int64_t ranks = ask->spec->gpus;
-    struct err why;
-    ask->rates = rates;
-    if (time_rates_find(api->settings->data_dir, ask->backend, ranks, device, rates, &why) == 0)
-        return;
-    log_warn("api", "%s", why.text);
-    time_rates_table(ask->backend, device, ranks, rates);
-}
 
 /* What "auto" comes to: the plain settings where they fit, else, or always where `automatic`, the
  * fastest that do. Where none do, the plain ones stay, with what there is to say of them. */
@@ -79,8 +41,9 @@ int api_estimate_admit(struct api *api, const struct model_config *config, struc
     CLEANUP(mem_estimate_done) struct mem_estimate estimate = {.fits = false};
     struct time_rates rates;
     TRY(model_shape_build(config, &shape, err));
-    struct mem_ask ask = estimate_ask(api, spec, &shape);
-    estimate_rates(api, &ask, &rates);
+    const struct inventory *inventory = coordinator_inventory(api->coordinator);
+    struct mem_ask ask = machine_ask(inventory, spec, &shape);
+    machine_rates(inventory, api->settings->data_dir, &ask, &rates);
     TRY(estimate_settle(api, &ask, false, &estimate, err));
     TRY(mem_estimate_check(&ask, &estimate, err));
     *spec = estimate.spec; /* the same metadata */
@@ -140,10 +103,11 @@ int api_estimate(struct api *api, struct http_request *request, struct err *err)
     TRY(job_spec_parse_legal(body, &spec, err));
     TRY(estimate_config(api, access_viewer(request), spec.model, &config, err));
     TRY(model_shape_build(&config, &shape, err));
-    struct mem_ask ask = estimate_ask(api, &spec, &shape);
+    const struct inventory *inventory = coordinator_inventory(api->coordinator);
+    struct mem_ask ask = machine_ask(inventory, &spec, &shape);
     ask.planned = job_spec_check_served(&spec, &message) != 0; /* it asks for more */
     message = (struct err){.code = ERR_NONE};
-    estimate_rates(api, &ask, &rates);
+    machine_rates(inventory, api->settings->data_dir, &ask, &rates);
     TRY(estimate_settle(api, &ask, automatic, &estimate, err));
     int rc = mem_estimate_check(&ask, &estimate, &message);
     if (rc != 0 && rc != -ERR_DOES_NOT_FIT) {

@@ -7,6 +7,8 @@
 #include "daemon/coordinator.h"
 #include "daemon/http.h"
 #include "daemon/models.h"
+#include "daemon/rehearsal.h"
+#include "daemon/settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +18,7 @@ struct api_answer {
     struct http_request *request;
 };
 
-/* The job, and what its training file holds. */
+/* The job, what its training file holds, what a rehearsal found. */
 static int api_jobs_answer(void *context, const struct store_job *job, struct err *err)
 {
     struct api_answer *answer = context;
@@ -25,6 +27,8 @@ static int api_jobs_answer(void *context, const struct store_job *job, struct er
         return -(int)err->code;
     (void)json_object_set_new(json_object_get(json, "ithaca"), "data",
                               api_data_json(answer->api, job->id));
+    (void)json_object_set_new(json_object_get(json, "ithaca"), "rehearsal",
+                              rehearsal_json(answer->api->settings->data_dir, job->id));
     http_answer_json(answer->request, 200, json);
     return 0;
 }
@@ -85,10 +89,6 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     char id[LIMIT_ID_BYTES + 1];
     TRY(api_read_body(request, &body, err));
     TRY(job_spec_parse(body, &spec, err));
-    if (spec.rehearse)
-        return err_set_field(err, ERR_UNSUPPORTED, "ithaca.rehearse",
-                             "a rehearsal is no job yet: it runs without the daemon, by `ithaca "
-                             "plan JOB.json --run`");
     TRY(api_jobs_resolve(api, access_viewer(request), &spec, &model, err));
     TRY(coordinator_submit(api->coordinator, &spec, model.dir, http_request_owner(request), id,
                            err));

@@ -2,7 +2,7 @@
  *
  * What becomes of a job whose ranks have all gone:
  *   cancelling                          cancelled
- *   done, and the model is there        succeeded
+ *   done, and the model is there        succeeded (of a rehearsal: its report)
  *   paused, pausing                     paused
  *   paused, its time is up              failed (time_limit)
  *   paused otherwise                    queued: the daemon stops, or none was there (orphan limit)
@@ -17,6 +17,7 @@
 #include "daemon/checkpoints.h"
 #include "daemon/coordinator_private.h"
 #include "daemon/launch_local.h"
+#include "daemon/rehearsal.h"
 #include "daemon/restart.h"
 #include "daemon/result_name.h"
 
@@ -75,6 +76,7 @@ static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
     const struct coordinator_config *config = &coordinator->config;
     struct launch_plan plan = {
         .attempt = (uint32_t)job->attempt,
+        .purpose = job->spec.rehearse ? LAUNCH_MEASURE : LAUNCH_TRAIN,
         .world = (uint32_t)job_spec_slots(&job->spec),
         .heartbeat_limit_ms = config->heartbeat_limit_ms,
         .coll_timeout_ms = config->coll_timeout_ms,
@@ -122,6 +124,7 @@ static int attempt_launch(struct coordinator_job *job, int64_t from_step, struct
     if (model == NULL)
         return mem_fail(err, 0, "a path");
     TRY(io_remove_tree(model, err)); /* of an attempt that failed at its very end */
+    TRY(rehearsal_clear(job->job_dir, err));
     TRY(attempt_plan(job, from_step, &plan, err));
     const struct supervisor_owner owner = coordinator_ranks_owner(job);
     int rc = supervisor_start(coordinator->host, &coordinator->config, &owner, &plan,
@@ -245,10 +248,29 @@ static void attempt_check(struct coordinator_job *job)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+/* A rehearsal's report is there, else it cannot have succeeded. */
+static int attempt_rehearsed(struct coordinator_job *job, struct err *err)
+{
+    const struct rehearsal rehearsal = {.inventory = &job->coordinator->inventory,
+                                        .data_dir = job->coordinator->config.data_dir,
+                                        .job_dir = job->job_dir,
+                                        .model_dir = job->model_dir,
+                                        .spec = &job->spec};
+    char text[512];
+    struct err why;
+    if (rehearsal_report(&rehearsal, text, sizeof text, &why) != 0)
+        return coordinator_job_move_to(job, JOB_STATE_FAILED, &why, NULL, err);
+    return coordinator_job_move_to(job, JOB_STATE_SUCCEEDED, NULL, text, err);
+}
+
 static int attempt_succeeded(struct coordinator_job *job, struct err *err)
 {
     char name[RESULT_NAME_BYTES], text[RESULT_NAME_BYTES + 512];
     struct err why;
+    if (job->state == JOB_STATE_STARTING) /* it was that fast */
+        TRY(coordinator_job_move_to(job, JOB_STATE_RUNNING, NULL, NULL, err));
+    if (job->spec.rehearse)
+        return attempt_rehearsed(job, err);
     CLEANUP(mem_free_ptr) char *model = io_join(job->job_dir, "model");
     if (model == NULL)
         return mem_fail(err, 0, "a path");
@@ -256,8 +278,6 @@ static int attempt_succeeded(struct coordinator_job *job, struct err *err)
         (void)err_set(&why, ERR_INTERNAL, "the ranks ended well, but left no model");
         return coordinator_job_move_to(job, JOB_STATE_FAILED, &why, NULL, err);
     }
-    if (job->state == JOB_STATE_STARTING) /* it was that fast */
-        TRY(coordinator_job_move_to(job, JOB_STATE_RUNNING, NULL, NULL, err));
     result_name(job->spec.model, job->spec.suffix, job->id, -1, name);
     if (job->spec.lora && job->spec.lora_export == JOB_lora_export_ADAPTER)
         (void)snprintf(
@@ -406,10 +426,10 @@ static int attempt_end(struct coordinator_job *job, struct err *err)
     if (well && paused && job->supervisor->ranks[0].paused) /* some steps' metrics may be missing */
         job->steps_done = (int64_t)job->supervisor->paused.step;
     TRY(coordinator_attempt_progress(job, err));
-    bool succeeds = well && !paused && job->state != JOB_STATE_CANCELLING;
-    if (succeeds && !job->has_results)
+    bool has_learnt = well && !paused && job->state != JOB_STATE_CANCELLING && !job->spec.rehearse;
+    if (has_learnt && !job->has_results)
         attempt_write_results(job);
-    if (succeeds && !job->has_results) /* the next tick goes on */
+    if (has_learnt && !job->has_results) /* the next tick goes on */
         return 0;
     TRY(attempt_settle(job, well, paused, &why, err));
     attempt_release(job,

@@ -141,6 +141,19 @@ static const struct schema_object schema_rows[] = {
          ",'tokens_cut':" WHOLE ",'template':" TEXT
          ",'codes':{'type':'object','additionalProperties':" WHOLE "},"
          "'histogram':{'type':'array','description':'[upper bound in tokens, rows]'}}},"
+         "'rehearsal':{'type':['object','null'],'description':'What a job with rehearse found; of "
+         "one job, not of lists','required':['rehearsed','world','layers','layers_worked',"
+         "'predicted_step_s'],'properties':{'rehearsed':{'const':true},'world':" WHOLE
+         ",'layers':" WHOLE ",'layers_worked':" WHOLE ",'layer_s':{'type':'number'},'step_s':{"
+         "'type':'number'},'whole_step_s':{'type':'number','description':'Of all layers, without "
+         "the network'},'network_s':{'type':'number','description':'Modelled: what collectives "
+         "take'},'network_wait_s':{'type':'number','description':'Modelled: what of it the step "
+         "waits for'},'network':{'type':'string','description':'Where these two are from'},"
+         "'predicted_step_s':{'type':'number','description':'whole_step_s + network_wait_s'},"
+         "'tokens_per_s':{'type':'number'},'tokens_per_s_gpu':{'type':'number'},"
+         "'device_bytes':" WHOLE ",'planned_device_bytes':" WHOLE ",'taken_bytes':" WHOLE
+         ",'host_bytes':" WHOLE ",'waits':{'type':'object','additionalProperties':{"
+         "'type':'number'}}}},"
          "'spec':{'description':'Every field of the request, resolved',"
          "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}}}"},
     {.name = "JobList", .schema = LIST("Job")},

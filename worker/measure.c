@@ -7,11 +7,36 @@
 #include "common/mem.h"
 #include "worker/rank.h"
 #include "worker/step.h"
+#include "worker/train.h"
 
 struct measure {
     json_t *seconds, *processor, *layer; /* one a step */
+    json_t *waits;                       /* {metric: the same} */
     int64_t layers;                      /* that work */
 };
+
+/* A number at the end of waits[metric]. */
+static int measure_wait(struct measure *measure, enum metric_id metric, int64_t ns)
+{
+    json_t *steps = json_object_get(measure->waits, metric_name(metric));
+    if (steps == NULL) {
+        steps = json_array();
+        if (json_object_set_new(measure->waits, metric_name(metric), steps) != 0)
+            return -1;
+    }
+    return json_array_append_new(steps, json_real((double)ns * 1e-9));
+}
+
+/* What was waited for, and computing: they add up to the step. */
+static int measure_waits(struct measure *measure, const struct exposed_times *times)
+{
+    int bad = measure_wait(measure, METRIC_COMPUTE_S, times->compute_ns);
+    for (int kind = 0; kind < EXPOSED_KINDS; kind++)
+        if (times->seen[kind])
+            bad |=
+                measure_wait(measure, METRIC_GATHER_WAIT_S + (enum metric_id)kind, times->ns[kind]);
+    return bad;
+}
 
 static int measure_step(struct rank *rank, int64_t step, struct measure *measure, struct err *err)
 {
@@ -20,13 +45,15 @@ static int measure_step(struct rank *rank, int64_t step, struct measure *measure
     int64_t start = clock_monotonic_ns(), processor_ns = clock_process_ns();
     TRY(step_run(rank, step, &result, err));
     rank_check_memory(rank);
-    json_t *taken = json_real((double)(clock_monotonic_ns() - start) * 1e-9);
+    double taken = (double)(clock_monotonic_ns() - start) * 1e-9;
     json_t *worked = json_real((double)(clock_process_ns() - processor_ns) * 1e-9);
     double layers = (double)(measure->layers * rank->train.micro_steps);
-    int bad = json_array_append_new(measure->seconds, taken);
+    int bad = json_array_append_new(measure->seconds, json_real(taken));
     bad |= json_array_append_new(measure->processor, worked);
     bad |= json_array_append_new(measure->layer,
                                  json_real((double)rank->model.layers_ns * 1e-9 / layers));
+    bad |= measure_waits(measure, &result.times);
+    train_report(rank, step, &result, taken);
     return bad == 0 ? 0 : mem_fail(err, 0, "a measurement");
 }
 
@@ -49,10 +76,10 @@ static int measure_write(struct rank *rank, const struct measure *measure, struc
     CLEANUP(mem_free_ptr) char *path = io_join(rank->plan->job_dir, "measured.json");
     CLEANUP(json_unref)
     json_t *json = json_pack(
-        "{s:O, s:O, s:O, s:I, s:I, s:I, s:I, s:o}", "steps", measure->seconds, "processor",
-        measure->processor, "layer", measure->layer, "layers", (json_int_t)measure->layers,
-        "device_bytes", (json_int_t)dev->bytes_in_use(rank->device), "host_bytes",
-        (json_int_t)dev->host_bytes_in_use(rank->device), "taken_bytes",
+        "{s:O, s:O, s:O, s:O, s:I, s:I, s:I, s:I, s:o}", "steps", measure->seconds, "processor",
+        measure->processor, "layer", measure->layer, "waits", measure->waits, "layers",
+        (json_int_t)measure->layers, "device_bytes", (json_int_t)dev->bytes_in_use(rank->device),
+        "host_bytes", (json_int_t)dev->host_bytes_in_use(rank->device), "taken_bytes",
         (json_int_t)dev->bytes_taken(rank->device), "peak", measure_peak(rank));
     if (path == NULL || json == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a measurement");
@@ -64,6 +91,7 @@ static void measure_done(struct measure *measure)
     json_decref(measure->seconds);
     json_decref(measure->processor);
     json_decref(measure->layer);
+    json_decref(measure->waits);
 }
 
 int measure_run(struct rank *rank, struct err *err)
@@ -72,13 +100,19 @@ int measure_run(struct rank *rank, struct err *err)
     struct measure measure = {.seconds = json_array(),
                               .processor = json_array(),
                               .layer = json_array(),
+                              .waits = json_object(),
                               .layers =
                                   rank->shape.config.layers - rank->model.options.first_layer};
-    if (measure.seconds == NULL || measure.processor == NULL || measure.layer == NULL)
+    if (measure.seconds == NULL || measure.processor == NULL || measure.layer == NULL ||
+        measure.waits == NULL)
         return mem_fail(err, 0, "a measurement");
     for (int64_t step = 1; step <= rank->steps_total; step++)
         TRY(measure_step(rank, step, &measure, err));
     if (rank->number == 0)
         TRY(measure_write(rank, &measure, err));
-    return coll_barrier(rank->coll, err); /* all leave together */
+    TRY(coll_barrier(rank->coll, err)); /* all leave together */
+    rank_phase(rank, rank->steps_total, WIRE_PHASE_DONE);
+    report_done(rank->report, &(struct wire_done){.steps = (uint64_t)rank->steps_total});
+    report_flush(rank->report, rank->plan->orphan_limit_ms);
+    return 0;
 }

@@ -69,25 +69,30 @@ static void train_waits(const struct rank *rank, const struct step_result *resul
     train_point(metrics, METRIC_COMPUTE_S, (double)times->compute_ns * 1e-9);
 }
 
-static void train_report(struct rank *rank, int64_t step, const struct step_result *result,
-                         double seconds)
+/* What was learnt, and how fast. */
+static void train_results(const struct rank *rank, const struct step_result *result, double seconds,
+                          struct wire_metrics *metrics)
+{
+    train_point(metrics, METRIC_LEARNING_RATE, result->rate);
+    train_point(metrics, METRIC_TOKENS, (double)result->tokens);
+    train_point(metrics, METRIC_TRAINED_TOKENS, (double)result->trained);
+    train_point(metrics, METRIC_TOKENS_PER_S, (double)result->tokens / seconds);
+    train_mfu(rank, result, seconds, metrics);
+    if (result->trained == 0)
+        return;
+    train_point(metrics, METRIC_LOSS, result->loss);
+    train_point(metrics, METRIC_GRAD_NORM, result->norm);
+    train_point(metrics, METRIC_ACCURACY, (double)result->correct / (double)result->trained);
+}
+
+void train_report(struct rank *rank, int64_t step, const struct step_result *result, double seconds)
 {
     struct wire_metrics metrics = {.step = (uint64_t)step,
                                    .wall_s = (double)clock_wall_ms() * 1e-3};
-    if (rank->number == 0) {
-        train_point(&metrics, METRIC_LEARNING_RATE, result->rate);
-        train_point(&metrics, METRIC_TOKENS, (double)result->tokens);
-        train_point(&metrics, METRIC_TRAINED_TOKENS, (double)result->trained);
+    if (rank->number == 0 && rank->plan->purpose == LAUNCH_TRAIN)
+        train_results(rank, result, seconds, &metrics);
+    if (rank->number == 0)
         train_point(&metrics, METRIC_STEP_TIME_S, seconds);
-        train_point(&metrics, METRIC_TOKENS_PER_S, (double)result->tokens / seconds);
-        train_mfu(rank, result, seconds, &metrics);
-        if (result->trained > 0) {
-            train_point(&metrics, METRIC_LOSS, result->loss);
-            train_point(&metrics, METRIC_GRAD_NORM, result->norm);
-            train_point(&metrics, METRIC_ACCURACY,
-                        (double)result->correct / (double)result->trained);
-        }
-    }
     train_point(&metrics, METRIC_HOST_BYTES, train_host_bytes());
     double device = (double)arena_bytes(&rank->arena, MEM_ARENA_DEVICE);
     train_point(&metrics, METRIC_ARENA_BYTES, device);

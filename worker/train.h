@@ -8,7 +8,10 @@
 #pragma once
 #include "common/err.h"
 
+#include <stdint.h>
+
 struct rank;
+struct step_result;
 
 enum train_end {
     TRAIN_FINISHED, /* the weights are the result */
@@ -17,3 +20,7 @@ enum train_end {
 };
 
 int train_run(struct rank *rank, enum train_end *ret_end, struct err *err);
+/* A step's metrics to the daemon; where the plan only measures, those that do not depend on what is
+ * computed. */
+void train_report(struct rank *rank, int64_t step, const struct step_result *result,
+                  double seconds);

@@ -7,8 +7,6 @@
 #include "common/plan_search.h"
 #include "common/time_report.h"
 
-#include <math.h>
-
 enum { PLAN_VALUE_BYTES = 64 };
 
 static int plan_print_json(const struct plan_command *command, const struct mem_estimate *estimate,
@@ -19,6 +17,10 @@ static int plan_print_json(const struct plan_command *command, const struct mem_
         json_object_set_new(json, "ithaca", job_spec_ithaca_json(&estimate->spec)) != 0)
         return mem_fail(err, 0, "the plan");
     if (command->run && json_object_set_new(json, "measured", mem_measured_json(measured)) != 0)
+        return mem_fail(err, 0, "the plan");
+    if (measured->run && estimate->spec.rehearse &&
+        json_object_set_new(json, "rehearsal", mem_measured_rehearsal_json(estimate, measured)) !=
+            0)
         return mem_fail(err, 0, "the plan");
     return cli_print_json(json, err);
 }
@@ -39,38 +41,6 @@ static void plan_settings_text(const struct job_spec *asked, const struct job_sp
     }
 }
 
-/* What was measured; of a rehearsal also what all layers would take. */
-static void plan_measured_text(const struct mem_estimate *estimate,
-                               const struct mem_measured *measured, struct buf *out)
-{
-    int64_t layers = estimate->plan.layout.config.layers;
-    double step_s = measured->step_s + (double)(layers - measured->layers) * measured->layer_s;
-    double rate = estimate->time.tokens / step_s, faster = estimate->time.step_s / step_s;
-    buf_printf(out, "a step, measured: %.4g s; a layer %.4g s", measured->step_s,
-               measured->layer_s);
-    if (measured->layers < layers)
-        buf_printf(out, ", %lld of %lld worked: all would take %.4g s", (long long)measured->layers,
-                   (long long)layers, step_s);
-    buf_printf(out, "\n  %.5g tokens/s, %.5g a rank", rate, rate / (double)estimate->spec.gpus);
-    if (isfinite(estimate->time.mfu_causal))
-        buf_printf(out, ", MFU causal %.1f %%, full %.1f %%",
-                   100 * faster * estimate->time.mfu_causal,
-                   100 * faster * estimate->time.mfu_full);
-    buf_printf(out, "\n  held: %.2f GiB of the device, planned %.2f",
-               (double)measured->device_bytes * 0x1p-30,
-               (double)estimate->plan.arena_bytes[MEM_ARENA_DEVICE] * 0x1p-30);
-    if (measured->taken_bytes > 0)
-        buf_printf(out, "; with driver and libraries %.2f, planned %.2f",
-                   (double)measured->taken_bytes * 0x1p-30,
-                   (double)estimate->plan.peak_device_bytes * 0x1p-30);
-    buf_printf(out, "; %.2f GiB pinned\n", (double)measured->host_bytes * 0x1p-30);
-    if (estimate->spec.rehearse)
-        buf_printf(out,
-                   "  rehearsed: rank 0 of %lld, copies of its own stood for what others send; the "
-                   "network's time is not in it\n",
-                   (long long)estimate->spec.gpus);
-}
-
 static int plan_print_text(const struct plan_command *command, const struct mem_estimate *estimate,
                            const struct mem_measured *measured, struct err *err)
 {
@@ -83,7 +53,7 @@ static int plan_print_text(const struct plan_command *command, const struct mem_
     if (!estimate->fits && !command->automatic)
         buf_text(&text, "--auto looks for settings that fit among those left open\n");
     if (measured->run)
-        plan_measured_text(estimate, measured, &text);
+        mem_measured_text(estimate, measured, &text);
     else if (command->run)
         buf_printf(&text, "not measured: %s\n", measured->why);
     TRY(plan_command_print(&text, err));

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEASURE_FILE_BYTES = 1 << 16 };
-
 static int measure_config(const struct local_run *run, const struct model_config *config,
                           struct err *err)
 {
@@ -60,45 +58,6 @@ static int measure_tokens(const struct local_run *run, const struct mem_ask *ask
     return rc;
 }
 
-static int measure_by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The median of the steps after the first; of one step it is that. */
-static double measure_median(const json_t *steps)
-{
-    double seconds[LOCAL_MEASURE_STEPS_MAX];
-    size_t count = 0, all = json_array_size(steps);
-    for (size_t i = all > 1; i < all && count < LOCAL_MEASURE_STEPS_MAX; i++)
-        seconds[count++] = json_real_value(json_array_get(steps, i));
-    qsort(seconds, count, sizeof seconds[0], measure_by_value);
-    return count > 0 ? seconds[count / 2] : 0;
-}
-
-static int measure_take(const struct local_run *run, struct mem_measured *ret, struct err *err)
-{
-    CLEANUP(json_unref) json_t *json = NULL;
-    CLEANUP(mem_free_ptr) char *path = io_join(run->plan.job_dir, "measured.json");
-    if (path == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    TRY(json_parse_own_file(path, MEASURE_FILE_BYTES, &json, err));
-    TRY(json_get_i64(json, "device_bytes", ERR_CORRUPT, &ret->device_bytes, err));
-    TRY(json_get_i64(json, "host_bytes", ERR_CORRUPT, &ret->host_bytes, err));
-    TRY(json_get_i64(json, "taken_bytes", ERR_CORRUPT, &ret->taken_bytes, err));
-    TRY(json_get_i64(json, "layers", ERR_CORRUPT, &ret->layers, err));
-    const json_t *peak = json_object_get(json, "peak");
-    for (int c = 0; c < MEM_CATEGORY_COUNT; c++)
-        TRY(json_get_i64(peak, mem_category_name((enum mem_category)c), ERR_CORRUPT, &ret->peak[c],
-                         err));
-    ret->step_s = measure_median(json_object_get(json, "steps"));
-    ret->layer_s = measure_median(json_object_get(json, "layer"));
-    ret->processor_s = measure_median(json_object_get(json, "processor"));
-    ret->run = true;
-    return 0;
-}
-
 static int measure_run(struct local_run *run, const struct mem_ask *ask,
                        const struct mem_estimate *estimate, int64_t steps, struct mem_measured *ret,
                        struct err *err)
@@ -110,7 +69,9 @@ static int measure_run(struct local_run *run, const struct mem_ask *ask,
     TRY(measure_config(run, &ask->shape->config, err));
     TRY(measure_tokens(run, ask, err));
     TRY(local_run_start(run, err));
-    return measure_take(run, ret, err);
+    CLEANUP(mem_free_ptr) char *path = io_join(run->plan.job_dir, "measured.json");
+    return path != NULL ? mem_measured_read(path, ret, err)
+                        : mem_fail(err, LIMIT_PATH_BYTES, "a path");
 }
 
 int local_measure(const struct mem_ask *ask, const struct mem_estimate *estimate, int64_t steps,

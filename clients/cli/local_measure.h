@@ -2,9 +2,9 @@
  * tokens, timed, and what they take of memory. */
 #pragma once
 #include "clients/cli/local_run.h"
-#include "common/mem_ladder.h"
+#include "common/mem_measured.h"
 
-enum { LOCAL_MEASURE_STEPS = 3, LOCAL_MEASURE_STEPS_MAX = 100 };
+enum { LOCAL_MEASURE_STEPS = 3, LOCAL_MEASURE_STEPS_MAX = MEM_MEASURED_STEPS_MAX };
 
 /* `steps` of them, the first to warm up. estimate: of this machine's backend, of a model of `ask`'s
  * shape; its memory is the ranks'. What cannot be run is said in ret->why; errors are failures of

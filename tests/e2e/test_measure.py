@@ -91,6 +91,61 @@ class Measure(unittest.TestCase):
         self.assertEqual(measured["layers"], 2)  # a whole segment
         self.assertLess(2 * measured["layer_s"], measured["step_s"])
 
+    def check_waits(self, waits, step_s, kinds):
+        """What a step is made of: these kinds and computing, which add up to it."""
+        self.assertEqual(set(waits), {f"{kind}_wait_s" for kind in kinds} | {"compute_s"})
+        self.assertTrue(all(seconds >= 0 for seconds in waits.values()), waits)
+        self.assertGreater(waits["compute_s"], 0)
+        self.assertLess(sum(waits.values()), 1.02 * step_s + 0.02)
+        self.assertGreater(sum(waits.values()), 0.5 * step_s)  # medians, each of its own step
+
+    def test_waits(self):
+        """Each thing that a layout waits for is told, and nothing that it does not have."""
+        for fields, kinds in (
+                (("context_parallel.kind=ulysses", "offload=host", "recompute=attention"),
+                 ("gather", "reduce", "exchange", "sums", "offload_out", "offload_in")),
+                (("context_parallel.kind=ring", "states=host"), ("gather", "reduce", "ring", "sums", "states")),
+                (("fsdp=false",), ("reduce", "sums"))):
+            plan = self.answer("plan", "--run", "--backend", "cpu", "--model", "tiny-llama", "--seq-len", "256", "--steps", "2",
+                               "--gpus", "2", *[word for field in fields for word in ("--set", field)])
+            measured = plan["measured"]
+            self.assertTrue(measured["run"], measured["why"])
+            self.check_waits(measured["waits"], measured["step_s"], kinds)
+
+    def test_rehearsal_as_a_job(self):
+        """A job on one slot that ends with a report and without a model; all its steps' times add up."""
+        rehearse = {"rehearse": {"world": 4, "layers": 1}, "seq_len": 1024, "batch": {"sequences": 1},
+                    "context_parallel": {"kind": "upipe"}, "max_steps": 4}
+        line = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n'
+        with Daemon("--cpu-slots", "1") as daemon:
+            client = daemon.client()
+            file = client.upload(line * 20)["id"]
+            answer = client.post("/v1/fine_tuning/jobs", {"model": "tiny-llama", "training_file": file, "ithaca": {
+                **rehearse, "max_steps": 101}})
+            self.assertEqual((answer.status, answer.error()["param"]), (400, "ithaca.max_steps"))
+            job = client.submit(file, ithaca=rehearse)
+            self.assertEqual((job["ithaca"]["rehearsal"], job["ithaca"]["spec"]["gpus"]), (None, 4))
+            job = client.wait(job["id"], seconds=120)
+            self.assertEqual((job["status"], job["fine_tuned_model"]), ("succeeded", None), job["error"])
+            report = job["ithaca"]["rehearsal"]
+            self.assertEqual((report["rehearsed"], report["world"], report["layers"], report["layers_worked"]), (True, 4, 4, 1))
+            self.assertEqual(report["device_bytes"], report["planned_device_bytes"])
+            self.assertAlmostEqual(report["whole_step_s"], report["step_s"] + 3 * report["layer_s"])
+            self.assertAlmostEqual(report["predicted_step_s"], report["whole_step_s"] + report["network_wait_s"])
+            self.assertGreaterEqual(report["network_s"], report["network_wait_s"])
+            self.assertGreater(report["network_wait_s"], 0)
+            self.check_waits(report["waits"], report["step_s"], ("gather", "reduce", "exchange", "sums"))
+            keys = ["step_time_s", "compute_s", "gather_wait_s", "reduce_wait_s", "exchange_wait_s", "sums_wait_s"]
+            series = client.get(f"/v1/fine_tuning/jobs/{job['id']}/metrics?keys={','.join(keys)},loss").json()["data"]
+            steps = {one["key"]: {point[0]: point[1] for point in one["points"]} for one in series}
+            self.assertEqual(set(steps), set(keys))  # no loss: nothing is learnt
+            for step in range(1, 5):
+                parts = sum(steps[key][step] for key in keys[1:])
+                self.assertLess(abs(parts - steps["step_time_s"][step]), 0.05 * steps["step_time_s"][step] + 0.05)
+            said = [event["message"] for event in client.get(f"/v1/fine_tuning/jobs/{job['id']}/events").json()["data"]]
+            self.assertTrue(any(message.startswith("Rehearsal is over, rank 0 of 4 with 1 of 4 layers") for message in said), said)
+            self.assertEqual(os.listdir(os.path.join(daemon.data_dir, "jobs", job["id"], "attempt-1")).count("collectives-0"), 0)
+
     def test_what_cannot_be_measured(self):
         done = self.ithaca("plan", "--run", "--model", "tiny-llama", worker="/nonexistent")
         self.assertEqual(done.returncode, 70)

@@ -280,7 +280,7 @@ static void test_full_ring_is_quiet(void **state)
     struct report *report = open_report(daemon);
     daemon_accept(daemon, &taken);
     daemon_send_plan(daemon, &daemon->plan);
-    struct wire_metrics metrics = {.count = WIRE_METRICS_MAX};
+    struct wire_metrics metrics = {.count = 32}; /* as many as a step has */
     for (metrics.step = 1; metrics.step <= FRAMES; metrics.step++)
         report_metrics(report, &metrics);
     int64_t quiet_since_ms = clock_monotonic_ms();
