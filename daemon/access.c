@@ -7,6 +7,7 @@
 #include "daemon/auth.h"
 #include "daemon/http.h"
 #include "daemon/http_check.h"
+#include "daemon/quota.h"
 #include "daemon/session.h"
 #include "daemon/settings.h"
 #include "daemon/uploads.h"
@@ -103,5 +104,6 @@ int access_check(struct api *api, struct http_request *request, struct err *err)
                        "this needs a token with the scope \"%s\"; that of %s has \"%s\"",
                        auth_scope_name(needed), who.user, auth_scope_name(who.scope));
     http_request_set_who(request, &who);
+    TRY(quota_request(api->quota, access_viewer(request), err));
     return access_check_path(api, request, err);
 }

@@ -19,6 +19,7 @@ struct api {
     struct bus *bus;
     struct coordinator *coordinator;
     struct auth *auth;
+    struct quota *quota;
     struct sse *sse;                   /* made by main: sse_new */
     struct chat *chat;                 /* made by main: chat_new */
     struct exports *exports;           /* made by main: exports_new */

@@ -10,6 +10,7 @@
 #include "daemon/access.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
+#include "daemon/quota.h"
 #include "daemon/settings.h"
 
 #include <dirent.h>
@@ -42,6 +43,9 @@ struct files_upload {
     char texts[FILES_FIELD_COUNT][FILES_TEXT_BYTES + 1]; /* of the fields beside the file */
     bool has[FILES_FIELD_COUNT];                         /* their parts have begun */
     bool has_file;                                       /* its part has begun */
+    const char *viewer; /* whose quota it takes of: the request's */
+    bool counted;       /* there */
+    int64_t taken;      /* of the quota, bytes */
 };
 
 char *files_path(const char *data_dir, const char *id)
@@ -131,6 +135,8 @@ static int files_take_bytes(struct files_upload *upload, const char *bytes, size
         return err_set_field(err, ERR_TOO_LARGE, "file",
                              "the file has more than %lld bytes, the limit (upload_bytes_max)",
                              (long long)bytes_max);
+    TRY(quota_grow_upload(upload->api->quota, upload->viewer, (int64_t)length, err));
+    upload->taken += (int64_t)length;
     return files_spool_write(&upload->spool, bytes, length, err);
 }
 
@@ -171,6 +177,8 @@ static void files_upload_end(void *context)
 {
     struct files_upload *upload = context;
     io_file_abort(&upload->spool.file);
+    if (upload->counted)
+        quota_close_upload(upload->api->quota, upload->viewer, upload->taken);
     mem_free(upload);
 }
 
@@ -180,6 +188,7 @@ int files_begin(struct api *api, struct http_request *request, struct err *err)
     if (upload == NULL)
         return mem_fail(err, sizeof *upload, "an upload");
     upload->api = api;
+    upload->viewer = access_viewer(request);
     upload->spool.file.fd = -1;
     http_request_on_end(request, files_upload_end, upload);
     int64_t body_max = api->settings->upload_bytes_max + FILES_FORM_BYTES;
@@ -188,6 +197,9 @@ int files_begin(struct api *api, struct http_request *request, struct err *err)
                              "the body has %lld bytes; files may have %lld (upload_bytes_max)",
                              (long long)http_request_length(request),
                              (long long)api->settings->upload_bytes_max);
+    int64_t at_least = http_request_length(request) - FILES_FORM_BYTES;
+    TRY(quota_open_upload(api->quota, upload->viewer, at_least, err));
+    upload->counted = true;
     TRY(http_request_take_form(request, body_max, files_on_part, upload, err));
     TRY(host_new_id(api->host, "file-", upload->id, sizeof upload->id, err));
     CLEANUP(mem_free_ptr) char *path = files_path(api->settings->data_dir, upload->id);
@@ -242,6 +254,7 @@ int files_create(struct api *api, struct http_request *request, struct err *err)
     int64_t now_ms = api->host->ops->wall_ms(api->host);
     TRY(files_check(upload, err));
     TRY(files_read_lifetime(upload, &lifetime_s, err));
+    TRY(quota_check_file(api->quota, upload->viewer, "file", upload->spool.bytes, err));
     const struct store_file row = {.id = upload->id,
                                    .created_ms = now_ms,
                                    .filename = upload->name,

@@ -22,6 +22,7 @@
 #include "daemon/http.h"
 #include "daemon/loop.h"
 #include "daemon/models.h"
+#include "daemon/quota.h"
 #include "daemon/schema.h"
 #include "daemon/settings.h"
 #include "daemon/sse.h"
@@ -116,6 +117,7 @@ static int main_open(struct main_daemon *self, struct err *err)
     loop_on_signal(api->loop, SIGTERM, main_on_stop, self);
     loop_on_signal(api->loop, SIGINT, main_on_stop, self);
     TRY(auth_new(settings->data_dir, api->store, api->host, &api->auth, err));
+    TRY(quota_new(settings, api->host, api->store, &api->quota, err));
     TRY(files_open(settings->data_dir, err));
     TRY(uploads_open(settings->data_dir, err));
     TRY(housekeeping_new(api, &api->housekeeping, err));
@@ -206,6 +208,7 @@ static void main_close(struct main_daemon *self)
     housekeeping_free(api->housekeeping);
     sse_free(api->sse);
     coordinator_free(api->coordinator);
+    quota_free(api->quota);
     auth_free(api->auth);
     store_close(api->store);
     loop_timer_free(self->tick);

@@ -12,6 +12,7 @@
 #include "daemon/http.h"
 #include "daemon/job_fsm.h"
 #include "daemon/loop.h"
+#include "daemon/quota.h"
 #include "daemon/settings.h"
 
 #include <stdio.h>
@@ -282,6 +283,7 @@ static void sse_stream_end(void *context)
     struct sse_stream *stream = context;
     struct sse *sse = stream->sse;
     bus_unlisten(sse->api->bus, &stream->listener);
+    quota_close_stream(sse->api->quota, stream->viewer);
     if (stream->previous != NULL)
         stream->previous->next = stream->next;
     else
@@ -337,6 +339,11 @@ static int sse_open(struct api *api, struct http_request *request, const char *j
     struct sse_stream *stream = mem_new(1, sizeof *stream);
     if (stream == NULL)
         return mem_fail(err, sizeof *stream, "a stream");
+    int rc = quota_open_stream(api->quota, place.viewer, err);
+    if (rc != 0) {
+        mem_free(stream);
+        return rc;
+    }
     *stream = place;
     stream->listener = (struct bus_listener){.called = sse_note, .context = stream};
     if (sse->first != NULL)

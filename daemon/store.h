@@ -257,6 +257,9 @@ int store_file_owner(struct store *store, const char *id, char ret_owner[LIMIT_N
 int store_files_list(struct store *store, const char *owner, const char *purpose,
                      const struct store_page *page, store_file_fn *row, void *context,
                      bool *ret_has_more, struct err *err);
+/* Files of a user and their bytes; uploads that are announced count as the files they will be. */
+int store_files_usage(struct store *store, const char *owner, int64_t *ret_files,
+                      int64_t *ret_bytes, struct err *err);
 int store_file_set_status(struct store *store, const char *id, const char *status,
                           const char *details, struct err *err);
 /* A job that had it as its result file has none. */

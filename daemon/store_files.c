@@ -130,6 +130,24 @@ int store_files_list(struct store *store, const char *owner, const char *purpose
     return 0;
 }
 
+int store_files_usage(struct store *store, const char *owner, int64_t *ret_files,
+                      int64_t *ret_bytes, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT count(*), coalesce(sum(bytes), 0) FROM ("
+                    "SELECT bytes FROM files WHERE owner = ?1 UNION ALL "
+                    "SELECT bytes FROM uploads WHERE owner = ?1 AND status = 'pending')",
+                    err));
+    store_bind_text(&query, owner);
+    bool found = false;
+    TRY(store_query_step(&query, &found, err));
+    must(found);
+    *ret_files = store_column_i64(&query, 0);
+    *ret_bytes = store_column_i64(&query, 1);
+    return 0;
+}
+
 int store_file_set_status(struct store *store, const char *id, const char *status,
                           const char *details, struct err *err)
 {

@@ -2,10 +2,12 @@
 #include "daemon/uploads.h"
 
 #include "common/mem.h"
+#include "daemon/access.h"
 #include "daemon/disk_budget.h"
 #include "daemon/files.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
+#include "daemon/quota.h"
 #include "daemon/settings.h"
 #include "daemon/trash.h"
 #include "daemon/uploads_private.h"
@@ -189,6 +191,7 @@ int uploads_create(struct api *api, struct http_request *request, struct err *er
     TRY(api_read_body(request, &body, err));
     TRY(uploads_read_wish(body, &wish, err));
     TRY(uploads_check_wish(api, &wish, err));
+    TRY(quota_check_file(api->quota, access_viewer(request), "bytes", wish.bytes, err));
     files_clean_name(wish.filename, name);
     TRY(host_new_id(api->host, "upload_", id, sizeof id, err));
     int64_t now_ms = api->host->ops->wall_ms(api->host);

@@ -17,6 +17,7 @@
 #include "daemon/files.h"
 #include "daemon/housekeeping.h"
 #include "daemon/http.h"
+#include "daemon/quota.h"
 #include "daemon/settings.h"
 #include "daemon/sse.h"
 #include "daemon/uploads.h"
@@ -91,6 +92,7 @@ static inline int http_world_setup(void **state)
                           .coordinator = w->coordinator};
     http_world_model(h, h->models, "tiny-llama");
     OK(w, auth_new(w->dir, w->store, &w->fake.host, &h->api.auth, &w->err));
+    OK(w, quota_new(&h->settings, &w->fake.host, w->store, &h->api.quota, &w->err));
     OK(w, files_open(w->dir, &w->err));
     OK(w, uploads_open(w->dir, &w->err));
     OK(w, housekeeping_new(&h->api, &h->api.housekeeping, &w->err));
@@ -127,6 +129,7 @@ static inline int http_world_teardown(void **state)
     exports_free(h->api.exports);
     housekeeping_free(h->api.housekeeping);
     sse_free(h->api.sse);
+    quota_free(h->api.quota);
     auth_free(h->api.auth);
     settings_done(&h->settings);
     mem_free(h);
