@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/must.h"
 #include "daemon/access.h"
+#include "daemon/api_series.h"
 #include "daemon/chat.h"
 #include "daemon/files.h"
 #include "daemon/http.h"
@@ -63,6 +64,7 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_MODELS_LIST] = models_list,
     [ROUTE_MODELS_GET] = models_get,
     [ROUTE_ESTIMATE] = api_estimate,
+    [ROUTE_LIMITS] = api_limits,
     [ROUTE_JOBS_CREATE] = api_jobs_create,
     [ROUTE_JOBS_LIST] = api_jobs_list,
     [ROUTE_JOBS_GET] = api_jobs_get,
@@ -75,6 +77,7 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_JOBS_MODEL_CONTENT] = api_model_content,
     [ROUTE_JOBS_EVENTS] = api_jobs_events,
     [ROUTE_JOBS_METRICS] = api_jobs_metrics,
+    [ROUTE_JOBS_MEMORY] = api_series_memory,
     [ROUTE_JOBS_LOGS] = api_jobs_logs,
     [ROUTE_JOBS_STREAM] = sse_job,
     [ROUTE_STREAM] = sse_all,

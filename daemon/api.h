@@ -41,6 +41,7 @@ api_handler api_control_delete;
 api_handler api_checkpoints_list;                            /* api_checkpoints.c */
 api_handler api_model_files, api_model_content;              /* api_model.c */
 api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain; /* api_gpus.c */
+api_handler api_limits;                                      /* api_limits.c */
 api_handler api_estimate;                                    /* api_estimate.c */
 struct job_spec;
 struct model_config;
@@ -48,6 +49,9 @@ struct model_config;
  * with need, what there is, and the shortest changes that fit; ERR_NO_SPACE by disk_budget.h. */
 int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
                        struct err *err);
+/* New reference: the memory plan (mem_report.h) of settled values. */
+int api_estimate_memory_json(struct api *api, const char *model_dir, const struct job_spec *spec,
+                             json_t **ret_json, struct err *err);
 /* New reference: what the job's training file holds, from the report of its preparation, or null
  * while there is none. */
 json_t *api_data_json(const struct api *api, const char *job_id);

@@ -50,6 +50,20 @@ int api_estimate_admit(struct api *api, const struct model_config *config, struc
     return disk_budget_check(api->settings->data_dir, &shape, spec, estimate.file_bytes, err);
 }
 
+int api_estimate_memory_json(struct api *api, const char *model_dir, const struct job_spec *spec,
+                             json_t **ret_json, struct err *err)
+{
+    CLEANUP(model_shape_done) struct model_shape shape = {.rows = NULL};
+    CLEANUP(mem_estimate_done) struct mem_estimate estimate = {.fits = false};
+    struct model_config config;
+    TRY(model_config_load(model_dir, &config, err));
+    TRY(model_shape_build(&config, &shape, err));
+    struct mem_ask ask = estimate_ask(api, spec, &shape);
+    TRY(mem_estimate_make(&ask, &estimate, err));
+    *ret_json = mem_report_json(&estimate, false);
+    return *ret_json != NULL ? 0 : mem_fail(err, 0, "a memory plan");
+}
+
 /* A model of the roots, else a published shape: nothing need be there to be planned. */
 static int estimate_config(struct api *api, const char *viewer, const char *name,
                            struct model_config *ret, struct err *err)

@@ -3,7 +3,9 @@
 #include "common/mem.h"
 #include "common/utf8.h"
 #include "daemon/api.h"
+#include "daemon/api_series.h"
 #include "daemon/http.h"
+#include "daemon/sampler.h"
 #include "daemon/settings.h"
 
 #include <errno.h>
@@ -121,6 +123,7 @@ int api_jobs_metrics(struct api *api, struct http_request *request, struct err *
                                        .limit = LIMIT_PAGE_ROWS};
     struct api_job_facts facts;
     struct api_series series = {.rank = -1};
+    int64_t points_max = 0; /* all */
     bool has_more = false;
     TRY(api_read_keys(query, &wanted, err));
     TRY(route_query_int(query, "from_step", 0, INT64_MAX, &wanted.from_step, err));
@@ -128,7 +131,11 @@ int api_jobs_metrics(struct api *api, struct http_request *request, struct err *
     TRY(route_query_int(query, "rank", 0, LIMIT_RANKS - 1, &series.rank, err));
     TRY(route_query_int(query, "after", 0, INT64_MAX, &wanted.after_row, err));
     TRY(route_query_int(query, "limit", 1, LIMIT_PAGE_ROWS, &wanted.limit, err));
+    TRY(route_query_int(query, "max_points", SAMPLER_POINTS_MIN, LIMIT_PAGE_ROWS, &points_max,
+                        err));
     TRY(store_job_get(api->store, wanted.job_id, api_take_facts, &facts, err));
+    if (points_max > 0)
+        return api_series_answer(api, request, &wanted, series.rank, points_max, err);
     CLEANUP(json_unref) json_t *by_name = json_object();
     CLEANUP(json_unref) json_t *data = json_array();
     series.by_name = by_name;

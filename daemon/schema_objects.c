@@ -186,15 +186,9 @@ static const struct schema_object schema_rows[] = {
                "'description':'The fastest settings that fit, of those left open; else the "
                "plain ones where they fit'},'ithaca':{"
                "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}"},
-    {.name = "Estimate",
+    {.name = "MemoryPlan",
      .schema =
-         "{'type':'object','required':['object','model','ithaca','memory','time',"
-         "'message'],"
-         "'properties':{'object':{'const':'fine_tuning.estimate'},'model':" TEXT ",'ithaca':{"
-         "'description':'Every field, resolved',"
-         "'$ref':'#/components/schemas/JobCreate/properties/ithaca'},"
-         "'message':{'type':['string','null'],'description':'Where it does not fit: need, what "
-         "there is, changes that fit'},'memory':{'type':'object','required':['fits','served',"
+         "{'type':'object','required':['fits','served',"
          "'peak_device_bytes','peak_phase','peak','host_bytes','file_bytes','phases'],"
          "'properties':{'object':{'const':'memory_plan'},'backend':" TEXT ",'gpus':" WHOLE ","
          "'seq_len':" WHOLE ",'fits':{'type':'boolean'},'served':{'type':'boolean',"
@@ -203,17 +197,31 @@ static const struct schema_object schema_rows[] = {
          "'device_limit_bytes':" WHOLE_OR_NULL ",'host_bytes':{'type':'integer','description':"
          "'All ranks together'},'host_limit_bytes':" WHOLE_OR_NULL ",'file_bytes':" WHOLE ","
          "'disk_bytes':" WHOLE ","
-         "'phases':{'type':'array','items':{'type':'object'}}}},"
-         "'time':{'type':'object','required':['predicted_step_s','tokens_per_s',"
-         "'tokens_per_s_gpu','mfu_causal','mfu_full','calibrated','rates','phases'],"
-         "'properties':{'object':{'const':'time_plan'},'predicted_step_s':{'type':'number'},"
-         "'tokens_per_s':{'type':'number'},'tokens_per_s_gpu':{'type':'number'},"
-         "'mfu_causal':" NUMBER_OR_NULL ",'mfu_full':" NUMBER_OR_NULL
-         ",'peak_flops':" NUMBER_OR_NULL
-         ",'calibrated':{'type':'boolean','description':'Rates measured on this machine'},"
-         "'rates':{'type':'string','description':'Where they are from'},"
-         "'phases':{'type':'array','items':{'type':'object','description':'Seconds, and those of "
-         "each part'}}}}}}"},
+         "'phases':{'type':'array','items':{'type':'object'}}}}"},
+    {.name = "Estimate",
+     .schema =
+         "{'type':'object','required':['object','model','ithaca','memory','time',"
+         "'message'],"
+         "'properties':{'object':{'const':'fine_tuning.estimate'},'model':" TEXT ",'ithaca':{"
+         "'description':'Every field, resolved',"
+         "'$ref':'#/components/schemas/JobCreate/properties/ithaca'},"
+         "'message':{'type':['string','null'],'description':'Where it does not fit: need, what "
+         "there is, changes that fit'},'memory':" REF(
+             "MemoryPlan") ","
+                           "'time':{'type':'object','required':['predicted_step_s','tokens_per_s',"
+                           "'tokens_per_s_gpu','mfu_causal','mfu_full','calibrated','rates','"
+                           "phases'],"
+                           "'properties':{'object':{'const':'time_plan'},'predicted_step_s':{'type'"
+                           ":'number'},"
+                           "'tokens_per_s':{'type':'number'},'tokens_per_s_gpu':{'type':'number'},"
+                           "'mfu_causal':" NUMBER_OR_NULL ",'mfu_full':" NUMBER_OR_NULL
+                           ",'peak_flops':" NUMBER_OR_NULL
+                           ",'calibrated':{'type':'boolean','description':'Rates measured on this "
+                           "machine'},"
+                           "'rates':{'type':'string','description':'Where they are from'},"
+                           "'phases':{'type':'array','items':{'type':'object','description':'"
+                           "Seconds, and those of "
+                           "each part'}}}}}}"},
     {.name = "JobResume",
      .schema = "{'type':'object','additionalProperties':false,'properties':{"
                "'checkpoint':{'type':['string','null'],'description':'Go on from this one; newer "
@@ -250,6 +258,28 @@ static const struct schema_object schema_rows[] = {
                "'description':'step, value, Unix time','prefixItems':[" WHOLE "," NUMBER_OR_NULL
                "," NUMBER_OR_NULL "]}}}}},'after':{'type':'integer','description':'Cursor of the "
                "next page'},'has_more':{'type':'boolean'}}}"},
+    {.name = "Memory",
+     .schema =
+         "{'type':'object','required':['object','job_id','planned','data'],'properties':{"
+         "'object':{'const':'fine_tuning.job.memory'},'job_id':" TEXT ",'planned':{'anyOf':[" REF(
+             "MemoryPlan") ",{'type':'null'}],'description':'Of its settings, by category; "
+                           "null where the model is not there any more'},'data':{'$ref':"
+                           "'#/components/schemas/Metrics/properties/data'}}}"},
+    {.name = "Limits",
+     .schema = "{'type':'object','required':['object','jobs','files','requests'],'properties':{"
+               "'object':{'const':'fine_tuning.limits'},'jobs':{'type':'object','required':["
+               "'unfinished','gpus','seq_len','epochs','metadata_pairs','metadata_key_bytes',"
+               "'metadata_value_bytes','suffix_bytes'],'properties':{'unfinished':" WHOLE
+               ",'gpus':{'type':'integer','description':'Ranks that this machine has room for'},"
+               "'seq_len':" WHOLE ",'epochs':" WHOLE ",'metadata_pairs':" WHOLE
+               ",'metadata_key_bytes':" WHOLE ",'metadata_value_bytes':" WHOLE
+               ",'suffix_bytes':" WHOLE "}},'files':{'type':'object','required':['bytes',"
+               "'line_bytes','part_bytes','parts','upload_lifetime_s','free_bytes'],'properties':{"
+               "'bytes':" WHOLE ",'line_bytes':" WHOLE ",'part_bytes':" WHOLE ",'parts':" WHOLE
+               ",'upload_lifetime_s':" WHOLE ",'free_bytes':{'type':'integer','description':'Of "
+               "the data folder disk'}}},'requests':{'type':'object','required':['body_bytes',"
+               "'page_rows','connections','streams'],'properties':{'body_bytes':" WHOLE
+               ",'page_rows':" WHOLE ",'connections':" WHOLE ",'streams':" WHOLE "}}}}"},
     {.name = "Logs",
      .schema = "{'type':'object','required':['object','job_id','attempt','rank','text','start',"
                "'after'],'properties':{'object':{'const':'fine_tuning.job.log'},'job_id':" TEXT ","

@@ -82,6 +82,28 @@ class Stream(unittest.TestCase):
             after = page["after"]
         self.assertEqual(paged, len(got))
 
+    def test_sampled(self):
+        whole = self.client.get(self.path + "/metrics").json()["data"]
+        sampled = self.client.get(self.path + "/metrics?max_points=10").json()
+        self.assertFalse(sampled["has_more"])
+
+        def keyed(data):
+            return {(one["key"], one["attempt"], one["rank"]): one["points"] for one in data}
+        self.assertEqual(keyed(sampled["data"]), keyed(whole))  # a series no longer than asked for is whole
+        some = self.client.get(self.path + "/metrics?max_points=10&keys=loss,host_bytes&rank=1&attempt=1").json()["data"]
+        self.assertEqual([(one["key"], one["rank"]) for one in some], [("host_bytes", 1)])
+        self.assertEqual(self.client.get(self.path + "/metrics?max_points=10&attempt=2").json()["data"], [])
+        self.assertEqual(self.client.get(self.path + "/metrics?max_points=9").error()["param"], "max_points")
+
+    def test_memory(self):
+        memory = self.client.get(self.path + "/memory").json()
+        planned = memory["planned"]
+        self.assertEqual(sum(planned["peak"].values()), planned["peak_device_bytes"], planned["peak"])
+        peaks = [point[1] for one in memory["data"] if one["key"] == "arena_peak_bytes" for point in one["points"]]
+        self.assertEqual(set(peaks), {planned["peak_device_bytes"]})  # planned and measured, on both ranks
+        self.assertEqual({one["rank"] for one in memory["data"] if one["key"] == "host_bytes"}, {0, 1})
+        self.assertEqual(self.client.get("/v1/fine_tuning/jobs/ftjob-none/memory").status, 404)
+
     def test_events_page(self):
         seen, after = [], ""
         while True:
