@@ -83,6 +83,12 @@
      .offset = offsetof(struct job_spec, name), \
      .unit = "",                                \
      .doc = help},
+#define JOB_FIELD_LIST(name, text, help)        \
+    {.path = text,                              \
+     .kind = JOB_FIELD_KIND_LIST,               \
+     .offset = offsetof(struct job_spec, name), \
+     .unit = "",                                \
+     .doc = help},
 #define JOB_FIELD_NOT_YET(text, def, help) \
     {.path = text, .kind = JOB_FIELD_KIND_NOT_YET, .only = def, .unit = "", .doc = help},
 
@@ -135,6 +141,9 @@ void job_field_set_default(const struct job_field *field, struct job_spec *spec)
     case JOB_FIELD_KIND_ENUM:
         memcpy(member, &(int){(int)field->initial}, sizeof(int));
         break;
+    case JOB_FIELD_KIND_LIST:
+        ((struct job_list *)member)->count = 0;
+        break;
     case JOB_FIELD_KIND_NOT_YET:
         break;
     }
@@ -178,6 +187,18 @@ static json_t *job_set_json(const struct job_field *field, int64_t set)
     return list;
 }
 
+static json_t *job_list_json(const struct job_list *texts)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < texts->count; i++) {
+        if (json_array_append_new(list, json_string(texts->items[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 json_t *job_field_json(const struct job_field *field, const struct job_spec *spec)
 {
     const void *member = (const char *)spec + field->offset;
@@ -204,6 +225,8 @@ json_t *job_field_json(const struct job_field *field, const struct job_spec *spe
         return job_set_json(field, *(const int64_t *)member);
     case JOB_FIELD_KIND_GROUP:
         return *(const bool *)member ? json_object() : json_null();
+    case JOB_FIELD_KIND_LIST:
+        return job_list_json(member);
     case JOB_FIELD_KIND_NOT_YET:
         return json_literal(field->only);
     }

@@ -17,6 +17,7 @@ enum job_field_kind {
     JOB_FIELD_KIND_NULLABLE, /* an integer or null */
     JOB_FIELD_KIND_SET,    /* "all", or a list of names from api/job_enums.def: an integer's bits */
     JOB_FIELD_KIND_GROUP,  /* an object or null: whether the fields below its path count */
+    JOB_FIELD_KIND_LIST,   /* a list of texts */
     JOB_FIELD_KIND_NOT_YET /* legal and not served: only its default is taken; no member */
 };
 
@@ -34,7 +35,7 @@ struct job_field {
     const char *path;             /* dotted, below `ithaca` */
     enum job_field_kind kind;     /* which of the members below hold */
     size_t offset;                /* of the member in struct job_spec; all but NOT_YET */
-    int64_t initial;              /* default of all but NUM and NOT_YET */
+    int64_t initial;              /* default of all but NUM, LIST and NOT_YET */
     int64_t min, max;             /* INT, NULLABLE */
     double num_initial;           /* NUM */
     double num_min, num_max;      /* NUM */

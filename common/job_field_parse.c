@@ -58,6 +58,10 @@ static void job_field_legal(const struct job_field *field, struct buf *out)
     case JOB_FIELD_KIND_GROUP:
         buf_text(out, "an object or null");
         break;
+    case JOB_FIELD_KIND_LIST:
+        buf_printf(out, "a list of at most %d texts of 1 to %d bytes", LIMIT_LIST_ITEMS,
+                   LIMIT_ID_BYTES);
+        break;
     case JOB_FIELD_KIND_NOT_YET:
         buf_text(out, field->only);
         break;
@@ -174,6 +178,27 @@ static int job_field_parse_set(const struct job_field *field, const char *name, 
     return 0;
 }
 
+/* A text that is there twice counts once. */
+static int job_field_parse_list(const struct job_field *field, const char *name,
+                                const json_t *value, struct job_list *ret, struct err *err)
+{
+    struct job_list list = {.count = 0};
+    if (!json_is_array(value) || json_array_size(value) > LIMIT_LIST_ITEMS)
+        return job_field_wrong(field, name, value, err);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const char *text = json_string_value(json_array_get(value, i));
+        if (text == NULL || text[0] == '\0' || strlen(text) > LIMIT_ID_BYTES)
+            return job_field_wrong(field, name, json_array_get(value, i), err);
+        int64_t same = 0;
+        while (same < list.count && strcmp(list.items[same], text) != 0)
+            same++;
+        if (same == list.count)
+            (void)snprintf(list.items[list.count++], sizeof list.items[0], "%s", text);
+    }
+    *ret = list;
+    return 0;
+}
+
 int job_field_check_served(const struct job_field *field, const struct job_spec *spec,
                            struct err *err)
 {
@@ -232,6 +257,8 @@ int job_field_parse(const struct job_field *field, const char *name, const json_
             return job_field_wrong(field, name, value, err);
         *(bool *)member = json_is_object(value);
         return 0;
+    case JOB_FIELD_KIND_LIST:
+        return job_field_parse_list(field, name, value, member, err);
     case JOB_FIELD_KIND_NOT_YET:
         return job_field_parse_not_yet(field, name, value, err);
     }

@@ -41,6 +41,11 @@
 
 enum { JOB_AUTO = -1 }; /* integer fields: chosen by job_spec_resolve */
 
+struct job_list { /* of a JOB_FIELD_LIST */
+    int64_t count;
+    char items[LIMIT_LIST_ITEMS][LIMIT_ID_BYTES + 1]; /* (count), none empty */
+};
+
 struct job_spec {
     /* OpenAI's fields */
     char model[LIMIT_NAME_BYTES + 1];
@@ -55,15 +60,23 @@ struct job_spec {
 #define JOB_FIELD_NUM(name, path, def, min, max, unit, doc) double name;
 #define JOB_FIELD_BOOL(name, path, def, doc) bool name;
 #define JOB_FIELD_ENUM(name, path, kind, def, doc) enum job_##kind name;
+#define JOB_FIELD_LIST(name, path, doc) struct job_list name;
 #include "api/job_fields.def"
 #undef JOB_FIELD_INT
 #undef JOB_FIELD_NUM
 #undef JOB_FIELD_BOOL
 #undef JOB_FIELD_ENUM
+#undef JOB_FIELD_LIST
 };
 
 int job_spec_parse(const json_t *body, struct job_spec *ret_spec, struct err *err);
 void job_spec_done(struct job_spec *spec);
+
+/* What a user may change of a job that is there: the body is {"ithaca": {...}} with fields of
+ * job_spec_changeable (ended by NULL), which are about waiting and running, not about training. */
+extern const char *const job_spec_changeable[];
+int job_spec_change(const struct job_spec *spec, const json_t *body, struct job_spec *ret_spec,
+                    struct err *err);
 
 /* For planning: the same, legal values that this version cannot serve included; and whether there
  * are any (ERR_UNSUPPORTED, naming the first). */

@@ -44,6 +44,10 @@ static json_t *schema_legal(const struct job_field *field)
     case JOB_FIELD_KIND_GROUP: /* the fields below come with their rows */
         return json_literal(
             "{'type':['object','null'],'additionalProperties':false,'properties':{}}");
+    case JOB_FIELD_KIND_LIST:
+        return json_pack("{s:s, s:i, s:{s:s, s:i, s:i}}", "type", "array", "maxItems",
+                         LIMIT_LIST_ITEMS, "items", "type", "string", "minLength", 1, "maxLength",
+                         LIMIT_ID_BYTES);
     case JOB_FIELD_KIND_NOT_YET:
         return json_pack("{s:o}", "const", json_literal(field->only));
     }

@@ -21,6 +21,7 @@ enum {
     LIMIT_TOKENIZER_BYTES = 128 << 20,  /* tokenizer.json; Qwen3's is 11 MB */
     LIMIT_WORD_BYTES = 16 << 20, /* a run that no pattern splits: merging takes 36 bytes a byte */
     LIMIT_SAFETENSORS_HEADER_BYTES = 100 << 20, /* the format's own limit */
+    LIMIT_LIST_ITEMS = 16,                      /* tags, depends_on: as metadata's pairs */
     LIMIT_METADATA_PAIRS = 16,                  /* OpenAI's */
     LIMIT_METADATA_KEY_BYTES = 64,              /* OpenAI's */
     LIMIT_METADATA_VALUE_BYTES = 512,           /* OpenAI's */
@@ -39,6 +40,7 @@ enum {
         64 << 20, /* a rank's captured output; later output is dropped and said so */
     LIMIT_JOBS_UNFINISHED = 10000, /* jobs in the daemon's memory, 4 KiB each; lists of them are */
                                    /* searched linearly */
+    LIMIT_USERS = 10000,           /* whose use is kept, 200 bytes each */
     LIMIT_REPORT_BYTES = 4 << 20,  /* what a rank keeps for a daemon that is away: some 20,000 */
                                    /* steps of metrics, hours */
     LIMIT_RANK_LINKS = 256,        /* connections to the job socket: four a rank of a full node */

@@ -38,15 +38,18 @@ api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_events, api_j
     api_jobs_logs;
 api_handler api_control_cancel, api_control_pause, api_control_resume; /* api_control.c */
 api_handler api_control_delete;
-api_handler api_checkpoints_list;                            /* api_checkpoints.c */
-api_handler api_model_files, api_model_content;              /* api_model.c */
-api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain; /* api_gpus.c */
-api_handler api_limits;                                      /* api_limits.c */
-api_handler api_estimate;                                    /* api_estimate.c */
+api_handler api_control_change;
+api_handler api_queue_get, api_queue_drain, api_queue_undrain; /* api_queue.c */
+api_handler api_checkpoints_list;                              /* api_checkpoints.c */
+api_handler api_model_files, api_model_content;                /* api_model.c */
+api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain;   /* api_gpus.c */
+api_handler api_limits;                                        /* api_limits.c */
+api_handler api_estimate;                                      /* api_estimate.c */
 struct job_spec;
 struct model_config;
 /* Settles a job's values for this machine (job_spec_resolve) and plans its memory; ERR_DOES_NOT_FIT
- * with need, what there is, and the shortest changes that fit; ERR_NO_SPACE by disk_budget.h. */
+ * with need, what there is, and the shortest changes that fit; ERR_NO_SPACE by disk_budget.h.
+ * ret_step_s: an optimizer step's time by this machine's calibration; 0 where there is none. */
 int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
                        struct err *err);
 /* New reference: the memory plan (mem_report.h) of settled values. */

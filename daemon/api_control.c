@@ -1,5 +1,5 @@
-/* api_control: cancel, pause, resume and delete a job. A cancelled or paused one is answered when
- * no process of it is left, or after CONTROL_WAIT_MS with the state it is in. */
+/* api_control: cancel, pause, resume, change and delete a job. A cancelled or paused one is
+ * answered when no process of it is left, or after CONTROL_WAIT_MS with the state it is in. */
 #include "common/mem.h"
 #include "daemon/api.h"
 #include "daemon/bus.h"
@@ -156,6 +156,16 @@ int api_control_resume(struct api *api, struct http_request *request, struct err
         TRY(api_read_body(request, &body, err));
     TRY(control_read_resume(body, &checkpoint, err));
     TRY(coordinator_resume(api->coordinator, id, checkpoint, err));
+    struct control_context answer = {.api = api, .request = request};
+    return store_job_get(api->store, id, control_answer_row, &answer, err);
+}
+
+int api_control_change(struct api *api, struct http_request *request, struct err *err)
+{
+    const char *id = http_request_route(request)->name;
+    CLEANUP(json_unref) json_t *body = NULL;
+    TRY(api_read_body(request, &body, err));
+    TRY(coordinator_change(api->coordinator, id, body, http_request_owner(request), err));
     struct control_context answer = {.api = api, .request = request};
     return store_job_get(api->store, id, control_answer_row, &answer, err);
 }

@@ -35,7 +35,7 @@ static int estimate_settle(struct api *api, struct mem_ask *ask, bool automatic,
 }
 
 int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
-                       struct err *err)
+                       double *ret_step_s, struct err *err)
 {
     CLEANUP(model_shape_done) struct model_shape shape = {.rows = NULL};
     CLEANUP(mem_estimate_done) struct mem_estimate estimate = {.fits = false};
@@ -47,6 +47,7 @@ int api_estimate_admit(struct api *api, const struct model_config *config, struc
     TRY(estimate_settle(api, &ask, false, &estimate, err));
     TRY(mem_estimate_check(&ask, &estimate, err));
     *spec = estimate.spec; /* the same metadata */
+    *ret_step_s = rates.measured ? estimate.time.step_s : 0;
     return disk_budget_check(api->settings->data_dir, &shape, spec, estimate.file_bytes, err);
 }
 

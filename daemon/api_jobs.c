@@ -68,7 +68,7 @@ static int api_jobs_find_file(struct api *api, const char *viewer, const char *i
 }
 
 static int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec *spec,
-                            struct models_entry *model, struct err *err)
+                            struct models_entry *model, double *ret_step_s, struct err *err)
 {
     char training[] = "training_file";
     char validation[] = "validation_file";
@@ -78,7 +78,7 @@ static int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec
     TRY(models_find_whole(api, viewer, spec->model, model, err));
     struct model_config config;
     TRY(model_config_load(model->dir, &config, err));
-    return api_estimate_admit(api, &config, spec, err);
+    return api_estimate_admit(api, &config, spec, ret_step_s, err);
 }
 
 int api_jobs_create(struct api *api, struct http_request *request, struct err *err)
@@ -87,11 +87,12 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     CLEANUP(job_spec_done) struct job_spec spec = {.metadata = NULL};
     CLEANUP(models_entry_done) struct models_entry model = {.dir = NULL};
     char id[LIMIT_ID_BYTES + 1];
+    double step_s = 0;
     TRY(api_read_body(request, &body, err));
     TRY(job_spec_parse(body, &spec, err));
-    TRY(api_jobs_resolve(api, access_viewer(request), &spec, &model, err));
-    TRY(coordinator_submit(api->coordinator, &spec, model.dir, http_request_owner(request), id,
-                           err));
+    TRY(api_jobs_resolve(api, access_viewer(request), &spec, &model, &step_s, err));
+    TRY(coordinator_submit(api->coordinator, &spec, step_s, model.dir, http_request_owner(request),
+                           id, err));
     return api_jobs_answer_one(api, request, id, err);
 }
 

@@ -154,16 +154,17 @@ static json_t *api_ithaca_json(struct api *api, const struct store_job *job, con
     if (job->resumed_step > 0)
         checkpoints_id(job->id, job->resumed_step, resumed_from);
     return json_pack(
-        "{s:o, s:s, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:O?}", "gpus",
-        api_gpus(api, job), "state", job_state_name(job->state), "reason", api_text(job->reason),
-        "reason_text", api_sentence(api, job->reason_text), "attempt", (json_int_t)job->attempt,
-        "resumed_from", api_text(resumed_from), "restarts", (json_int_t)job->restarts,
-        "queue_position", view.queue_position > 0 ? json_integer(view.queue_position) : json_null(),
-        "pending_reason", api_text(view.pending_reason), "steps_done", (json_int_t)job->steps_done,
-        "steps_total", (json_int_t)job->steps_total, "tokens_per_s",
-        speed.found ? json_number(speed.value) : json_null(), "eta", api_eta(api, job),
-        "started_at", api_time(job->started_ms), "owner", api_text(job->owner), "spec",
-        json_object_get(spec, "ithaca"));
+        "{s:o, s:s, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:O?}",
+        "gpus", api_gpus(api, job), "state", job_state_name(job->state), "reason",
+        api_text(job->reason), "reason_text", api_sentence(api, job->reason_text), "attempt",
+        (json_int_t)job->attempt, "resumed_from", api_text(resumed_from), "restarts",
+        (json_int_t)job->restarts, "queue_position",
+        view.queue_position > 0 ? json_integer(view.queue_position) : json_null(), "pending_reason",
+        api_text(view.pending_reason), "estimated_start", api_time(view.estimated_start_ms),
+        "steps_done", (json_int_t)job->steps_done, "steps_total", (json_int_t)job->steps_total,
+        "tokens_per_s", speed.found ? json_number(speed.value) : json_null(), "eta",
+        api_eta(api, job), "started_at", api_time(job->started_ms), "owner", api_text(job->owner),
+        "spec", json_object_get(spec, "ithaca"));
 }
 
 /* New reference: OpenAI's hyperparameters, from the resolved spec. */

@@ -9,7 +9,6 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "daemon/coordinator_private.h"
-#include "daemon/sched.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +23,8 @@ void coordinator_config_defaults(struct coordinator_config *ret_config)
         .coll_timeout_ms = 300000,
         .orphan_limit_ms = 600000,
         .stop_grace_ms = 10000,
+        .fair_share_half_life_ms = INT64_C(7) * 24 * 3600000,
+        .policy = {.entry_penalty_s = 60, .preempt_after_ms = 1800000},
     };
 }
 
@@ -54,6 +55,8 @@ static int coordinator_fill(struct coordinator_job *job, const struct store_job 
     job->steps_done = row->steps_done;
     job->steps_total = row->steps_total;
     job->trained_tokens = row->trained_tokens;
+    job->predicted_step_s = row->predicted_step_s;
+    TRY(usage_find(&job->coordinator->usage, row->owner, &job->user, err));
     job->model_dir = mem_strdup(row->model_dir);
     job->job_dir = mem_printf("%s/jobs/%s", job->coordinator->config.data_dir, row->id);
     if (job->model_dir == NULL || job->job_dir == NULL)
@@ -88,6 +91,7 @@ static int coordinator_init(struct coordinator *coordinator, struct loop *loop, 
     TRY(coordinator_gpus_open(coordinator, err));
     TRY(telemetry_init(&coordinator->telemetry, coordinator->store, coordinator->bus, err));
     TRY(coordinator_ranks_listen(coordinator, loop, err));
+    TRY(coordinator_queue_init(coordinator, err));
     return coordinator_recover(coordinator, err);
 }
 
@@ -123,7 +127,7 @@ void coordinator_free(struct coordinator *coordinator)
         coordinator->jobs = job->next;
         coordinator_job_free(job);
     }
-    queue_done(&coordinator->queue);
+    usage_done(&coordinator->usage);
     telemetry_done(&coordinator->telemetry);
     mem_free(coordinator);
 }
@@ -134,16 +138,19 @@ static int coordinator_load_row(void *context, const struct store_job *row, stru
 }
 
 static int coordinator_insert(struct coordinator *coordinator, const struct job_spec *spec,
-                              const char *spec_text, const char *model_dir, const char *owner,
+                              double predicted_step_s, const char *model_dir, const char *owner,
                               const char *id, struct err *err)
 {
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, LIMIT_JSON_BODY_BYTES);
+    TRY(coordinator_spec_print(spec, &text, err));
     char event_id[LIMIT_ID_BYTES + 1];
     TRY(host_new_id(coordinator->host, "ftevent-", event_id, sizeof event_id, err));
     const struct store_job row = {
         .id = id,
         .created_ms = coordinator->host->ops->wall_ms(coordinator->host),
         .owner = owner,
-        .spec_json = spec_text,
+        .spec_json = buf_str(&text),
         .model = spec->model,
         .model_dir = model_dir,
         .training_file = spec->training_file,
@@ -151,6 +158,7 @@ static int coordinator_insert(struct coordinator *coordinator, const struct job_
         .priority = spec->priority,
         .ranks = job_spec_slots(spec),
         .steps_total = spec->max_steps,
+        .predicted_step_s = predicted_step_s,
     };
     int64_t event_row = 0;
     TRY(store_job_insert(coordinator->store, &row, event_id, &event_row, err));
@@ -160,22 +168,22 @@ static int coordinator_insert(struct coordinator *coordinator, const struct job_
 }
 
 int coordinator_submit(struct coordinator *coordinator, const struct job_spec *spec,
-                       const char *model_dir, const char *owner, char ret_id[LIMIT_ID_BYTES + 1],
-                       struct err *err)
+                       double predicted_step_s, const char *model_dir, const char *owner,
+                       char ret_id[LIMIT_ID_BYTES + 1], struct err *err)
 {
+    const int64_t user_max = coordinator->config.policy.user_slots_max;
     if (coordinator->stopping)
         return err_set(err, ERR_UNAVAILABLE, "the daemon is stopping");
     if (coordinator->job_count >= LIMIT_JOBS_UNFINISHED)
         return err_set(err, ERR_TOO_MANY, "%d jobs are unfinished already", LIMIT_JOBS_UNFINISHED);
+    if (user_max > 0 && job_spec_slots(spec) > user_max)
+        return err_set_field(err, ERR_DOES_NOT_FIT, "ithaca.gpus",
+                             "ithaca.gpus is %lld; one user may have %lld at once",
+                             (long long)job_spec_slots(spec), (long long)user_max);
+    TRY(coordinator_depends_check(coordinator, spec, owner, err));
     char id[LIMIT_ID_BYTES + 1];
     TRY(host_new_id(coordinator->host, "ftjob-", id, sizeof id, err));
-    CLEANUP(json_unref) json_t *json = job_spec_json(spec);
-    CLEANUP(buf_done) struct buf text;
-    buf_init(&text, LIMIT_JSON_BODY_BYTES);
-    if (json == NULL)
-        return mem_fail(err, 0, "a job's specification");
-    TRY(json_print(json, &text, err));
-    TRY(coordinator_insert(coordinator, spec, buf_str(&text), model_dir, owner, id, err));
+    TRY(coordinator_insert(coordinator, spec, predicted_step_s, model_dir, owner, id, err));
     log_info("coordinator", "%s submitted by %s", id, owner);
     memcpy(ret_id, id, sizeof id);
     return 0;
@@ -192,27 +200,6 @@ void coordinator_flush(struct coordinator *coordinator)
         coordinator_ranks_acknowledge(coordinator);
 }
 
-/* Starts as many waiting jobs as have slots. */
-static void coordinator_schedule(struct coordinator *coordinator)
-{
-    while (!coordinator->stopping) {
-        size_t next = sched_next(&coordinator->queue, &coordinator->inventory);
-        if (next == coordinator->queue.count)
-            return;
-        struct coordinator_job *job =
-            coordinator_find(coordinator, coordinator->queue.entries[next].job_id);
-        must(job != NULL && job->state == JOB_STATE_QUEUED);
-        struct err err;
-        if (job->retry_ms > coordinator_now(coordinator))
-            return;
-        if (coordinator_attempt_start(job, &err) != 0) {
-            log_error("coordinator", "%s cannot be started: %s", job->id, err.text);
-            job->retry_ms = coordinator_now(coordinator) + COORDINATOR_RETRY_MS;
-            return;
-        }
-    }
-}
-
 void coordinator_drop_ended(struct coordinator *coordinator)
 {
     for (struct coordinator_job **at = &coordinator->jobs; *at != NULL;) {
@@ -224,6 +211,7 @@ void coordinator_drop_ended(struct coordinator *coordinator)
         must(!coordinator_job_has_process(job) && !job->has_slots);
         *at = job->next;
         coordinator->job_count--;
+        coordinator_depends_ended(coordinator, job->id);
         coordinator_job_free(job);
     }
 }
@@ -237,7 +225,7 @@ void coordinator_tick(struct coordinator *coordinator)
         if (job->retry_ms <= coordinator_now(coordinator))
             coordinator_job_step(job);
     coordinator_drop_ended(coordinator);
-    coordinator_schedule(coordinator);
+    coordinator_queue_tick(coordinator);
 }
 
 void coordinator_stop(struct coordinator *coordinator)
@@ -265,26 +253,4 @@ int64_t coordinator_slots(const struct coordinator *coordinator)
 const struct inventory *coordinator_inventory(const struct coordinator *coordinator)
 {
     return &coordinator->inventory;
-}
-
-void coordinator_view(const struct coordinator *coordinator, const char *job_id,
-                      struct coordinator_view *ret_view)
-{
-    *ret_view = (struct coordinator_view){.queue_position = 0};
-    const struct coordinator_job *job = coordinator_find(coordinator, job_id);
-    size_t index = queue_find(&coordinator->queue, job_id);
-    if (index < coordinator->queue.count) {
-        ret_view->queue_position = (int64_t)index + 1;
-        sched_explain(&coordinator->queue, &coordinator->inventory, index, ret_view->pending_reason,
-                      sizeof ret_view->pending_reason);
-        coordinator_gpus_explain(coordinator, ret_view->pending_reason,
-                                 sizeof ret_view->pending_reason);
-    } else if (job != NULL && job->state == JOB_STATE_VALIDATING) {
-        (void)snprintf(ret_view->pending_reason, sizeof ret_view->pending_reason, "%s",
-                       job->preparation != NULL ? "its files are being checked"
-                                                : "waits for the check of other jobs' files");
-    } else if (job != NULL && job->state == JOB_STATE_PAUSED) {
-        (void)snprintf(ret_view->pending_reason, sizeof ret_view->pending_reason,
-                       "it is paused until it is resumed");
-    }
 }

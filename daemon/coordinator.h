@@ -5,13 +5,14 @@
  * The way of a job:
  *   submit -> VALIDATING   the prepare child makes token shards; a bad line fails the job
  * (ERR_DATA)
- *          -> QUEUED       until sched_next() gives it slots
+ *          -> QUEUED       until sched_pass() gives it slots
  *          -> STARTING     slots taken, keeper started, from the newest checkpoint if there is one
  *          -> RUNNING      all ranks are ready
  *          -> SUCCEEDED | FAILED | CANCELLED, only when no process of the job is left; slots free
  *   cancel -> CANCELLING   until its last process is gone (at once when it has none) -> CANCELLED
  *   pause  -> PAUSING      until the ranks have written a checkpoint and ended -> PAUSED
  *   resume -> QUEUED       of a paused job, or of a failed one that has a checkpoint
+ *   preempted: RUNNING -> PREEMPTING until the ranks have written a checkpoint and ended -> QUEUED
  *
  * A fault that may not strike again (restart.h) queues the job again, at most max_restarts times.
  * time_limit_s counts the time in RUNNING and PAUSING over all attempts (not what passes while no
@@ -30,6 +31,7 @@
 #include "common/job_spec.h"
 #include "daemon/bus.h"
 #include "daemon/host.h"
+#include "daemon/sched.h"
 #include "daemon/store.h"
 
 #include <stdbool.h>
@@ -56,6 +58,8 @@ struct coordinator_config {
     int64_t orphan_limit_ms;    /* ranks without a daemon end after this          (600000) */
     int64_t stop_grace_ms;      /* between the steps CANCEL, SIGTERM, SIGKILL     (10000) */
     bool leave_running;         /* coordinator_stop() lets ranks train on         (false) */
+    int64_t fair_share_half_life_ms; /* of users' use                             (7 days) */
+    struct sched_policy policy;      /* draining: not read, the store knows */
 };
 /* The figures above; data_dir and worker_program NULL. */
 void coordinator_config_defaults(struct coordinator_config *ret_config);
@@ -72,10 +76,12 @@ int coordinator_new(const struct coordinator_config *config, struct host *host, 
                     struct err *err);
 void coordinator_free(struct coordinator *coordinator); /* NULL is fine; processes go on living */
 
-/* spec: parsed and resolved (not kept). Committed when it returns. */
+/* spec: parsed and resolved (not kept). predicted_step_s: of an optimizer step, 0 where it is not
+ * known. Committed when it returns. ERR_TOO_MANY, ERR_DOES_NOT_FIT beyond what its user may have,
+ * ERR_INVALID_VALUE for a dependency that is no job of its owner. */
 int coordinator_submit(struct coordinator *coordinator, const struct job_spec *spec,
-                       const char *model_dir, const char *owner, char ret_id[LIMIT_ID_BYTES + 1],
-                       struct err *err);
+                       double predicted_step_s, const char *model_dir, const char *owner,
+                       char ret_id[LIMIT_ID_BYTES + 1], struct err *err);
 /* Starts the end of a job. 0 also when it is being cancelled or is cancelled already;
  * ERR_NOT_FOUND, or ERR_BAD_STATE when it has ended otherwise. */
 int coordinator_cancel(struct coordinator *coordinator, const char *job_id, struct err *err);
@@ -87,6 +93,15 @@ int coordinator_pause(struct coordinator *coordinator, const char *job_id, struc
  * that one, newer ones are given up; NULL: from the newest. ERR_NOT_FOUND, ERR_BAD_STATE. */
 int coordinator_resume(struct coordinator *coordinator, const char *job_id,
                        const char *checkpoint_id, struct err *err);
+
+/* Changes a job that has not ended: body as job_spec_change() takes it. ERR_NOT_FOUND,
+ * ERR_BAD_STATE, ERR_INVALID_VALUE: also where jobs would depend on each other in a circle. */
+int coordinator_change(struct coordinator *coordinator, const char *job_id, const json_t *body,
+                       const char *user, struct err *err);
+
+/* Nothing starts until it is undrained, whatever daemon runs. */
+int coordinator_queue_drain(struct coordinator *coordinator, bool drained, struct err *err);
+bool coordinator_queue_is_drained(const struct coordinator *coordinator);
 
 void coordinator_tick(struct coordinator *coordinator);
 
@@ -109,8 +124,38 @@ int coordinator_drain(struct coordinator *coordinator, const char *uuid, bool dr
 
 /* What is not in the store. */
 struct coordinator_view {
-    int64_t queue_position;   /* 1: next; 0: not queued */
-    char pending_reason[512]; /* "needs 2 slots, 1 of 2 is free"; "" when not queued */
+    int64_t queue_position;     /* 1: next; 0: not queued */
+    char pending_reason[512];   /* "needs 2 slots, 1 of 2 is free"; "" when it does not wait */
+    int64_t estimated_start_ms; /* Unix time; 0: not known */
 };
-void coordinator_view(const struct coordinator *coordinator, const char *job_id,
+void coordinator_view(struct coordinator *coordinator, const char *job_id,
                       struct coordinator_view *ret_view);
+
+/* A job that has slots or waits for them. */
+struct coordinator_entry {
+    const char *id;
+    const char *owner;
+    const struct job_spec *spec;
+    enum job_state state;
+    int64_t slots;
+    int64_t created_ms;           /* Unix time, as all here */
+    int64_t started_ms;           /* its newest attempt; 0: it waits */
+    int64_t estimated_end_ms;     /* 0: not known */
+    struct coordinator_view view; /* of one that waits */
+};
+typedef int coordinator_entry_fn(void *context, const struct coordinator_entry *entry,
+                                 struct err *err);
+/* Those with slots first, in the order of submission, then the queue in its order. */
+int coordinator_queue_list(struct coordinator *coordinator, coordinator_entry_fn *entry,
+                           void *context, struct err *err);
+
+struct coordinator_user {
+    const char *name;
+    double used_s;  /* slot-seconds, decayed: what fair share goes by */
+    double total_s; /* slot-seconds ever */
+    int64_t slots;  /* it has now */
+};
+typedef int coordinator_user_fn(void *context, const struct coordinator_user *user,
+                                struct err *err);
+int coordinator_users_list(struct coordinator *coordinator, coordinator_user_fn *user,
+                           void *context, struct err *err);

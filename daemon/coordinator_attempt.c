@@ -5,10 +5,10 @@
  *   done, and the model is there        succeeded (of a rehearsal: its report)
  *   paused, pausing                     paused
  *   paused, its time is up              failed (time_limit)
- *   paused otherwise                    queued: the daemon stops, or none was there (orphan limit)
- *   a fault worth another try, pausing  paused: what the user asked for, from an older checkpoint
- *   a fault worth another try           queued, while max_restarts lasts
- *   any other fault                     failed */
+ *   paused otherwise                    queued: it was preempted, the daemon stops, or none was
+ * there (orphan limit) a fault worth another try, pausing  paused: what the user asked for, from an
+ * older checkpoint a fault worth another try           queued, while max_restarts lasts any other
+ * fault                     failed */
 #include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -168,7 +168,7 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
         job->attempt = previous;
         return rc;
     }
-    queue_remove(&coordinator->queue, queue_find(&coordinator->queue, job->id));
+    coordinator_queue_entered(job);
     job->has_attempt = true;
     job->failure.code = job->gpu_fault.code = ERR_NONE;
     job->progress_changed |= job->steps_done != move.resumed_step;
@@ -183,7 +183,7 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-static int64_t attempt_ran_ms(const struct coordinator_job *job)
+int64_t coordinator_attempt_ran_ms(const struct coordinator_job *job)
 {
     int64_t now_ms = coordinator_now(job->coordinator);
     return job->ran_ms + (job->running_ms > 0 ? now_ms - job->running_ms : 0);
@@ -195,7 +195,7 @@ int coordinator_attempt_progress(struct coordinator_job *job, struct err *err)
         .steps_done = job->steps_done,
         .steps_total = job->steps_total,
         .trained_tokens = job->trained_tokens,
-        .ran_ms = attempt_ran_ms(job),
+        .ran_ms = coordinator_attempt_ran_ms(job),
     };
     TRY(store_job_progress(job->coordinator->store, job->id, &progress, err));
     job->progress_changed = false;
@@ -219,7 +219,7 @@ static bool attempt_time_is_up(const struct coordinator_job *job)
     int64_t limit_ms = job->spec.time_limit_s * 1000;
     int64_t margin_ms =
         limit_ms / 10 < ATTEMPT_LIMIT_MARGIN_MS ? limit_ms / 10 : ATTEMPT_LIMIT_MARGIN_MS;
-    return limit_ms > 0 && attempt_ran_ms(job) >= limit_ms - margin_ms;
+    return limit_ms > 0 && coordinator_attempt_ran_ms(job) >= limit_ms - margin_ms;
 }
 
 static int attempt_tell_time_limit(const struct coordinator_job *job, const char *rest,
@@ -236,10 +236,11 @@ static void attempt_check(struct coordinator_job *job)
     struct coordinator *coordinator = job->coordinator;
     bool leaving = coordinator->stopping && !coordinator->config.leave_running;
     bool time_is_up = attempt_time_is_up(job);
-    if (job->state == JOB_STATE_PAUSING || leaving || time_is_up)
+    if (job->state == JOB_STATE_PAUSING || job->state == JOB_STATE_PREEMPTING || leaving ||
+        time_is_up)
         supervisor_pause(job->supervisor);
     int64_t last_ms = job->spec.time_limit_s * 1000 + coordinator->config.stop_grace_ms;
-    if (time_is_up && attempt_ran_ms(job) > last_ms) {
+    if (time_is_up && coordinator_attempt_ran_ms(job) > last_ms) {
         struct err why;
         (void)attempt_tell_time_limit(job, "it did not end in time by itself", &why);
         supervisor_stop(job->supervisor, &why);
@@ -336,8 +337,10 @@ static int attempt_paused(struct coordinator_job *job, struct err *err)
         (void)attempt_tell_time_limit(job, text, &why);
         return coordinator_job_move_to(job, JOB_STATE_FAILED, &why, NULL, err);
     }
-    (void)snprintf(text, sizeof text, "%s and the job is queued again: %s.",
-                   stopping ? "The daemon is stopping" : "The ranks ended without a daemon", saved);
+    const char *cause = job->state == JOB_STATE_PREEMPTING ? "Job has made room"
+                        : stopping                         ? "The daemon is stopping"
+                                                           : "The ranks ended without a daemon";
+    (void)snprintf(text, sizeof text, "%s and the job is queued again: %s.", cause, saved);
     return coordinator_job_enqueue(job, &(struct job_move){.event_text = text}, err);
 }
 
@@ -387,9 +390,10 @@ static void attempt_release(struct coordinator_job *job, const char *outcome, co
         supervisor_free(job->supervisor);
         job->supervisor = NULL;
     }
+    coordinator_queue_charge(coordinator, true);
     attempt_give_slots(job);
     job->has_attempt = false;
-    job->ran_ms = attempt_ran_ms(job);
+    job->ran_ms = coordinator_attempt_ran_ms(job);
     job->running_ms = 0;
 }
 

@@ -7,15 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void control_leave_queue(struct coordinator_job *job)
-{
-    struct queue *queue = &job->coordinator->queue;
-    size_t waiting = queue_find(queue, job->id);
-    if (waiting < queue->count)
-        queue_remove(queue, waiting);
-    job->retry_ms = 0;
-}
-
 /* ---- cancel -------------------------------------------------------------------------------- */
 
 static int control_check_cancelled(void *context, const struct store_job *row, struct err *err)
@@ -37,7 +28,7 @@ int coordinator_cancel(struct coordinator *coordinator, const char *job_id, stru
     struct err why;
     (void)err_set(&why, ERR_CANCELLED, "The job was cancelled.");
     TRY(coordinator_job_move_to(job, JOB_STATE_CANCELLING, &why, "Job is being cancelled.", err));
-    control_leave_queue(job);
+    job->retry_ms = 0;
     if (job->preparation != NULL)
         preparation_kill(job->preparation);
     if (job->supervisor != NULL)
@@ -73,7 +64,7 @@ int coordinator_pause(struct coordinator *coordinator, const char *job_id, struc
                    (job->state == JOB_STATE_VALIDATING && job->preparation == NULL);
     TRY(coordinator_job_move_to(job, at_once ? JOB_STATE_PAUSED : JOB_STATE_PAUSING, NULL, NULL,
                                 err));
-    control_leave_queue(job);
+    job->retry_ms = 0;
     if (job->preparation != NULL)
         preparation_kill(job->preparation);
     return 0;

@@ -36,6 +36,7 @@ int coordinator_job_move(struct coordinator_job *job, struct job_move *move, str
              move->reason_text != NULL ? ": " : "",
              move->reason_text != NULL ? move->reason_text : "");
     job->state = move->to;
+    coordinator->queue_changed = true;
     job->prepared |= move->to == JOB_STATE_QUEUED;
     job->restarts += move->restarted;
     if (move->from == JOB_STATE_FAILED)
@@ -58,24 +59,12 @@ int coordinator_job_move_to(struct coordinator_job *job, enum job_state to, cons
 
 /* ---- validating ---------------------------------------------------------------------------- */
 
-int coordinator_job_queue(struct coordinator_job *job, struct err *err)
-{
-    struct queue_entry entry = {.priority = job->spec.priority,
-                                .created_ms = job->created_ms,
-                                .ranks = job_spec_slots(&job->spec)};
-    memcpy(entry.job_id, job->id, sizeof entry.job_id);
-    return queue_add(&job->coordinator->queue, &entry, err);
-}
-
 int coordinator_job_enqueue(struct coordinator_job *job, struct job_move *move, struct err *err)
 {
-    struct queue *queue = &job->coordinator->queue;
-    TRY(coordinator_job_queue(job, err));
     move->to = JOB_STATE_QUEUED;
-    int rc = coordinator_job_move(job, move, err);
-    if (rc != 0)
-        queue_remove(queue, queue_find(queue, job->id));
-    return rc;
+    TRY(coordinator_job_move(job, move, err));
+    job->depends_known = false;
+    return 0;
 }
 
 static int job_set_file_status(struct coordinator_job *job, const char *file_id,
@@ -186,15 +175,19 @@ void coordinator_job_step(struct coordinator_job *job)
     case JOB_STATE_VALIDATING:
         rc = job_step_validating(job, &err);
         break;
+    case JOB_STATE_QUEUED: /* then it waits for the scheduler */
+        rc = job->depends_known ? 0 : coordinator_depends_step(job, &err);
+        break;
     case JOB_STATE_STARTING:
     case JOB_STATE_RUNNING:
+    case JOB_STATE_PREEMPTING:
         rc = coordinator_attempt_step(job, &err);
         break;
     case JOB_STATE_PAUSING:
     case JOB_STATE_CANCELLING:
         rc = job_step_ending(job, &err);
         break;
-    default: /* QUEUED waits for the scheduler, PAUSED for the user; an end needs nothing */
+    default: /* PAUSED waits for the user; an end needs nothing */
         break;
     }
     if (rc == 0)

@@ -2,6 +2,8 @@
  *
  *   coordinator.c          submit, the view and the tick
  *   coordinator_control.c  cancel, pause, resume
+ *   coordinator_change.c   new values for a job, and jobs that depend on others
+ *   coordinator_queue.c    passes of the scheduler, and what they show
  *   coordinator_job.c      one step of one job, by its state; validating and queued
  *   coordinator_attempt.c  starting, running and ending an attempt
  *   coordinator_ranks.c    HELLOs and frames of ranks, acknowledgements
@@ -14,10 +16,10 @@
 #include "daemon/inventory.h"
 #include "daemon/job_fsm.h"
 #include "daemon/preparation.h"
-#include "daemon/queue.h"
 #include "daemon/results.h"
 #include "daemon/supervisor.h"
 #include "daemon/telemetry.h"
+#include "daemon/usage.h"
 
 enum {
     COORDINATOR_PREPARING_MAX = 2, /* prepare children at once: a long file delays one other only */
@@ -35,6 +37,8 @@ struct coordinator_job {
     int64_t created_ms;              /* Unix time */
     int64_t attempt;                 /* newest; 0 before the first */
     struct job_spec spec;            /* resolved */
+    size_t user;                     /* its owner, of coordinator->usage */
+    double predicted_step_s;         /* of an optimizer step; 0: not known */
     char *model_dir;                 /* owned */
     char *job_dir;                   /* owned */
     bool prepared;                   /* they were, and are token shards */
@@ -57,6 +61,13 @@ struct coordinator_job {
     int64_t ran_ms;         /* time in RUNNING and PAUSING before running_ms */
     int64_t running_ms;     /* since when it runs (monotonic); 0: it does not */
     int64_t retry_ms;       /* no step before this (monotonic) */
+    bool depends;           /* on jobs that have not succeeded */
+    bool depends_known;     /* `depends` is as it is; else the next step finds it out */
+    bool visited;           /* scratch of a search along dependencies */
+    bool claims;            /* as the last pass of the scheduler left it, like these */
+    enum sched_verdict verdict;
+    int64_t position;
+    int64_t start_ms; /* (monotonic); 0: not known */
     struct coordinator_job *next;
 };
 
@@ -69,7 +80,12 @@ struct coordinator {
     struct inventory inventory;
     struct gpu_watch *watch;  /* over the GPUs; NULL on the CPU */
     struct gpu_report report; /* its newest */
-    struct queue queue;
+    struct usage usage;
+    bool drained;         /* nothing starts */
+    bool queue_changed;   /* since the last pass */
+    int64_t pass_ms;      /* of it (monotonic) */
+    int64_t charged_ms;   /* until when use is counted (monotonic) */
+    int64_t usage_put_ms; /* when it was written (monotonic) */
     struct telemetry telemetry;
     struct coordinator_job *jobs; /* oldest first */
     int64_t job_count;
@@ -98,7 +114,8 @@ int coordinator_job_move_to(struct coordinator_job *job, enum job_state to, cons
                             const char *event_text, struct err *err);
 /* Moves to QUEUED and waits. */
 int coordinator_job_enqueue(struct coordinator_job *job, struct job_move *move, struct err *err);
-int coordinator_job_queue(struct coordinator_job *job, struct err *err); /* is QUEUED: waits */
+/* The spec as the store keeps it. */
+int coordinator_spec_print(const struct job_spec *spec, struct buf *out, struct err *err);
 bool coordinator_job_has_process(const struct coordinator_job *job);
 void coordinator_job_free(struct coordinator_job *job);
 
@@ -110,6 +127,26 @@ int coordinator_attempt_progress(struct coordinator_job *job, struct err *err);
 /* Its row in the store. outcome: "" while it runs; a failure that a rank told: `why`. */
 int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, const struct err *why,
                             struct err *err);
+
+int64_t coordinator_attempt_ran_ms(const struct coordinator_job *job); /* over all attempts */
+
+/* coordinator_change.c */
+/* The jobs that a spec depends on are there and their owner's. */
+int coordinator_depends_check(struct coordinator *coordinator, const struct job_spec *spec,
+                              const char *owner, struct err *err);
+/* Of a queued job: finds out whether it waits for others; fails it where one did not succeed. */
+int coordinator_depends_step(struct coordinator_job *job, struct err *err);
+/* A job has come to its end: those that depend on it look again. */
+void coordinator_depends_ended(struct coordinator *coordinator, const char *job_id);
+
+/* coordinator_queue.c */
+int coordinator_queue_init(struct coordinator *coordinator, struct err *err);
+/* A pass when one is due, and what it decides. */
+void coordinator_queue_tick(struct coordinator *coordinator);
+/* The job starts: its user's share pays the entry penalty. */
+void coordinator_queue_entered(struct coordinator_job *job);
+/* Use until now is counted; `save`: and written to the store. */
+void coordinator_queue_charge(struct coordinator *coordinator, bool save);
 
 /* coordinator_ranks.c */
 int coordinator_ranks_listen(struct coordinator *coordinator, struct loop *loop, struct err *err);

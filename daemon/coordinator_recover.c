@@ -3,7 +3,7 @@
  *   validating     checked again from the start
  *   queued         waits again
  *   paused         waits for the user
- *   starting, running, pausing, cancelling, with an attempt:
+ *   starting, running, pausing, preempting, cancelling, with an attempt:
  *     the keeper lives         taken over: its ranks come back by themselves and go on
  *     it has ended             judged by its exit.json, as if it had ended just now
  *     it was never started     starting: queued again; else the end that was asked for
@@ -138,10 +138,9 @@ int coordinator_recover_attempt(struct coordinator_job *job, struct err *err)
 static int recover_job(struct coordinator_job *job, struct err *err)
 {
     switch (job->state) {
-    case JOB_STATE_QUEUED:
-        return coordinator_job_queue(job, err);
     case JOB_STATE_STARTING:
     case JOB_STATE_RUNNING:
+    case JOB_STATE_PREEMPTING:
         return coordinator_recover_attempt(job, err);
     case JOB_STATE_PAUSING:
     case JOB_STATE_CANCELLING: /* of a job that had no attempt: its next step ends it */
@@ -154,12 +153,13 @@ static int recover_job(struct coordinator_job *job, struct err *err)
 int coordinator_recover(struct coordinator *coordinator, struct err *err)
 {
     static const enum job_state states[] = {
-        JOB_STATE_VALIDATING, JOB_STATE_QUEUED, JOB_STATE_STARTING,  JOB_STATE_RUNNING,
-        JOB_STATE_PAUSING,    JOB_STATE_PAUSED, JOB_STATE_CANCELLING};
+        JOB_STATE_VALIDATING, JOB_STATE_QUEUED, JOB_STATE_STARTING,   JOB_STATE_RUNNING,
+        JOB_STATE_PAUSING,    JOB_STATE_PAUSED, JOB_STATE_PREEMPTING, JOB_STATE_CANCELLING};
     for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
         TRY(store_jobs_in_state(coordinator->store, states[i], recover_load, coordinator, err));
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
         TRY(recover_job(job, err));
+    coordinator->queue_changed = true;
     if (coordinator->job_count > 0)
         log_info("coordinator", "%lld unfinished jobs taken up", (long long)coordinator->job_count);
     return 0;

@@ -5,7 +5,7 @@
  *   validating -> pausing, paused               queued -> paused
  *   paused -> queued, or validating when its files were not checked yet
  *   starting, running -> queued                 (again, with the next attempt)
- *   running -> preempting -> queued             (not used yet)
+ *   running -> preempting -> queued             preempting -> pausing, succeeded
  *   any unfinished -> failed                    any unfinished -> cancelling -> cancelled
  *   failed -> queued                            (only when the user resumes it)
  * An end is never left otherwise. */

@@ -93,6 +93,11 @@ static void main_coordinator_config(const struct settings *settings, struct coor
     ret->coll_timeout_ms = settings->coll_timeout_s * 1000;
     ret->orphan_limit_ms = settings->orphan_limit_s * 1000;
     ret->stop_grace_ms = settings->stop_grace_s * 1000;
+    ret->fair_share_half_life_ms = settings->fair_share_half_life_h * 3600000;
+    ret->policy.entry_penalty_s = settings->entry_penalty_s;
+    ret->policy.user_slots_max = settings->user_slots_max;
+    ret->policy.user_jobs_max = settings->user_jobs_max;
+    ret->policy.preempt_after_ms = settings->preempt_after_s * 1000;
     ret->leave_running = strcmp(settings->on_stop, "leave") == 0;
 }
 

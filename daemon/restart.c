@@ -1,4 +1,7 @@
-/* restart: the table of reasons that are worth another try. All others are not. */
+/* restart: the table of reasons that are worth another try. All others are not: the user's (a file,
+ * a model, a value, a cancelled job, a time limit, a job it depends on), what comes again at the
+ * same place (memory or disk that do not suffice, a loss that is not finite, a damaged file), and
+ * faults of our own. */
 #include "daemon/restart.h"
 
 #include <stddef.h>
@@ -12,6 +15,7 @@ static const enum err_code restart_reasons[] = {
     ERR_COLL_ABORTED, /* likewise, and nobody said why */
     ERR_COORDINATOR_LOST, /* the machine went down with the daemon */
     ERR_IO,               /* a file or socket operation */
+    ERR_DEVICE,           /* a GPU or its driver: an XID, an uncorrectable ECC error */
 };
 
 bool restart_may(enum err_code reason)

@@ -124,6 +124,7 @@ static const struct schema_object schema_rows[] = {
          "'ithaca':{'type':'object','required':['state','spec'],'properties':{'state':{},"
          "'reason':" TEXT_OR_NULL ",'reason_text':" TEXT_OR_NULL ",'attempt':" WHOLE ","
          "'queue_position':" WHOLE_OR_NULL ",'pending_reason':" TEXT_OR_NULL ","
+         "'estimated_start':" TIME_OR_NULL ","
          "'resumed_from':{'type':['string','null'],'description':'Checkpoint that the "
          "newest attempt began with'},'restarts':{'type':'integer','description':'After faults'},"
          "'gpus':{'type':'array','items':" TEXT
@@ -226,6 +227,38 @@ static const struct schema_object schema_rows[] = {
      .schema = "{'type':'object','additionalProperties':false,'properties':{"
                "'checkpoint':{'type':['string','null'],'description':'Go on from this one; newer "
                "ones are given up. Else from the newest'}}}"},
+    {.name = "JobChange",
+     .schema = "{'type':'object','required':['ithaca'],'additionalProperties':false,"
+               "'properties':{'ithaca':{'type':'object','minProperties':1,"
+               "'additionalProperties':false,'properties':{}}}}"},
+    {.name = "QueueState",
+     .schema = "{'type':'object','required':['object','drained'],'properties':{"
+               "'object':{'const':'queue.state'},'drained':{'type':'boolean'}}}"},
+    {.name = "QueueEntry",
+     .schema = "{'type':'object','required':['id','owner','state','priority','slots','created_at'],"
+               "'properties':{'id':{'type':['string','null'],'description':'null: of "
+               "another user'},'owner':" TEXT_OR_NULL ",'state':{},'priority':" WHOLE
+               ",'slots':" WHOLE ",'created_at':" TIME ",'preemptible':{'type':'boolean'},"
+               "'started_at':" TIME_OR_NULL ",'estimated_end':" TIME_OR_NULL
+               ",'queue_position':" WHOLE_OR_NULL ",'pending_reason':" TEXT_OR_NULL
+               ",'estimated_start':" TIME_OR_NULL "}}"},
+    {.name = "Queue",
+     .schema =
+         "{'type':'object','required':['object','drained','slots','free_slots','running',"
+         "'waiting','waiting_count','users'],'properties':{'object':{'const':'queue'},"
+         "'drained':{'type':'boolean','description':'Nothing starts'},'slots':" WHOLE
+         ",'free_slots':" WHOLE ",'running':{'type':'array','items':" REF(
+             "QueueEntry") "},"
+                           "'waiting':{'type':'array','items':" REF(
+                               "QueueEntry") "},"
+                                             "'waiting_count':{'type':'integer','description':'All "
+                                             "of them'},'users':{'type':'array','items':{"
+                                             "'type':'object','properties':{'user':" TEXT ","
+                                             "'slots':" WHOLE ",'used_s':{'type':'number',"
+                                             "'description':'Slot-seconds that fair share goes "
+                                             "by: older ones count less'},'total_s':{"
+                                             "'type':'number','description':'Slot-seconds "
+                                             "ever'}}}}}}"},
     {.name = "Checkpoint",
      .schema =
          "{'type':'object','required':['id','object','created_at',"
@@ -411,6 +444,22 @@ static int schema_fill_gpu(json_t *gpu)
                                schema_enum(states, COUNT(states)));
 }
 
+/* The fields of a job that may be changed. */
+static int schema_fill_change(json_t *change)
+{
+    json_t *fields = schema_at(change, "properties.ithaca.properties");
+    int bad = 0;
+    for (size_t i = 0; job_spec_changeable[i] != NULL; i++) {
+        CLEANUP(mem_free_ptr)
+        char *reference =
+            mem_printf("#/components/schemas/JobCreate/properties/ithaca/properties/%s",
+                       job_spec_changeable[i]);
+        bad |= reference == NULL || json_object_set_new(fields, job_spec_changeable[i],
+                                                        json_pack("{s:s}", "$ref", reference)) != 0;
+    }
+    return bad;
+}
+
 static int schema_fill_metrics(json_t *metrics)
 {
     static const char *const names[] = {
@@ -435,5 +484,6 @@ json_t *schema_objects(void)
     bad |= schema_fill_job(json_object_get(objects, "Job"));
     bad |= schema_fill_metrics(json_object_get(objects, "Metrics"));
     bad |= schema_fill_gpu(json_object_get(objects, "Gpu"));
+    bad |= schema_fill_change(json_object_get(objects, "JobChange"));
     return bad == 0 ? json_incref(objects) : NULL;
 }

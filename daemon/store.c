@@ -287,6 +287,11 @@ int store_query_id(struct store_query *query, char ret_id[LIMIT_ID_BYTES + 1], s
     return 0;
 }
 
+double store_column_f64(struct store_query *query, int column)
+{
+    return sqlite3_column_double(query->cached->statement, column);
+}
+
 int store_query_i64(struct store *store, enum store_database database, const char *sql,
                     int64_t *ret_value, struct err *err)
 {

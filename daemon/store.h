@@ -73,6 +73,7 @@ struct store_job {
     int64_t ran_ms;          /* time in RUNNING and PAUSING, over all attempts */
     int64_t resumed_step;    /* of the checkpoint the newest attempt went on from; 0: none */
     const char *result_file; /* "file-...": its metrics as CSV, once it has succeeded */
+    double predicted_step_s; /* of an optimizer step, as planned at submit; 0: not known */
 };
 
 typedef int store_job_fn(void *context, const struct store_job *job, struct err *err);
@@ -142,6 +143,17 @@ struct store_progress {
     int64_t trained_tokens; /* 0: leave */
     int64_t ran_ms;
 };
+/* New values of a job that has not ended, and the event that says so, in one transaction. */
+struct store_job_change {
+    const char *id;
+    const char *spec_json;
+    int64_t priority; /* as in the spec */
+    const char *event_id;
+    const char *event_text;
+    int64_t now_ms;
+};
+int store_job_change(struct store *store, const struct store_job_change *change,
+                     int64_t *ret_event_row, struct err *err);
 int store_job_progress(struct store *store, const char *id, const struct store_progress *progress,
                        struct err *err);
 
@@ -321,6 +333,23 @@ typedef int store_attempt_fn(void *context, const struct store_attempt *attempt,
 int store_attempt_put(struct store *store, const struct store_attempt *attempt, struct err *err);
 int store_attempt_get(struct store *store, const char *job_id, int64_t number,
                       store_attempt_fn *row, void *context, struct err *err);
+
+/* ---- the queue ----------------------------------------------------------------------------- */
+
+/* Slot-seconds of a user, as in daemon/usage.h. */
+struct store_usage {
+    const char *owner;
+    double used_s;
+    double total_s;
+    int64_t at_ms;
+};
+typedef int store_usage_fn(void *context, const struct store_usage *usage, struct err *err);
+int store_usage_put(struct store *store, const struct store_usage *usage, struct err *err);
+int store_usage_list(struct store *store, store_usage_fn *row, void *context, struct err *err);
+
+/* Whether nothing is to start, until told otherwise. */
+int store_drained_put(struct store *store, bool drained, struct err *err);
+int store_drained_get(struct store *store, bool *ret_drained, struct err *err);
 
 /* ---- tokens -------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
     "id, created_ms, started_ms, finished_ms, state, reason, reason_text, owner, spec_json, "      \
     "model, model_dir, training_file, validation_file, fine_tuned_model, priority, ranks, "        \
     "attempt, steps_done, steps_total, trained_tokens, prepared, restarts, ran_ms, resumed_step, " \
-    "result_file"
+    "result_file, predicted_step_s"
 
 static struct store_job store_job_row(struct store_query *query)
 {
@@ -42,6 +42,7 @@ static struct store_job store_job_row(struct store_query *query)
         .ran_ms = store_column_i64(query, 22),
         .resumed_step = store_column_i64(query, 23),
         .result_file = store_column_text(query, 24),
+        .predicted_step_s = store_column_f64(query, 25),
     };
     must(job.state < JOB_STATE_COUNT); /* the table's CHECK has the same list */
     return job;
@@ -71,8 +72,8 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
                     "INSERT INTO jobs (id, created_ms, state, owner, spec_json, model, model_dir, "
-                    "training_file, validation_file, priority, ranks, steps_total) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "training_file, validation_file, priority, ranks, steps_total, "
+                    "predicted_step_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     err));
     store_bind_text(&query, job->id);
     store_bind_i64(&query, job->created_ms);
@@ -86,6 +87,7 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
     store_bind_i64(&query, job->priority);
     store_bind_i64(&query, job->ranks);
     store_bind_i64(&query, job->steps_total);
+    store_bind_f64(&query, job->predicted_step_s);
     TRY(store_query_run(&query, err));
     store_query_end(&query);
     CLEANUP(mem_free_ptr)
@@ -326,6 +328,31 @@ int store_job_move(struct store *store, const struct store_job_move *move, int64
         .type = "message",
         .message = move->event_text,
         .data_json = data,
+    };
+    TRY(store_event_insert(store, &event, ret_event_row, err));
+    return store_transaction_commit(&transaction, err);
+}
+
+int store_job_change(struct store *store, const struct store_job_change *change,
+                     int64_t *ret_event_row, struct err *err)
+{
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS, "UPDATE jobs SET spec_json = ?, priority = ? WHERE id = ?",
+                    err));
+    store_bind_text(&query, change->spec_json);
+    store_bind_i64(&query, change->priority);
+    store_bind_text(&query, change->id);
+    TRY(store_query_run(&query, err));
+    const struct store_event event = {
+        .id = change->event_id,
+        .job_id = change->id,
+        .created_ms = change->now_ms,
+        .level = "info",
+        .type = "message",
+        .message = change->event_text,
+        .data_json = "",
     };
     TRY(store_event_insert(store, &event, ret_event_row, err));
     return store_transaction_commit(&transaction, err);

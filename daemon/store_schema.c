@@ -12,6 +12,8 @@
  *   tokens       API tokens and the sessions opened with them, as keyed hashes only
  *   replays      answers to requests that may be sent again
  *   gpus         GPUs that are drained or set aside
+ *   usage        slot-seconds of each user (daemon/usage.h)
+ *   queue        one row: whether it is drained
  * metrics.db
  *   metric_names  number -> name, unit: rows of api/metrics.def, renewed at each open
  *   jobs          job number <-> id: a point then takes 8 bytes less per character
@@ -157,6 +159,16 @@ static const char *const store_migrations_jobs[] = {
     " owner TEXT NOT NULL"
     ") STRICT, WITHOUT ROWID;"
     "CREATE INDEX uploads_expires ON uploads (expires_ms);",
+    /* 6: the queue */
+    "ALTER TABLE jobs ADD COLUMN predicted_step_s REAL NOT NULL DEFAULT 0;"
+    "CREATE TABLE usage ("
+    " owner TEXT NOT NULL PRIMARY KEY,"
+    " used_s REAL NOT NULL,"
+    " total_s REAL NOT NULL,"
+    " at_ms INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE queue (drained INTEGER NOT NULL) STRICT;"
+    "INSERT INTO queue (drained) VALUES (0);",
 };
 
 static const char *const store_migrations_metrics[] = {

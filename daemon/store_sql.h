@@ -61,6 +61,7 @@ int store_query_step(struct store_query *query, bool *ret_row, struct err *err);
 int store_query_run(struct store_query *query, struct err *err);      /* a statement without rows */
 const char *store_column_text(struct store_query *query, int column); /* never NULL */
 int64_t store_column_i64(struct store_query *query, int column);
+double store_column_f64(struct store_query *query, int column);
 
 /* The id that a query of one column and at most one row gives; "" when it gives none. */
 int store_query_id(struct store_query *query, char ret_id[LIMIT_ID_BYTES + 1], struct err *err);

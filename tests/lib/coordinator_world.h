@@ -131,7 +131,7 @@ static inline struct world_job world_submit(struct world *w, int ranks, const ch
         .ranks_max = 64, .heads = 8, .kv_heads = 8, .layers = 2, .context_max = 4096};
     OK(w, job_spec_resolve(&spec, &facts, &w->err));
     struct world_job job;
-    OK(w, coordinator_submit(w->coordinator, &spec, "/models/tiny", "admin", job.id, &w->err));
+    OK(w, coordinator_submit(w->coordinator, &spec, 0, "/models/tiny", "admin", job.id, &w->err));
     job_spec_done(&spec);
     return job;
 }

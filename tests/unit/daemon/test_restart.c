@@ -12,7 +12,8 @@
 
 static const char *const again[] = {
     "rank_died",         "gpu_fault",          "rank_hung",        "collective_timeout",
-    "rank_start_failed", "collective_aborted", "coordinator_lost", "io"};
+    "rank_start_failed", "collective_aborted", "coordinator_lost", "io",
+    "device_error"};
 
 static void test_table(void **state)
 {

@@ -1,7 +1,5 @@
-/* queue and sched: order, no overtaking, reasons, random queues against the rules.
- */
-#include "common/mem.h"
-#include "common/rng.h"
+/* sched: a case a rule: order, shares, caps, holds, the reservation and what may pass it, room made
+ * by preemption, estimates. */
 #include "daemon/sched.h"
 
 #include <setjmp.h>
@@ -14,108 +12,393 @@
 #include <stdio.h>
 #include <string.h>
 
-static void add(struct queue *queue, int number, int64_t priority, int64_t ranks)
+enum { SCENE_MAX = 16, NOW = 1000000 };
+
+/* A machine, and what is to be decided on it. Jobs are named by letters. */
+struct scene {
+    struct sched_pass pass;
+    struct sched_user users[4];
+    struct sched_job jobs[SCENE_MAX];
+    struct sched_running running[SCENE_MAX];
+    char names[SCENE_MAX][2];
+};
+
+static void scene_init(struct scene *s, int64_t slots)
 {
-    struct err err;
-    struct queue_entry entry = {.priority = priority, .created_ms = number, .ranks = ranks};
-    (void)snprintf(entry.job_id, sizeof entry.job_id, "job-%d", number);
-    assert_int_equal(queue_add(queue, &entry, &err), 0);
+    *s = (struct scene){.pass = {.now_ms = NOW,
+                                 .slots = slots,
+                                 .free = slots,
+                                 .policy = {.entry_penalty_s = 60, .preempt_after_ms = 5000},
+                                 .user_count = 4}};
+    s->pass.users = s->users;
+    s->pass.jobs = s->jobs;
+    s->pass.running = s->running;
 }
 
-static void test_order(void **state)
+/* One that waits, of user 0 and priority 0; later ones are younger. */
+static struct sched_job *wait_for(struct scene *s, char name, int64_t slots)
 {
-    (void)state;
-    struct queue queue = {.count = 0};
-    add(&queue, 1, 0, 1);
-    add(&queue, 2, 5, 1);
-    add(&queue, 3, 0, 1);
-    add(&queue, 4, 5, 1);
-    add(&queue, 5, -1, 1);
-    add(&queue, 0, 0, 1); /* older: requeued */
-    const char *wanted[] = {"job-2", "job-4", "job-0", "job-1", "job-3", "job-5"};
-    for (size_t i = 0; i < 6; i++)
-        assert_string_equal(queue.entries[i].job_id, wanted[i]);
-    assert_int_equal(queue_find(&queue, "job-3"), 4);
-    assert_int_equal(queue_find(&queue, "job-9"), 6);
-    queue_remove(&queue, 4);
-    assert_int_equal(queue_find(&queue, "job-5"), 4);
-    queue_done(&queue);
-    assert_int_equal(mem_live(), 0);
+    struct sched_job *job = &s->jobs[s->pass.job_count];
+    char *id = s->names[s->pass.job_count];
+    id[0] = name;
+    *job = (struct sched_job){.id = id, .slots = slots, .created_ms = (int64_t)s->pass.job_count++};
+    return job;
 }
 
-static void test_nobody_overtakes(void **state)
+/* One that runs, since a while, with an end (0: not known). */
+static struct sched_running *run(struct scene *s, int64_t slots, int64_t ends_in_ms)
 {
-    (void)state;
-    char text[128];
-    struct queue queue = {.count = 0};
-    struct inventory inventory = {.cores = 4, .slots = 4, .taken = 2};
-    assert_int_equal(sched_next(&queue, &inventory), 0);
-    add(&queue, 1, 0, 3);
-    add(&queue, 2, 0, 1);
-    assert_int_equal(sched_next(&queue, &inventory), queue.count);
-    sched_explain(&queue, &inventory, 0, text, sizeof text);
-    assert_string_equal(text, "needs 3 of 4 slots, 2 free");
-    sched_explain(&queue, &inventory, 1, text, sizeof text);
-    assert_string_equal(text, "waits behind 1 other job");
-    add(&queue, 3, 9, 8); /* can never run here: does not stand in the way */
-    inventory_give(&inventory, 1, NULL);
-    assert_int_equal(sched_next(&queue, &inventory), 1);
-    sched_explain(&queue, &inventory, 0, text, sizeof text);
-    assert_string_equal(text, "needs 8 slots, this machine has 4");
-    queue_done(&queue);
+    struct sched_running *running = &s->running[s->pass.running_count++];
+    *running = (struct sched_running){
+        .slots = slots, .since_ms = NOW - 10000, .ends_ms = ends_in_ms > 0 ? NOW + ends_in_ms : 0};
+    s->pass.free -= slots;
+    return running;
 }
 
-static void test_random_queues(void **state)
+static const struct sched_job *find(const struct scene *s, char name)
+{
+    for (size_t i = 0; i < s->pass.job_count; i++)
+        if (s->jobs[i].id[0] == name)
+            return &s->jobs[i];
+    fail_msg("no job %c", name);
+    return NULL;
+}
+
+/* The names in the order of the queue after a pass; those that start in capitals. */
+static void decide(struct scene *s, const char *wanted)
+{
+    char order[SCENE_MAX + 1] = "";
+    sched_pass(&s->pass);
+    for (size_t i = 0; i < s->pass.job_count; i++)
+        order[i] =
+            (char)(s->jobs[i].verdict == SCHED_START ? s->jobs[i].id[0] - 32 : s->jobs[i].id[0]);
+    assert_string_equal(order, wanted);
+}
+
+static void expect(const struct scene *s, char name, enum sched_verdict verdict, int64_t position)
+{
+    assert_int_equal(find(s, name)->verdict, verdict);
+    assert_int_equal(find(s, name)->position, position);
+}
+
+/* ---- order --------------------------------------------------------------------------------- */
+
+static void test_one_user_in_the_order_of_submission(void **state)
 {
     (void)state;
-    const uint64_t seed = 20261129;
-    print_message("seed %llu\n", (unsigned long long)seed);
-    for (uint64_t round = 0; round < 200; round++) {
-        struct queue queue = {.count = 0};
-        struct inventory inventory = {.cores = 8, .slots = 8};
-        inventory.taken = (int64_t)rng_below(seed, RNG_STREAM_TEST, round * 100, 9);
-        uint64_t jobs = rng_below(seed, RNG_STREAM_TEST, round * 100 + 1, 12);
-        for (uint64_t j = 0; j < jobs; j++)
-            add(&queue, (int)j, (int64_t)rng_below(seed, RNG_STREAM_TEST, round * 100 + 10 + j, 3),
-                1 + (int64_t)rng_below(seed, RNG_STREAM_TEST, round * 100 + 40 + j, 10));
-        size_t next = sched_next(&queue, &inventory);
-        for (size_t i = 0; i < queue.count; i++) {
-            bool possible = queue.entries[i].ranks <= inventory.slots;
-            if (i < next && possible) /* nobody who could ever run was passed over, unless none */
-                assert_true(next == queue.count);
-            if (i == next)
-                assert_true(queue.entries[i].ranks <= inventory_free_slots(&inventory));
-            if (i > 0)
-                assert_true(queue.entries[i - 1].priority >= queue.entries[i].priority);
-        }
-        queue_done(&queue);
+    struct scene s;
+    scene_init(&s, 2);
+    wait_for(&s, 'a', 1);
+    wait_for(&s, 'b', 1)->priority = 5;
+    wait_for(&s, 'c', 1);
+    wait_for(&s, 'd', 1)->priority = -1;
+    s.jobs[2].created_ms = -7; /* older: it was queued again */
+    decide(&s, "BCad");
+    expect(&s, 'a', SCHED_SLOTS, 1);
+    expect(&s, 'd', SCHED_BEHIND, 2);
+    scene_init(&s, 2);
+    decide(&s, "");
+}
+
+static void test_the_user_of_least_use_goes_first(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 1);
+    s.users[0].used_s = 100;
+    s.users[1].used_s = 30; /* two entries of 60 s and it has had more than the other */
+    for (int i = 0; i < 3; i++)
+        wait_for(&s, (char)('a' + i), 1);
+    for (int i = 3; i < 6; i++)
+        wait_for(&s, (char)('a' + i), 1)->user = 1;
+    wait_for(&s, 'g', 1)->priority = 1; /* priority comes before shares */
+    decide(&s, "Gdeafbc");              /* g's penalty counts for user 0 in its own class only */
+    scene_init(&s, 1);
+    s.pass.policy.entry_penalty_s = 0;
+    s.users[0].used_s = 1;
+    wait_for(&s, 'a', 1);
+    wait_for(&s, 'b', 1)->user = 1;
+    wait_for(&s, 'c', 1)->user = 1;
+    decide(&s, "Bca");
+}
+
+static void test_a_claim_goes_first(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 2);
+    wait_for(&s, 'a', 2)->claims = true;
+    wait_for(&s, 'b', 2)->priority = 3;
+    struct sched_running *victim = run(&s, 1, 0);
+    victim->ending = victim->preempted = true;
+    decide(&s, "ab");
+    expect(&s, 'a', SCHED_ROOM, 1);
+    assert_true(find(&s, 'a')->claims);
+    s.pass.free = 2; /* it has ended */
+    s.pass.running_count = 0;
+    decide(&s, "Ab");
+    assert_false(find(&s, 'a')->claims);
+}
+
+/* ---- what keeps a job from the walk -------------------------------------------------------- */
+
+static void test_holds_and_dependencies(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 4);
+    wait_for(&s, 'a', 1)->held = true;
+    wait_for(&s, 'b', 1)->depends = true;
+    wait_for(&s, 'c', 1);
+    s.jobs[0].priority = 9;
+    decide(&s, "Cab");
+    expect(&s, 'a', SCHED_HELD, 1);
+    expect(&s, 'b', SCHED_DEPENDS, 2);
+}
+
+static void test_caps_of_a_user(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 8);
+    s.pass.policy.user_slots_max = 4;
+    run(&s, 2, 0);
+    wait_for(&s, 'a', 3); /* 5 in all: waits, and holds nobody up */
+    wait_for(&s, 'b', 2);
+    wait_for(&s, 'c', 1);
+    wait_for(&s, 'd', 4)->user = 1;
+    decide(&s, "aDBc"); /* b and c stand behind the penalty of a */
+    expect(&s, 'a', SCHED_USER_SLOTS, 1);
+    expect(&s, 'c', SCHED_USER_SLOTS, 2);
+    scene_init(&s, 8);
+    s.pass.policy.user_jobs_max = 2;
+    run(&s, 1, 0);
+    wait_for(&s, 'a', 1);
+    wait_for(&s, 'b', 1);
+    decide(&s, "Ab");
+    expect(&s, 'b', SCHED_USER_JOBS, 1);
+}
+
+static void test_drained_and_too_large(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 4);
+    wait_for(&s, 'a', 8)->priority = 9; /* stands in nobody's way */
+    wait_for(&s, 'b', 4);
+    decide(&s, "aB");
+    expect(&s, 'a', SCHED_TOO_LARGE, 1);
+    scene_init(&s, 4);
+    s.pass.policy.draining = true;
+    run(&s, 2, 0)->preemptible = true;
+    wait_for(&s, 'a', 4)->priority = 1;
+    decide(&s, "a");
+    expect(&s, 'a', SCHED_DRAINING, 1);
+    assert_false(s.running[0].preempt);
+}
+
+/* ---- the reservation ----------------------------------------------------------------------- */
+
+static void test_nobody_passes_whose_end_is_not_known(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 4);
+    run(&s, 2, 0);
+    wait_for(&s, 'a', 4);
+    wait_for(&s, 'b', 1);
+    decide(&s, "ab");
+    expect(&s, 'a', SCHED_SLOTS, 1);
+    expect(&s, 'b', SCHED_BEHIND, 2);
+    assert_int_equal(find(&s, 'a')->start_ms, 0);
+}
+
+static void test_what_ends_in_time_passes(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 4);
+    run(&s, 3, 10000);
+    wait_for(&s, 'a', 4);
+    wait_for(&s, 'b', 1)->lasts_ms = 10001; /* a moment too long */
+    wait_for(&s, 'c', 1)->lasts_ms = 10000;
+    wait_for(&s, 'd', 1)->lasts_ms = 5;
+    decide(&s, "abCd");
+    assert_int_equal(find(&s, 'a')->start_ms, NOW + 10000);
+    assert_int_equal(find(&s, 'b')->start_ms, 0); /* after a, whose end is not known */
+    expect(&s, 'd', SCHED_BEHIND, 3);             /* no slot is left */
+}
+
+static void test_slots_that_the_head_leaves(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 8);
+    run(&s, 4, 10000);
+    run(&s, 2, 20000);
+    wait_for(&s, 'a', 5); /* at 10000 six are free: one is to spare */
+    wait_for(&s, 'b', 2);
+    wait_for(&s, 'c', 1);
+    wait_for(&s, 'd', 1); /* the one is taken */
+    decide(&s, "abCd");
+    scene_init(&s, 8); /* ends not known: a can do without one slot whichever ends first */
+    run(&s, 3, 0);
+    run(&s, 3, 0);
+    wait_for(&s, 'a', 4);
+    wait_for(&s, 'b', 1);
+    wait_for(&s, 'c', 1);
+    decide(&s, "aBc");
+    scene_init(&s, 8); /* here it needs both when the smaller ends first */
+    run(&s, 2, 0);
+    run(&s, 4, 0);
+    wait_for(&s, 'a', 4);
+    wait_for(&s, 'b', 1);
+    decide(&s, "ab");
+}
+
+/* GPUs that are looked at after a job are neither free nor anybody's. */
+static void test_slots_in_between(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 4);
+    s.pass.free = 1;
+    wait_for(&s, 'a', 4)->claims = true;
+    wait_for(&s, 'b', 1)->lasts_ms = 1;
+    decide(&s, "ab");
+    expect(&s, 'a', SCHED_ROOM, 1); /* those of the job that made room for it */
+    scene_init(&s, 4);
+    run(&s, 2, 0)->preemptible = true;
+    s.pass.free = 0; /* two are looked at: enough for a, nobody is preempted for them */
+    wait_for(&s, 'a', 2)->priority = 1;
+    decide(&s, "a");
+    expect(&s, 'a', SCHED_SLOTS, 1);
+    assert_false(s.running[0].preempt);
+}
+
+/* ---- room ---------------------------------------------------------------------------------- */
+
+static struct sched_running *victim(struct scene *s, int64_t slots, int64_t priority,
+                                    int64_t since_ms)
+{
+    struct sched_running *running = run(s, slots, 0);
+    running->preemptible = true;
+    running->priority = priority;
+    running->since_ms = since_ms;
+    return running;
+}
+
+static void test_room_for_the_head(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 8);
+    const struct sched_running *low = victim(&s, 2, -1, NOW - 20000);
+    const struct sched_running *late = victim(&s, 2, 0, NOW - 6000);
+    const struct sched_running *early = victim(&s, 2, 0, NOW - 9000);
+    run(&s, 2, 0); /* does not allow it */
+    wait_for(&s, 'a', 4)->priority = 1;
+    wait_for(&s, 'b', 2)->priority = 1;
+    decide(&s, "ab");
+    expect(&s, 'a', SCHED_ROOM, 1);
+    assert_true(find(&s, 'a')->claims);
+    expect(&s, 'b', SCHED_BEHIND, 2);
+    assert_true(low->preempt && late->preempt && !early->preempt);
+}
+
+static void test_no_more_than_it_takes(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 8);
+    const struct sched_running *small = victim(&s, 1, -1, NOW - 20000);
+    const struct sched_running *large = victim(&s, 7, 0, NOW - 20000);
+    wait_for(&s, 'a', 5)->priority = 1;
+    decide(&s, "a");
+    assert_true(!small->preempt && large->preempt);
+}
+
+static void test_who_is_not_preempted(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t priority, since_ms;
+        bool allowed, wanted;
+    } cases[] = {
+        {.priority = 0, .since_ms = NOW - 5000, .allowed = true, .wanted = true},
+        {.priority = 0, .since_ms = NOW - 4999, .allowed = true}, /* too short a run */
+        {.priority = 0, .since_ms = 0, .allowed = true},          /* it is starting */
+        {.priority = 0, .since_ms = NOW - 5000},
+        {.priority = 1, .since_ms = NOW - 5000, .allowed = true}, /* as high as the head */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct scene s;
+        scene_init(&s, 2);
+        struct sched_running *running = victim(&s, 2, cases[i].priority, cases[i].since_ms);
+        running->preemptible = cases[i].allowed;
+        wait_for(&s, 'a', 1)->priority = 1;
+        decide(&s, "a");
+        if (running->preempt != cases[i].wanted)
+            fail_msg("case %zu", i);
+        expect(&s, 'a', cases[i].wanted ? SCHED_ROOM : SCHED_SLOTS, 1);
     }
+    struct scene s; /* all of them were not enough: none is */
+    scene_init(&s, 4);
+    victim(&s, 2, 0, NOW - 20000);
+    run(&s, 2, 0);
+    wait_for(&s, 'a', 3)->priority = 1;
+    decide(&s, "a");
+    expect(&s, 'a', SCHED_SLOTS, 1);
+    assert_false(s.running[0].preempt);
+    scene_init(&s, 4); /* what ends by itself, by a user's wish, is enough */
+    run(&s, 2, 0)->ending = true;
+    victim(&s, 2, 0, NOW - 20000);
+    wait_for(&s, 'a', 2)->priority = 1;
+    decide(&s, "a");
+    expect(&s, 'a', SCHED_SLOTS, 1);
+    assert_false(s.running[1].preempt);
 }
 
-static void test_full_queue_and_allocation(void **state)
+/* ---- estimates ----------------------------------------------------------------------------- */
+
+static void test_estimates(void **state)
 {
     (void)state;
-    struct err err;
-    struct queue queue = {.count = 0};
-    const struct queue_entry entry = {.job_id = "x", .ranks = 1};
-    mem_fault_after(1);
-    assert_int_equal(queue_add(&queue, &entry, &err), -ERR_NOMEM);
-    mem_fault_after(0);
-    assert_int_equal(queue.count, 0);
-    queue.count = LIMIT_JOBS_UNFINISHED;
-    queue.capacity = LIMIT_JOBS_UNFINISHED;
-    queue.entries = mem_new(queue.capacity, sizeof *queue.entries);
-    assert_int_equal(queue_add(&queue, &entry, &err), -ERR_TOO_MANY);
-    queue_done(&queue);
+    struct scene s;
+    scene_init(&s, 4);
+    run(&s, 4, 10000);
+    wait_for(&s, 'a', 2)->lasts_ms = 7000;
+    wait_for(&s, 'b', 4)->lasts_ms = 1000;
+    wait_for(&s, 'c', 1)->lasts_ms = 500; /* with none overtaking: behind b */
+    wait_for(&s, 'd', 4);
+    wait_for(&s, 'e', 1);
+    wait_for(&s, 'f', 1)->held = true;
+    decide(&s, "abcdef");
+    assert_int_equal(find(&s, 'a')->start_ms, NOW + 10000);
+    assert_int_equal(find(&s, 'b')->start_ms, NOW + 17000);
+    assert_int_equal(find(&s, 'c')->start_ms, NOW + 18000);
+    assert_int_equal(find(&s, 'd')->start_ms, NOW + 18500);
+    assert_int_equal(find(&s, 'e')->start_ms, 0);
+    assert_int_equal(find(&s, 'f')->start_ms, 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_nobody_overtakes),
-        cmocka_unit_test(test_random_queues),
-        cmocka_unit_test(test_full_queue_and_allocation),
+        cmocka_unit_test(test_one_user_in_the_order_of_submission),
+        cmocka_unit_test(test_the_user_of_least_use_goes_first),
+        cmocka_unit_test(test_a_claim_goes_first),
+        cmocka_unit_test(test_holds_and_dependencies),
+        cmocka_unit_test(test_caps_of_a_user),
+        cmocka_unit_test(test_drained_and_too_large),
+        cmocka_unit_test(test_nobody_passes_whose_end_is_not_known),
+        cmocka_unit_test(test_what_ends_in_time_passes),
+        cmocka_unit_test(test_slots_that_the_head_leaves),
+        cmocka_unit_test(test_slots_in_between),
+        cmocka_unit_test(test_room_for_the_head),
+        cmocka_unit_test(test_no_more_than_it_takes),
+        cmocka_unit_test(test_who_is_not_preempted),
+        cmocka_unit_test(test_estimates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

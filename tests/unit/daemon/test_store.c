@@ -142,6 +142,8 @@ static void test_migration_from_version_1(void **state)
                              "ALTER TABLE files DROP COLUMN expires_ms;"
                              "ALTER TABLE jobs DROP COLUMN result_file;"
                              "DROP TABLE uploads;"
+                             "ALTER TABLE jobs DROP COLUMN predicted_step_s;"
+                             "DROP TABLE usage; DROP TABLE queue;"
                              "PRAGMA user_version = 1";
     const char *const metrics =
         "DROP INDEX points_key;"

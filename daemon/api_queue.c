@@ -1,0 +1,99 @@
+/* api_queue: the queue as a whole, and its drain. Who is no admin sees that others' jobs are there,
+ * with what they take and when they end, not which and whose they are. */
+#include "common/mem.h"
+#include "daemon/access.h"
+#include "daemon/api.h"
+#include "daemon/coordinator.h"
+#include "daemon/http.h"
+#include "daemon/inventory.h"
+#include "daemon/job_fsm.h"
+
+enum { QUEUE_WAITING_SHOWN = 1000 };
+
+struct queue_answer {
+    const char *viewer;
+    int64_t limit;   /* of waiting */
+    json_t *running; /* lists */
+    json_t *waiting;
+    json_t *users;
+    int64_t waiting_count;
+};
+
+static int queue_add_entry(void *context, const struct coordinator_entry *entry, struct err *err)
+{
+    struct queue_answer *answer = context;
+    const struct coordinator_view *view = &entry->view;
+    bool waits = entry->started_ms == 0;
+    bool shown = access_is_seen(answer->viewer, entry->owner);
+    answer->waiting_count += waits;
+    if (waits && answer->waiting_count > answer->limit)
+        return 0;
+    json_t *json = json_pack(
+        "{s:s?, s:s?, s:s, s:I, s:I, s:o, s:b, s:o, s:o, s:o, s:o, s:o}", "id",
+        shown ? entry->id : NULL, "owner", shown ? entry->owner : NULL, "state",
+        job_state_name(entry->state), "priority", (json_int_t)entry->spec->priority, "slots",
+        (json_int_t)entry->slots, "created_at", api_time(entry->created_ms), "preemptible",
+        entry->spec->preemptible, "started_at", api_time(entry->started_ms), "estimated_end",
+        api_time(entry->estimated_end_ms), "queue_position",
+        view->queue_position > 0 ? json_integer(view->queue_position) : json_null(),
+        "pending_reason", shown ? api_text(view->pending_reason) : json_null(), "estimated_start",
+        api_time(view->estimated_start_ms));
+    if (json_array_append_new(waits ? answer->waiting : answer->running, json) != 0)
+        return mem_fail(err, 0, "the queue");
+    return 0;
+}
+
+static int queue_add_user(void *context, const struct coordinator_user *user, struct err *err)
+{
+    struct queue_answer *answer = context;
+    if (!access_is_seen(answer->viewer, user->name))
+        return 0;
+    json_t *json =
+        json_pack("{s:s, s:I, s:f, s:f}", "user", user->name, "slots", (json_int_t)user->slots,
+                  "used_s", user->used_s, "total_s", user->total_s);
+    return json_array_append_new(answer->users, json) == 0 ? 0 : mem_fail(err, 0, "the queue");
+}
+
+int api_queue_get(struct api *api, struct http_request *request, struct err *err)
+{
+    const struct inventory *inventory = coordinator_inventory(api->coordinator);
+    CLEANUP(json_unref) json_t *running = json_array();
+    CLEANUP(json_unref) json_t *waiting = json_array();
+    CLEANUP(json_unref) json_t *users = json_array();
+    struct queue_answer answer = {.viewer = access_viewer(request),
+                                  .limit = QUEUE_WAITING_SHOWN,
+                                  .running = running,
+                                  .waiting = waiting,
+                                  .users = users};
+    TRY(route_query_int(http_request_route(request)->query, "limit", 1, LIMIT_PAGE_ROWS,
+                        &answer.limit, err));
+    TRY(coordinator_queue_list(api->coordinator, queue_add_entry, &answer, err));
+    TRY(coordinator_users_list(api->coordinator, queue_add_user, &answer, err));
+    http_answer_json(request, 200,
+                     json_pack("{s:s, s:b, s:I, s:I, s:O, s:O, s:I, s:O}", "object", "queue",
+                               "drained", coordinator_queue_is_drained(api->coordinator), "slots",
+                               (json_int_t)inventory->slots, "free_slots",
+                               (json_int_t)inventory_free_slots(inventory), "running", running,
+                               "waiting", waiting, "waiting_count",
+                               (json_int_t)answer.waiting_count, "users", users));
+    return 0;
+}
+
+static int queue_set_drained(struct api *api, struct http_request *request, bool drained,
+                             struct err *err)
+{
+    TRY(coordinator_queue_drain(api->coordinator, drained, err));
+    http_answer_json(request, 200,
+                     json_pack("{s:s, s:b}", "object", "queue.state", "drained", drained));
+    return 0;
+}
+
+int api_queue_drain(struct api *api, struct http_request *request, struct err *err)
+{
+    return queue_set_drained(api, request, true, err);
+}
+
+int api_queue_undrain(struct api *api, struct http_request *request, struct err *err)
+{
+    return queue_set_drained(api, request, false, err);
+}
