@@ -356,6 +356,8 @@ static void http_wipe(struct buf *secret)
     buf_done(secret);
 }
 
+static const char http_tls_versions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"; /* GnuTLS's */
+
 /* TLS where there is a certificate, else plain. */
 static int http_open_tcp(struct http *http, struct err *err)
 {
@@ -364,14 +366,16 @@ static int http_open_tcp(struct http *http, struct err *err)
     CLEANUP(http_wipe) struct buf key;
     buf_init(&certificate, HTTP_PEM_BYTES);
     buf_init(&key, HTTP_PEM_BYTES);
-    struct MHD_OptionItem tls[3] = {{.option = MHD_OPTION_END}};
+    struct MHD_OptionItem tls[4] = {{.option = MHD_OPTION_END}};
     if (settings->tls_cert[0] != '\0') {
         TRY(io_read_file(settings->tls_cert, HTTP_PEM_BYTES, &certificate, err));
         TRY(io_read_secret(settings->tls_key, 007, HTTP_PEM_BYTES, &key, err));
         tls[0] = (struct MHD_OptionItem){.option = MHD_OPTION_HTTPS_MEM_CERT,
                                          .ptr_value = certificate.data};
         tls[1] = (struct MHD_OptionItem){.option = MHD_OPTION_HTTPS_MEM_KEY, .ptr_value = key.data};
-        tls[2] = (struct MHD_OptionItem){.option = MHD_OPTION_END};
+        tls[2] = (struct MHD_OptionItem){.option = MHD_OPTION_HTTPS_PRIORITIES,
+                                         .ptr_value = (void *)(uintptr_t)http_tls_versions};
+        tls[3] = (struct MHD_OptionItem){.option = MHD_OPTION_END};
     }
     return http_open_door(http, &http->doors[HTTP_DOOR_TCP], tls, err);
 }
