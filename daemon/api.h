@@ -51,7 +51,7 @@ struct model_config;
  * with need, what there is, and the shortest changes that fit; ERR_NO_SPACE by disk_budget.h.
  * ret_step_s: an optimizer step's time by this machine's calibration; 0 where there is none. */
 int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
-                       struct err *err);
+                       double *ret_step_s, struct err *err);
 /* New reference: the memory plan (mem_report.h) of settled values. */
 int api_estimate_memory_json(struct api *api, const char *model_dir, const struct job_spec *spec,
                              json_t **ret_json, struct err *err);

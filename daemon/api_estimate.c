@@ -59,7 +59,7 @@ int api_estimate_memory_json(struct api *api, const char *model_dir, const struc
     struct model_config config;
     TRY(model_config_load(model_dir, &config, err));
     TRY(model_shape_build(&config, &shape, err));
-    struct mem_ask ask = estimate_ask(api, spec, &shape);
+    struct mem_ask ask = machine_ask(coordinator_inventory(api->coordinator), spec, &shape);
     TRY(mem_estimate_make(&ask, &estimate, err));
     *ret_json = mem_report_json(&estimate, false);
     return *ret_json != NULL ? 0 : mem_fail(err, 0, "a memory plan");
