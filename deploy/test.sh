@@ -64,6 +64,9 @@ if [ "$mode" = --long ]; then
     echo "== storm, 200 rounds"
     ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/storm.py --rounds 200 >tests/bench/results/storm.txt 2>&1 ||
         { cat tests/bench/results/storm.txt; exit 1; }
+    echo "== ranks that die, hang and run out of memory"
+    ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/drill_ranks.py >tests/bench/results/drill.txt 2>&1 ||
+        { cat tests/bench/results/drill.txt; exit 1; }
     echo "== a training file of 1 GiB, and a minute of load"
     export ITHACA_BUILD_DIR=$PWD/build/ci
     /usr/bin/python3 tests/fault/large_input.py >tests/bench/results/large_input.txt

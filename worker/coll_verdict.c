@@ -143,8 +143,10 @@ static void verdict_missing(const struct verdict *verdict, uint64_t missing, str
     const struct coll_record_file *file = verdict->files[first];
     verdict_ranks(missing, out);
     buf_text(out, " had not come");
-    if ((missing & (missing - 1)) == 0 && file != NULL)
-        buf_printf(out, "; its last was %llu", (unsigned long long)file->head.seq);
+    const struct coll_record_call *last = file != NULL ? verdict_call(file, file->head.seq) : NULL;
+    if ((missing & (missing - 1)) == 0 && last != NULL)
+        buf_printf(out, "; its last was %llu, step %llu, %s", (unsigned long long)last->seq,
+                   (unsigned long long)last->step, verdict_phase(last));
 }
 
 static void verdict_differs(const struct verdict *verdict, const struct coll_record_call *call,

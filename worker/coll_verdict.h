@@ -3,7 +3,7 @@
  *
  *     coll_verdict_tell(attempt_dir, world, text, sizeof text);
  *     "collective 812 (reduce_scatter of 131072 F32, step 12, backward): rank 1 had not come; its
- *      last was 811"
+ *      last was 811, step 12, backward"
  *
  * The call told is the one with the lowest number that some rank was in, and that other ranks had
  * not come to or called otherwise; else the lowest that was not over. A rank without a readable

@@ -96,11 +96,11 @@ static void test_one_did_not_come(void **state)
             play(rank, 2, ALL, &gather, BEGUN);
     expect(
         "collective 2 (all_gather of 512 BF16, step 12, backward): rank 2 had not come; its last "
-        "was 1");
+        "was 1, step 12, backward");
     play(2, 2, ALL, &gather, ASKED); /* queued behind a kernel that does not end */
     expect(
         "collective 2 (all_gather of 512 BF16, step 12, backward): rank 2 had not come; its last "
-        "was 2");
+        "was 2, step 12, backward");
     coll_record_begun(records[2], 2);
     expect(
         "collective 2 (all_gather of 512 BF16, step 12, backward): all its ranks had come, it was "
@@ -138,7 +138,7 @@ static void test_groups(void **state)
            "not over");
     play(2, 2, 12, &exchange, BEGUN);
     expect("collective 2 (all_to_all of 40 F32, step 12, backward): rank 3 had not come; its last "
-           "was 1");
+           "was 1, step 12, backward");
 }
 
 /* A GPU's rank may be far ahead of what its GPU has done; a ring forgets what is long past. */
