@@ -48,11 +48,37 @@ int store_fail(sqlite3 *database, int sqlite_code, const char *call, struct err 
                    database != NULL ? sqlite3_errmsg(database) : sqlite3_errstr(sqlite_code), call);
 }
 
-static int store_quick_check(void *ret_sound, int columns, char **values, char **names)
+static int store_quick_check(void *ret_said, int columns, char **values, char **names)
 {
     (void)names;
-    *(bool *)ret_sound = columns == 1 && values[0] != NULL && strcmp(values[0], "ok") == 0;
+    struct err *said = ret_said; /* its text takes the first fault */
+    if (columns == 1 && values[0] != NULL && strcmp(values[0], "ok") != 0)
+        (void)err_set(said, ERR_CORRUPT, "%.200s", values[0]);
     return 0;
+}
+
+/* After an unclean stop. */
+static int store_check_sound(sqlite3 *database, struct err *err)
+{
+    struct err said = {.code = ERR_NONE};
+    SQL_TRY(database,
+            sqlite3_exec(database, "PRAGMA quick_check(1)", store_quick_check, &said, NULL));
+    return said.code == ERR_NONE ? 0 : err_set(err, ERR_CORRUPT, "quick_check: %s", said.text);
+}
+
+static int store_open_file(sqlite3 **database, const char *path, const char *synchronous,
+                           bool unclean, struct err *err)
+{
+    int code = sqlite3_open_v2(path, database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (code != SQLITE_OK)
+        return store_fail(*database, code, "open", err);
+    SQL_TRY(*database, sqlite3_busy_timeout(*database, 5000));
+    SQL_TRY(*database, sqlite3_exec(*database,
+                                    "PRAGMA journal_mode = WAL; PRAGMA foreign_keys = ON;"
+                                    "PRAGMA trusted_schema = OFF; PRAGMA mmap_size = 0;",
+                                    NULL, NULL, NULL));
+    SQL_TRY(*database, sqlite3_exec(*database, synchronous, NULL, NULL, NULL));
+    return unclean ? store_check_sound(*database, err) : 0;
 }
 
 static int store_open_database(struct store *store, enum store_database which, const char *path,
@@ -66,25 +92,19 @@ static int store_open_database(struct store *store, enum store_database which, c
     if (fd < 0)
         return err_set_errno(err, errno, "%s", path);
     (void)close(fd); /* nothing was written */
-
-    sqlite3 **database = &store->databases[which];
-    int code = sqlite3_open_v2(path, database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (code != SQLITE_OK)
-        return store_fail(*database, code, "open", err);
-    SQL_TRY(*database, sqlite3_busy_timeout(*database, 5000));
-    SQL_TRY(*database, sqlite3_exec(*database,
-                                    "PRAGMA journal_mode = WAL; PRAGMA foreign_keys = ON;"
-                                    "PRAGMA trusted_schema = OFF; PRAGMA mmap_size = 0;",
-                                    NULL, NULL, NULL));
-    SQL_TRY(*database, sqlite3_exec(*database, synchronous, NULL, NULL, NULL));
-    if (unclean) {
-        bool sound = false;
-        SQL_TRY(*database,
-                sqlite3_exec(*database, "PRAGMA quick_check(1)", store_quick_check, &sound, NULL));
-        if (!sound)
-            return err_set(err, ERR_CORRUPT, "%s is damaged: restore it from a backup", path);
+    struct err why;
+    int rc = store_open_file(&store->databases[which], path, synchronous, unclean, &why);
+    if (rc == -ERR_CORRUPT)
+        return err_set(err, ERR_CORRUPT,
+                       "%s is damaged (%.300s): put a backup of it in its place, or save what can "
+                       "be by `sqlite3 %s .recover`%s",
+                       path, why.text, path,
+                       which == STORE_METRICS ? "; moved away, only metric points are lost" : "");
+    if (rc != 0) {
+        *err = why;
+        return rc;
     }
-    return store_schema_migrate(*database, which, path, err);
+    return store_schema_migrate(store->databases[which], which, path, err);
 }
 
 static int store_lock(struct store *store, const char *data_dir, struct err *err)
@@ -128,6 +148,7 @@ static int store_name_metrics(struct store *store, struct err *err)
 
 static int store_open_all(struct store *store, const char *data_dir, struct err *err)
 {
+    TRY(store_check_place(data_dir, err));
     TRY(store_lock(store, data_dir, err));
     CLEANUP(mem_free_ptr) char *jobs = io_join(data_dir, "jobs.db");
     CLEANUP(mem_free_ptr) char *metrics = io_join(data_dir, "metrics.db");

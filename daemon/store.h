@@ -23,8 +23,9 @@
 struct store;
 
 /* Locks the data directory (which exists), opens or makes both files in it (0600), migrates them,
- * and checks them after an unclean stop. ERR_IN_USE when another daemon has the directory,
- * ERR_CORRUPT for a damaged file or one of a newer version. */
+ * and checks them after an unclean stop. A file is copied to <file>.v<version> before it is
+ * migrated. ERR_IN_USE when another daemon has the directory, ERR_CORRUPT for a damaged file or one
+ * of a newer version, ERR_SETTING for a network filesystem. */
 int store_open(const char *data_dir, struct store **ret_store, struct err *err);
 void store_close(struct store *store);                 /* NULL is fine; checkpoints the logs */
 int store_check(struct store *store, struct err *err); /* for /readyz: both answer a query */

@@ -1,7 +1,8 @@
 /* store_schema: the tables, and how older files become today's.
  *
  * A migration is a row of the table below: number n turns version n - 1 into n, in one transaction
- * with the new user_version. Rows are appended, never changed. Version 0 is an empty file.
+ * with the new user_version, after a copy of the file was made (store_backup.c). Rows are appended,
+ * never changed. Version 0 is an empty file.
  *
  * jobs.db
  *   jobs         one row a job; `state` holds the name; the spec is JSON, resolved
@@ -241,9 +242,13 @@ int store_schema_migrate(sqlite3 *database, enum store_database which, const cha
     SQL_TRY(database,
             sqlite3_exec(database, "PRAGMA user_version", store_read_version, &version, NULL));
     if (version < 0 || version > newest)
-        return err_set(err, ERR_CORRUPT,
-                       "%s has version %lld, this daemon knows up to %lld: start a newer ithacad",
-                       path, (long long)version, (long long)newest);
+        return err_set(
+            err, ERR_CORRUPT,
+            "%s has version %lld, this daemon knows up to %lld: start a newer ithacad, or "
+            "put back the copy that it made before (%s.v...)",
+            path, (long long)version, (long long)newest, path);
+    if (version > 0 && version < newest)
+        TRY(store_backup(database, path, version, err));
     for (; version < newest; version++)
         TRY(store_migrate_one(database, migrations[version], version + 1, err));
     return 0;

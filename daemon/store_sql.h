@@ -98,6 +98,12 @@ int store_file_put(struct store *store, const struct store_file *file, struct er
 /* data_json of an event of a change of state: the state, and who asked. NULL: no memory. */
 char *store_event_state(const struct store *store, const char *state);
 
+/* Copies a database to <path>.v<version> (store_backup.c). */
+int store_backup(sqlite3 *database, const char *path, int64_t version, struct err *err);
+/* ERR_SETTING where the folder is on a network filesystem. */
+int store_check_place(const char *data_dir, struct err *err);
+const char *store_network_name(int64_t magic); /* of statfs's f_type; NULL: none of those */
+
 /* Makes the tables of one database, or brings them up to this version (store_schema.c). */
 int store_schema_migrate(sqlite3 *database, enum store_database which, const char *path,
                          struct err *err);

@@ -362,11 +362,13 @@ static void test_newer_and_damaged_files_are_refused(void **state)
     f->store = NULL;
     assert_int_equal(store_open(f->dir, &f->store, &f->err), -ERR_CORRUPT);
     assert_non_null(strstr(f->err.text, "version 999"));
+    assert_non_null(strstr(f->err.text, "start a newer ithacad"));
     CLEANUP(mem_free_ptr) char *path = io_join(f->dir, "jobs.db");
     OK(f, io_write_file(path, "this is no database, not at all, not even a little", 50, 0600,
                         &f->err));
     assert_int_equal(store_open(f->dir, &f->store, &f->err), -ERR_CORRUPT);
-    assert_non_null(strstr(f->err.text, "jobs.db"));
+    assert_non_null(strstr(f->err.text, "jobs.db is damaged"));
+    assert_non_null(strstr(f->err.text, "backup"));
 }
 
 /* Every allocation of our own fails once; the store stays usable. */
