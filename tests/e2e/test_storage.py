@@ -1,0 +1,139 @@
+#!/usr/bin/python3
+"""The databases on a bad day: a disk that fills while a job runs and is freed again, a disk that is read-only, files
+that are damaged or of a newer daemon. Nothing that was answered is lost; what is wrong is told with what to do."""
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from ithaca_e2e import Daemon, until  # noqa: E402
+
+LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
+
+
+class Disk:
+    """A folder that is a filesystem of its own; None where that is not allowed."""
+
+    def __init__(self, mebibytes):
+        self.path = tempfile.mkdtemp(prefix="ithaca-e2e-")
+        self.mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "none", self.path],
+                                      capture_output=True, check=False).returncode == 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if self.mounted:
+            subprocess.run(["umount", "--lazy", self.path], capture_output=True, check=False)
+        os.rmdir(self.path)
+
+    def fill(self):
+        """Takes every byte that is free; returns the file that has them."""
+        path = os.path.join(self.path, "filler")
+        with open(path, "wb", buffering=0) as file:
+            size = 1 << 20
+            while size >= 512:
+                try:
+                    file.write(b"\0" * size)
+                except OSError:
+                    size //= 2
+        return path
+
+
+def refused(daemon):
+    """Exit status and log of a daemon that does not start."""
+    try:
+        return daemon.process.wait(timeout=30), daemon.log()
+    finally:
+        daemon.__exit__(None, None, None)
+
+
+class Storage(unittest.TestCase):
+    def test_disk_full_while_a_job_runs(self):
+        """R54: the job trains on, its points wait in memory, requests that would write say why they cannot."""
+        with Disk(300) as disk:
+            if not disk.mounted:
+                self.skipTest("no right to mount a small disk")
+            # The gate's file must change while the disk is full.
+            gate = tempfile.mkdtemp(prefix="ithaca-e2e-")
+            with Daemon(data_dir=disk.path, env={"ITHACA_WORKER_STEP_GATE": os.path.join(gate, "step.gate")}) as daemon:
+                daemon.gate_path = os.path.join(gate, "step.gate")
+                client = daemon.client()
+                file_id = client.upload(LINE * 64)["id"]
+                daemon.hold(3)
+                job = client.submit(file_id, ithaca={"max_steps": 12, "seq_len": 64, "max_restarts": 0})["id"]
+
+                def steps():
+                    return client.job(job)["ithaca"]["steps_done"]
+                until("the third step", 60, lambda: steps() >= 3)
+                filler = disk.fill()
+                daemon.hold(8)
+                until("refused for want of space", 30, lambda: client.post(
+                    "/v1/fine_tuning/jobs", {"model": "tiny-llama", "training_file": file_id}).status == 507)
+                until("the log tells", 30, lambda: "metrics wait in memory" in daemon.log())
+                self.assertEqual(client.get("/healthz").status, 200)
+                seen = client.job(job)
+                self.assertEqual((seen["ithaca"]["state"], len(client.get("/v1/fine_tuning/jobs").json()["data"])),
+                                 ("running", 1))
+                self.assertEqual(client.get(f"/v1/files/{file_id}/content").body, LINE * 64)
+                os.unlink(filler)
+                until("what waited is stored", 30, lambda: steps() >= 8)
+                daemon.hold(None)
+                done = client.wait(job)
+                self.assertEqual(done["ithaca"]["state"], "succeeded", done["error"])
+                series = client.get(f"/v1/fine_tuning/jobs/{job}/metrics?keys=loss").json()["data"]
+                self.assertEqual([point[0] for point in series[0]["points"]], list(range(1, 13)))
+            os.rmdir(gate)
+
+    def test_read_only_disk(self):
+        with Disk(300) as disk:
+            if not disk.mounted:
+                self.skipTest("no right to mount a small disk")
+            with Daemon(data_dir=disk.path) as daemon:
+                self.assertEqual(daemon.client().upload(LINE)["bytes"], len(LINE))
+            log = tempfile.mkdtemp(prefix="ithaca-e2e-")
+            subprocess.run(["mount", "-o", "remount,ro", disk.path], check=True)
+            daemon = Daemon(data_dir=log, wait=False)  # whose log can be written
+            daemon.kill()
+            result = subprocess.run([daemon.process.args[0], "run", "--data-dir", disk.path, "--port", "0"],
+                                    capture_output=True, text=True, timeout=30, check=False)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertRegex(result.stderr, rf"ithacad: {disk.path}/.*: Read-only file system")
+            subprocess.run(["rm", "-rf", log], check=True)
+
+    def test_damaged_and_newer_files(self):
+        with tempfile.TemporaryDirectory(prefix="ithaca-e2e-") as folder:
+            with Daemon(data_dir=folder) as daemon:
+                client = daemon.client()
+                client.upload(LINE)
+                daemon.kill()  # unclean: the next start checks all pages
+                path = os.path.join(folder, "jobs.db")
+                with open(path, "rb") as file:
+                    good = file.read()
+                with open(path + "-wal", "rb") as file:
+                    log = file.read()
+            with open(path, "wb") as file:
+                file.write(b"not a database, though it was one before " * 200)
+            os.unlink(path + "-wal")
+            status, told = refused(Daemon(data_dir=folder, wait=False))
+            self.assertEqual(status, 70)
+            self.assertRegex(told, r"jobs\.db is damaged \(.*\): put a backup of it in its place")
+            with open(path, "wb") as file:
+                file.write(good)
+            with open(path + "-wal", "wb") as file:
+                file.write(log)
+            with Daemon(data_dir=folder) as daemon:
+                self.assertEqual(len(daemon.client().get("/v1/files").json()["data"]), 1)
+            with sqlite3.connect(path) as database:
+                database.execute("PRAGMA user_version = 999")
+            database.close()
+            status, told = refused(Daemon(data_dir=folder, wait=False))
+            self.assertEqual(status, 70)
+            self.assertRegex(told, r"has version 999, this daemon knows up to \d+: start a newer ithacad")
+
+
+if __name__ == "__main__":
+    unittest.main()
