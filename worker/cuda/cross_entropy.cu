@@ -1,96 +1,114 @@
-/* cross_entropy: a cluster of 8 blocks a row, a slice of the vocabulary each; two walks. The first
- * keeps, in each thread, the largest logit met and the sum of exponentials relative to it, renewed
- * when the largest changes (Milakov and Gimelshein, arXiv 1805.02867), and whether any logit beats
- * the target's; the blocks read each other's through distributed shared memory. The second writes
- * the gradient. With 8 blocks a row only some fifty rows are worked on at once, 25 MB at a
- * vocabulary of 128K, so that the second walk finds them in the L2 cache.
+/* cross_entropy: a cluster of 8 blocks takes one row after the other, a slice of the vocabulary a
+ * block, a share of the slice a warp. A share comes to shared memory by one bulk copy and is walked
+ * twice there; as soon as its warp is done with it, the next row's is asked for, so that logits are
+ * always on their way. The first walk keeps, in each thread, the largest logit met and the sum of
+ * exponentials relative to it, renewed when the largest changes (Milakov and Gimelshein, arXiv
+ * 1805.02867), and whether any logit beats the target's. Blocks send what they found to each other
+ * through distributed shared memory; the second walk writes the gradient.
  *
  * Losses of rows go to scratch; one block adds them in a fixed tree in fp64: the same bits each
  * time.
  *
- * Bytes that must move: 6 B a logit with the gradient, 4 without. 1024 rows of 128256: 313 us, 59%
- * of a device copy; without gradient 223 us, 55% (bench_cuda_ops, one H200, driver 580.159.04,
- * 2026-11-29). One block a row, which reads the logits twice from memory: 319 us and 131 us.
- * NEEDSWORK: hold the slice in registers (32 floats a thread) instead of reading it again. */
+ * Bytes that must move: 6 B a logit with the gradient, 4 without. 1024 rows of 128256: 76% of a
+ * device copy, without gradient 75%; 800 rows of 151936, 80% (one H200, driver 580.159.04,
+ * 2026-11-30). Tried and lost: a second reading from the L2 cache instead of shared memory, 59 and
+ * 56%; blocks of 512 threads, 64 and 69%; a cluster for each row, 68 and 61%; clusters of 4 blocks,
+ * 64 and 66%. */
+#include "worker/cuda/bulk.h"
+#include "worker/cuda/cluster.h"
 #include "worker/cuda/kernel.h"
 
 enum {
-    CLUSTER = 8, /* blocks of a row */
-    THREADS_MAX = 512,
+    CLUSTER = 8,   /* blocks of a row */
+    THREADS = 256, /* of a block, where the vocabulary is large */
+    WARPS_MAX = THREADS / 32,
+    UNROLL = 4, /* vectors of logits met at once */
     FINISH_THREADS = 256,
-    UNROLL = 2 /* vectors of 8 logits met at once */
+    SHARED_MAX = 224 * 1024 /* of a block: what it holds of a row */
 };
 
+/* What is known of a set of logits. */
 struct softmax_state {
-    float largest; /* logit met so far */
-    float sum;     /* of exp(logit - largest) */
+    float largest;
+    float sum;    /* of exp(logit - largest) */
+    float beaten; /* 1: one is larger than the target's, or as large and before it */
 };
 
 static __device__ __forceinline__ struct softmax_state softmax_merge(struct softmax_state a,
                                                                      struct softmax_state b)
 {
-    const float largest = fmaxf(a.largest, b.largest);
+    const float largest = fmaxf(a.largest, b.largest), beaten = fmaxf(a.beaten, b.beaten);
     if (largest == -INFINITY)
-        return a;
-    return {largest, a.sum * exp_fast(a.largest - largest) + b.sum * exp_fast(b.largest - largest)};
+        return {largest, 0, beaten};
+    return {largest, a.sum * exp_fast(a.largest - largest) + b.sum * exp_fast(b.largest - largest),
+            beaten};
 }
 
-/* The block's state, in every thread; the order is fixed. */
-static __device__ struct softmax_state softmax_block(struct softmax_state state)
+/* Of `lanes` neighbouring lanes (a power of two), in each of them; the order is fixed. */
+static __device__ __forceinline__ struct softmax_state softmax_lanes(struct softmax_state state,
+                                                                     int lanes)
 {
-    __shared__ struct softmax_state part[32];
-    for (int offset = 16; offset > 0; offset /= 2)
-        state = softmax_merge(state, {__shfl_xor_sync(0xffffffffu, state.largest, offset),
-                                      __shfl_xor_sync(0xffffffffu, state.sum, offset)});
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = state;
-    __syncthreads();
-    state = part[0];
-    for (int i = 1; i < (int)blockDim.x / 32; i++)
-        state = softmax_merge(state, part[i]);
+    for (int offset = lanes / 2; offset > 0; offset /= 2)
+        state = softmax_merge(state, {__shfl_xor_sync(~0u, state.largest, offset),
+                                      __shfl_xor_sync(~0u, state.sum, offset),
+                                      __shfl_xor_sync(~0u, state.beaten, offset)});
     return state;
 }
 
-/* Whether a logit of this vector is larger than the target's, or as large and before it. */
-template <int N>
-static __device__ __forceinline__ bool cross_entropy_beaten(const span<N> &x, float largest,
-                                                            int64_t at, int64_t target, float own)
+/* The row's state from those of all the cluster's threads; the order is fixed. All threads of the
+ * cluster call it, `turn` alternating between 0 and 1: a block that is ahead writes to the other.
+ */
+static __device__ struct softmax_state softmax_cluster(struct softmax_state state, int turn)
 {
-    if (at > target || at + N <= target)
-        return at < target ? largest >= own : largest > own;
-    bool beaten = false;
-    for (int i = 0; i < N; i++)
-        beaten |= x.at[i] > own || (x.at[i] == own && at + i < target);
-    return beaten;
+    __shared__ float4 of_warp[WARPS_MAX], of_block[2][CLUSTER];
+    const int lane = (int)threadIdx.x % 32, warps = (int)blockDim.x / 32;
+    state = softmax_lanes(state, 32);
+    if (lane == 0)
+        of_warp[threadIdx.x / 32] = make_float4(state.largest, state.sum, state.beaten, 0);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        const float4 found = of_warp[lane % warps];
+        state = softmax_lanes({found.x, found.y, found.z}, warps);
+        if (lane < CLUSTER)
+            cluster_write(&of_block[turn][blockIdx.x % CLUSTER], (uint32_t)lane,
+                          make_float4(state.largest, state.sum, state.beaten, 0));
+    }
+    cluster_barrier();
+    const float4 found = of_block[turn][lane % CLUSTER];
+    return softmax_lanes({found.x, found.y, found.z}, CLUSTER);
 }
 
-/* First walk of the thread's share of [begin, end). */
+/* A warp's share of each row: `count` logits from the vocabulary's `first` on. */
+struct cross_entropy_share {
+    float *held; /* (count) in shared memory */
+    int first, count;
+};
+
+/* target: relative to the share, as below; own: its logit. */
 template <int N>
 static __device__ __forceinline__ struct softmax_state
-cross_entropy_walk(const float *logits, int64_t begin, int64_t end, int64_t target, bool *beaten)
+cross_entropy_walk(const struct cross_entropy_share &share, int64_t target, float own)
 {
-    const float own = logits[target];
-    const int64_t stride = (int64_t)blockDim.x * N;
-    struct softmax_state state = {-INFINITY, 0};
-    for (int64_t first = begin + (int64_t)threadIdx.x * N; first < end; first += UNROLL * stride) {
+    struct softmax_state state = {-INFINITY, 0, 0};
+    for (int at = (int)threadIdx.x % 32 * N; at < share.count; at += 32 * N * UNROLL) {
         span<N> x[UNROLL];
         float largest = state.largest;
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++)
-            if (first + u * stride < end)
-                x[u].load(logits + first + u * stride);
-#pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            const int64_t at = first + u * stride;
+            const int here = at + u * 32 * N;
+            if (here < share.count)
+                x[u].load(share.held + here);
             float largest_here = -INFINITY;
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                x[u].at[i] = at < end ? x[u].at[i] : -INFINITY;
+                x[u].at[i] = here < share.count ? x[u].at[i] : -INFINITY;
                 largest_here = fmaxf(largest_here, x[u].at[i]);
             }
-            if (at < end)
-                *beaten |= cross_entropy_beaten<N>(x[u], largest_here, at, target, own);
             largest = fmaxf(largest, largest_here);
+            if (state.beaten == 0 && largest_here >= own)
+                for (int i = 0; i < N; i++)
+                    if (x[u].at[i] > own || (x[u].at[i] == own && here + i < target))
+                        state.beaten = 1;
         }
         if (largest == -INFINITY)
             continue;
@@ -100,57 +118,23 @@ cross_entropy_walk(const float *logits, int64_t begin, int64_t end, int64_t targ
 #pragma unroll
             for (int i = 0; i < N; i++)
                 sum += exp_fast(x[u].at[i] - largest);
-        state = {largest, sum};
+        state.largest = largest;
+        state.sum = sum;
     }
     return state;
 }
 
-/* What a block found, for the other blocks of its row. */
-struct cross_entropy_part {
-    struct softmax_state state;
-    int beaten;
-};
-
-/* A word of the same variable in another block of the cluster. */
-static __device__ __forceinline__ uint32_t cluster_read(const void *shared, uint32_t block)
-{
-    uint32_t address = (uint32_t)__cvta_generic_to_shared(shared), word;
-    asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(address) : "r"(block));
-    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
-    return word;
-}
-
-/* The row's result from all its blocks', in their order. Every thread of every block calls it; the
- * caller waits for the cluster before it returns. */
-static __device__ struct cross_entropy_part cross_entropy_gather(struct cross_entropy_part part)
-{
-    __shared__ struct cross_entropy_part shared;
-    if (threadIdx.x == 0)
-        shared = part;
-    asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-    struct cross_entropy_part all = {{-INFINITY, 0}, 0};
-    for (uint32_t block = 0; block < CLUSTER; block++) {
-        all.state =
-            softmax_merge(all.state, {__uint_as_float(cluster_read(&shared.state.largest, block)),
-                                      __uint_as_float(cluster_read(&shared.state.sum, block))});
-        all.beaten |= (int)cluster_read(&shared.beaten, block);
-    }
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    return all;
-}
-
+/* dlogits: of the share. */
 template <int N>
 static __device__ __forceinline__ void
-cross_entropy_gradient(const float *logits, int64_t begin, int64_t end, int64_t target, float scale,
+cross_entropy_gradient(const struct cross_entropy_share &share, int64_t target, float scale,
                        struct softmax_state state, bf16 *dlogits)
 {
     const float factor = scale / state.sum;
-#pragma unroll 2
-    for (int64_t at = begin + (int64_t)threadIdx.x * N; at < end; at += (int64_t)blockDim.x * N) {
+#pragma unroll UNROLL
+    for (int at = (int)threadIdx.x % 32 * N; at < share.count; at += 32 * N) {
         span<N> x;
-        x.load(logits + at);
+        x.load(share.held + at);
 #pragma unroll
         for (int i = 0; i < N; i++)
             x.at[i] =
@@ -160,39 +144,103 @@ cross_entropy_gradient(const float *logits, int64_t begin, int64_t end, int64_t 
 }
 
 template <int N>
-__global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS_MAX, 3)
-    cross_entropy_kernel(struct ops_cross_entropy args, int64_t slice, double *losses, int *hits)
+static __device__ __forceinline__ void cross_entropy_zero(const struct cross_entropy_share &share,
+                                                          bf16 *dlogits)
 {
-    const int64_t row = blockIdx.x / CLUSTER, target = args.targets[row];
-    const int64_t begin = (blockIdx.x % CLUSTER) * slice;
-    const int64_t end = begin + slice < args.vocab ? begin + slice : args.vocab;
-    const float *logits = args.logits + row * args.vocab;
-    bf16 *dlogits = args.dlogits == nullptr ? nullptr : (bf16 *)args.dlogits + row * args.vocab;
-    double loss = 0;
-    int hit = 0;
-    if (target >= 0) { /* the same for the whole cluster */
-        bool beaten = false;
-        struct softmax_state state = cross_entropy_walk<N>(logits, begin, end, target, &beaten);
-        struct cross_entropy_part all =
-            cross_entropy_gather({softmax_block(state), __syncthreads_or(beaten)});
-        hit = all.beaten == 0;
-        loss = log((double)all.state.sum) + ((double)all.state.largest - (double)logits[target]);
-        if (dlogits != nullptr)
-            cross_entropy_gradient<N>(logits, begin, end, target, args.scale, all.state, dlogits);
-        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-    } else if (dlogits != nullptr) {
-        span<N> zero;
-        for (int i = 0; i < N; i++)
-            zero.at[i] = 0;
-        for (int64_t at = begin + (int64_t)threadIdx.x * N; at < end; at += (int64_t)blockDim.x * N)
-            zero.store(dlogits + at);
+    span<N> zero;
+    for (int i = 0; i < N; i++)
+        zero.at[i] = 0;
+    for (int at = (int)threadIdx.x % 32 * N; at < share.count; at += 32 * N)
+        zero.store(dlogits + at);
+}
+
+/* Asks for the warp's share of a row, once all its lanes are done with the one before; by the copy
+ * engine where N is 4. */
+template <int N>
+static __device__ __forceinline__ void cross_entropy_fetch(const struct cross_entropy_share &share,
+                                                           const float *row, uint64_t *full)
+{
+    const uint32_t bytes = (uint32_t)share.count * (uint32_t)sizeof(float);
+    const int lane = (int)threadIdx.x % 32;
+    __syncwarp();
+    if (N == 4 && lane == 0 && share.count > 0) {
+        bulk_expect(full, bytes);
+        bulk_copy(full, share.held, row + share.first, bytes);
     }
-    if (threadIdx.x != 0 || blockIdx.x % CLUSTER != 0)
-        return;
-    losses[row] = loss;
-    hits[row] = hit;
-    if (args.row_loss != nullptr)
-        args.row_loss[row] = (float)loss;
+    for (int at = lane; N == 1 && at < share.count; at += 32)
+        share.held[at] = row[share.first + at];
+    __syncwarp();
+}
+
+/* A row's target, and that target's logit, which is on its way while others work. */
+struct cross_entropy_row {
+    int64_t target; /* negative: not trained on */
+    float own;
+};
+
+template <int N>
+static __device__ __forceinline__ struct cross_entropy_row
+cross_entropy_start(const struct ops_cross_entropy &args, int64_t row,
+                    const struct cross_entropy_share &share, uint64_t *full)
+{
+    const float *logits = args.logits + row * args.vocab;
+    struct cross_entropy_row next = {row < args.rows ? args.targets[row] : -1, 0};
+    if (next.target < 0)
+        return next;
+    cross_entropy_fetch<N>(share, logits, full);
+    next.own = logits[next.target];
+    return next;
+}
+
+template <int N>
+__global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 3)
+    cross_entropy_kernel(struct ops_cross_entropy args, int slice, int each, double *losses,
+                         int *hits)
+{
+    extern __shared__ __align__(16) float held[]; /* (slice) logits */
+    __shared__ uint64_t full[WARPS_MAX];
+    const int warp = (int)threadIdx.x / 32, begin = (int)(blockIdx.x % CLUSTER) * slice;
+    const int left = min(slice, (int)args.vocab - begin) - warp * each;
+    const struct cross_entropy_share share = {held + warp * each, begin + warp * each,
+                                              min(left, each)};
+    const int64_t step = gridDim.x / CLUSTER;
+    if (threadIdx.x % 32 == 0)
+        bulk_init(&full[warp]);
+    cluster_barrier(); /* all blocks have started: they can be written to */
+    int turn = 0;
+    uint32_t phase = 0;
+    int64_t row = blockIdx.x / CLUSTER;
+    struct cross_entropy_row now = cross_entropy_start<N>(args, row, share, &full[warp]), next;
+    for (; row < args.rows; row += step, now = next) {
+        bf16 *dlogits = args.dlogits == nullptr
+                            ? nullptr
+                            : (bf16 *)args.dlogits + row * args.vocab + share.first;
+        struct softmax_state all = {0, 1, 1}; /* of a row not trained on: no loss, no hit */
+        if (now.target >= 0) {                /* the same for the whole cluster */
+            if (N == 4 && share.count > 0)
+                bulk_wait(&full[warp], phase);
+            phase ^= 1;
+            const int64_t target = now.target - share.first;
+            all = cross_entropy_walk<N>(share, target, now.own);
+            if (dlogits == nullptr)
+                next = cross_entropy_start<N>(args, row + step, share, &full[warp]);
+            all = softmax_cluster(all, turn);
+            turn ^= 1;
+            if (dlogits != nullptr)
+                cross_entropy_gradient<N>(share, target, args.scale, all, dlogits);
+        } else if (dlogits != nullptr) {
+            cross_entropy_zero<N>(share, dlogits);
+        }
+        if (now.target < 0 || dlogits != nullptr)
+            next = cross_entropy_start<N>(args, row + step, share, &full[warp]);
+        if (threadIdx.x != 0 || blockIdx.x % CLUSTER != 0)
+            continue;
+        const double loss = log((double)all.sum) + ((double)all.largest - (double)now.own);
+        losses[row] = loss;
+        hits[row] = all.beaten == 0;
+        if (args.row_loss != nullptr)
+            args.row_loss[row] = (float)loss;
+    }
 }
 
 static __global__ void cross_entropy_finish(const double *losses, const int *hits, int64_t rows,
@@ -222,6 +270,32 @@ static __global__ void cross_entropy_finish(const double *losses, const int *hit
     }
 }
 
+template <int N>
+static int cross_entropy_launch(const struct ops_cross_entropy *args, double *losses, int *hits,
+                                cudaStream_t stream, struct err *err)
+{
+    const int slice = (int)(ceil_div(ceil_div(args->vocab, N), CLUSTER) * N);
+    const int threads = slice > 1024 ? (int)THREADS : 32, warps = threads / 32;
+    const int each = (int)(ceil_div(ceil_div(slice, N), warps) * N);
+    const size_t bytes = (size_t)slice * sizeof(float);
+    if (bytes > SHARED_MAX)
+        return err_set(err, ERR_UNSUPPORTED, "a vocabulary of %lld; the CUDA backend goes to %d",
+                       (long long)args->vocab, (int)(SHARED_MAX / sizeof(float) * CLUSTER));
+    CUDA_TRY(cudaFuncSetAttribute(cross_entropy_kernel<N>,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(CLUSTER), config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = bytes, config.stream = stream;
+    int clusters = 0; /* that the GPU holds at once */
+    CUDA_TRY(cudaOccupancyMaxActiveClusters(&clusters, cross_entropy_kernel<N>, &config));
+    config.gridDim.x = CLUSTER * (unsigned)(args->rows < clusters ? args->rows : clusters);
+    CUDA_TRY(
+        cudaLaunchKernelEx(&config, cross_entropy_kernel<N>, *args, slice, each, losses, hits));
+    cross_entropy_finish<<<1, FINISH_THREADS, 0, stream>>>(losses, hits, args->rows, args->loss_sum,
+                                                           args->correct);
+    return KERNEL_CHECK("cross_entropy");
+}
+
 int cuda_cross_entropy(struct device *device, struct stream *stream,
                        const struct ops_cross_entropy *args, struct err *err)
 {
@@ -234,16 +308,7 @@ int cuda_cross_entropy(struct device *device, struct stream *stream,
     if (losses == nullptr)
         return -(int)err->code;
     int *hits = (int *)(losses + args->rows);
-    bool wide = args->vocab % 8 == 0 && aligned16(args->logits, args->dlogits);
-    int64_t vector = wide ? 8 : 1;
-    int64_t slice = ceil_div(ceil_div(args->vocab, vector), CLUSTER) * vector;
-    int threads = slice > 2048 ? (int)THREADS_MAX : slice > 512 ? 128 : 32;
-    unsigned blocks = (unsigned)(args->rows * CLUSTER);
-    if (wide)
-        cross_entropy_kernel<8><<<blocks, threads, 0, stream->cuda>>>(*args, slice, losses, hits);
-    else
-        cross_entropy_kernel<1><<<blocks, threads, 0, stream->cuda>>>(*args, slice, losses, hits);
-    cross_entropy_finish<<<1, FINISH_THREADS, 0, stream->cuda>>>(losses, hits, args->rows,
-                                                                 args->loss_sum, args->correct);
-    return KERNEL_CHECK("cross_entropy");
+    if (args->vocab % 8 == 0 && aligned16(args->logits, args->dlogits))
+        return cross_entropy_launch<4>(args, losses, hits, stream->cuda, err);
+    return cross_entropy_launch<1>(args, losses, hits, stream->cuda, err);
 }

@@ -82,6 +82,18 @@ template <> struct span<8> {
         ((float4 *)to)[1] = make_float4(at[4], at[5], at[6], at[7]);
     }
 };
+template <> struct span<4> { /* between fp32 and bf16 */
+    float at[4];
+    __device__ __forceinline__ void load(const float *from)
+    {
+        const float4 all = *(const float4 *)from;
+        at[0] = all.x, at[1] = all.y, at[2] = all.z, at[3] = all.w;
+    }
+    __device__ __forceinline__ void store(bf16 *to) const
+    {
+        *(uint2 *)to = make_uint2(bf16_pair(at[0], at[1]), bf16_pair(at[2], at[3]));
+    }
+};
 template <> struct span<1> {
     typedef bf16 raw;
     float at[1];
