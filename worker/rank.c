@@ -235,7 +235,9 @@ static int rank_open_weights(struct rank *rank, struct err *err)
     return lora && !resumed ? lora_start(&rank->lora, rank->stream, err) : 0;
 }
 
-/* The ranks meet over shared memory; on GPUs NCCL takes over from there. */
+/* The ranks meet over shared memory; on GPUs NCCL takes over from there. A rank alone on its GPU
+ * has nobody to meet: its collectives are copies, as a rehearsed rank's, and NCCL, which takes 0.6
+ * GiB even of one rank, is not started. */
 int rank_open_device(struct rank *rank, struct err *err)
 {
     const struct launch_plan *plan = rank->plan;
@@ -244,7 +246,7 @@ int rank_open_device(struct rank *rank, struct err *err)
         TRY(device_cuda_open(rank->number, &rank->device, err)); /* sees the plan's, in order */
     else
         TRY(device_cpu_open((int)plan->threads, &rank->device, err));
-    if (plan->spec.rehearse)
+    if (plan->spec.rehearse || (cuda && rank->world == 1))
         return coll_rehearse_open(rank->device, rank->number, rank->world, &rank->coll, err);
     char alone[LIMIT_ID_BYTES + 1]; /* a plan for one rank need not name its memory */
     (void)snprintf(alone, sizeof alone, "/ithaca-alone-%d", (int)getpid());

@@ -3,7 +3,7 @@
  * evaluation; one rank under every recomputation, and with a second GPU every layout of two; some
  * of them with states on the host. Skipped without a GPU. */
 #include "tests/dist/parity_scene.h"
-#include "worker/device_cuda.h"
+#include "tests/lib/gpu_count.h"
 
 enum { SKIPPED = 77, GPUS_MAX = 2 };
 
@@ -12,28 +12,6 @@ enum { SKIPPED = 77, GPUS_MAX = 2 };
 #define GRAD_ERROR_MAX 0.03 /* of a tensor's norm */
 
 static int gpus; /* that can be used, at most GPUS_MAX */
-
-/* Found in a process of its own: CUDA does not live through fork. */
-static int count_gpus(void)
-{
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0) {
-        int count = 0;
-        struct err err = {0};
-        struct device *device = NULL;
-        while (count < GPUS_MAX && device_cuda_open(count, &device, &err) == 0)
-            count++;
-        if (count == 0)
-            printf("skipped: %s\n", err.text);
-        (void)fflush(NULL);
-        _exit(count);
-    }
-    int status = 0;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
 
 static const struct model_config base = {.family = MODEL_FAMILY_LLAMA,
                                          .vocab_size = PARITY_VOCAB,
@@ -290,7 +268,7 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* "test_llama", "*qwen3*" */
-    gpus = count_gpus();
+    gpus = gpu_count(GPUS_MAX);
     if (gpus == 0)
         return SKIPPED;
     printf("%d GPU%s\n", gpus, gpus == 1 ? "" : "s");

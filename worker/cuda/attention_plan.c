@@ -10,15 +10,17 @@
 #include <string.h>
 
 enum {
-    PLANS_MAX = 64,       /* a cache that is full forgets all; a model has about four shapes */
-    PACKED_ROWS_MIN = 128 /* longest document a packed plan is made for, at least */
+    PLANS_MAX = 64,        /* a cache that is full forgets all; a model has about four shapes */
+    PACKED_ROWS_MIN = 128, /* longest document a packed plan is made for, at least */
+    PACKING_BYTES =
+        4 << 20 /* of offsets, taken at the start: more than 65536 documents take more */
 };
 
 /* The document offsets last copied to the device, for one list of units. */
 struct attention_packing {
     int64_t *host; /* (units, slots + 1) offsets, then lengths as int32 (slots) */
     size_t bytes;  /* of host and device */
-    void *device;  /* what is there now; NULL: nothing yet */
+    void *device;  /* where they lie */
     size_t device_bytes;
 };
 
@@ -27,15 +29,6 @@ struct attention_cache {
     int count;
     struct attention_packing packings[2]; /* forward's, backward's */
 };
-
-int attention_cache_new(struct attention_cache **ret, struct err *err)
-{
-    struct attention_cache *cache = mem_new(1, sizeof *cache);
-    if (cache == NULL)
-        return mem_fail(err, sizeof *cache, "cuDNN's plans");
-    *ret = cache;
-    return 0;
-}
 
 static void attention_plans_clear(struct attention_cache *cache)
 {
@@ -53,6 +46,24 @@ void attention_cache_free(struct attention_cache *cache)
         (void)cudaFree(cache->packings[i].device);
     }
     mem_free(cache);
+}
+
+int attention_cache_new(struct attention_cache **ret, struct err *err)
+{
+    struct attention_cache *cache = mem_new(1, sizeof *cache);
+    if (cache == NULL)
+        return mem_fail(err, sizeof *cache, "cuDNN's plans");
+    for (int i = 0; i < 2; i++) {
+        int rc =
+            cuda_check(cudaMalloc(&cache->packings[i].device, PACKING_BYTES), "cudaMalloc", err);
+        if (rc != 0) {
+            attention_cache_free(cache);
+            return rc;
+        }
+        cache->packings[i].device_bytes = PACKING_BYTES;
+    }
+    *ret = cache;
+    return 0;
 }
 
 int attention_plan_find(struct device_cuda *cuda, const struct attention_shape *shape,
