@@ -38,6 +38,7 @@ static void test_round_trip(void **state)
     struct err err;
     struct exit_report report = {
         .world = LIMIT_RANKS, .first_failed = 3, .stopped_by = "keeper_limit"};
+    memset(report.collective, '"', EXIT_COLLECTIVE_BYTES - 1);
     for (int rank = 0; rank < LIMIT_RANKS; rank++)
         report.ranks[rank] = (struct exit_rank){.pid = 1000 + rank, .exit_status = rank};
     report.ranks[1].exit_status = -1;
@@ -51,6 +52,7 @@ static void test_round_trip(void **state)
     assert_int_equal(back.world, LIMIT_RANKS);
     assert_int_equal(back.first_failed, 3);
     assert_string_equal(back.stopped_by, "keeper_limit");
+    assert_string_equal(back.collective, report.collective);
     for (int rank = 0; rank < LIMIT_RANKS; rank++) {
         assert_int_equal(back.ranks[rank].pid, report.ranks[rank].pid);
         assert_int_equal(back.ranks[rank].exit_status, report.ranks[rank].exit_status);

@@ -1,4 +1,5 @@
-/* Steps worked out by hand: FLOPs of an 8B model, what overlaps, both conventions of MFU. */
+/* Steps worked out by hand: FLOPs of an 8B model, what overlaps, collectives, both conventions of
+ * MFU. */
 #include "common/mem_estimate.h"
 #include "common/model_published.h"
 #include "common/time_plan.h"
@@ -181,6 +182,32 @@ static void test_beside(void **state)
     near(serial.seconds[TIME_PHASE_FORWARD][TIME_PART_COPIES], bytes / rate);
 }
 
+/* What collectives take in all, and what of it a step waits for: all of it where nothing runs
+ * beside the work, and never less than what the step is longer. */
+static void test_network(void **state)
+{
+    (void)state;
+    struct time_plan none, slow, serial;
+    struct job_spec spec = asked();
+    spec.overlap = JOB_overlap_ON;
+    struct mem_layout layout = layout_of(&spec, MEM_BACKEND_CUDA);
+    const struct time_job job = {
+        .layout = &layout, .shape = &shape, .micro_steps = 1, .seq_len = S};
+    struct time_rates rates = rates_of(true);
+    time_plan_make(&job, 1, &rates, &none);
+    assert_true(none.network_s == 0 && none.network_wait_s == 0);
+    time_rates_add(&rates, TIME_ALL_GATHER,
+                   (struct time_point){.size = 1, .width = 1, .rate = 1e11});
+    time_plan_make(&job, 1, &rates, &slow);
+    near(slow.network_wait_s, slow.step_s - none.step_s);
+    assert_true(slow.network_s > slow.network_wait_s && slow.network_wait_s > 0);
+    rates.beside = false;
+    time_plan_make(&job, 1, &rates, &serial);
+    near(serial.network_s, slow.network_s);
+    near(serial.network_wait_s, serial.network_s);
+    near(serial.network_s, serial.step_s - none.step_s);
+}
+
 /* What was measured of a layer on one H200 as rank 0 of 8 (tests/bench/results/2026-11-29-h200.md):
  * the table of that card gives it within a tenth. */
 static void test_measured(void **state)
@@ -224,9 +251,9 @@ int main(void)
 {
     open_shape();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flops), cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_flops),   cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_seconds), cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_measured)};
+        cmocka_unit_test(test_network), cmocka_unit_test(test_measured)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     model_shape_done(&shape);
     return failed;

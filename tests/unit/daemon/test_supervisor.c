@@ -51,8 +51,10 @@ static void test_rank_says_why(void **state)
     struct exit_report report = world_clean_exit(&a);
     report.first_failed = 0;
     report.ranks[0].exit_status = report.ranks[1].exit_status = 70;
+    (void)snprintf(report.collective, sizeof report.collective, "collective 40: of no interest");
     end_keeper(&a, &report, 0);
     expect_failed(w, &job, "nonfinite", "rank 1 in step 12, forward: the loss is nan");
+    assert_null(strstr(world_row(w, &job).text, "of no interest"));
     world_attempt_close(&a);
 }
 
@@ -69,9 +71,13 @@ static void test_rank_is_killed(void **state)
     report.ranks[0].exit_status = 70;
     report.ranks[1].exit_status = -1;
     report.ranks[1].signal = SIGKILL;
+    (void)snprintf(report.collective, sizeof report.collective,
+                   "collective 40: rank 1 had not come");
     end_keeper(&a, &report, 0);
-    expect_failed(w, &job, "rank_died",
-                  "rank 1 was ended by signal 9 (SIGKILL) in step 7, backward");
+    expect_failed(
+        w, &job, "rank_died",
+        "rank 1 was ended by signal 9 (SIGKILL) in step 7, backward; collective 40: rank 1 "
+        "had not come");
     world_attempt_close(&a);
 }
 
