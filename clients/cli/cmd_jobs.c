@@ -122,8 +122,11 @@ int cmd_events(struct cli *cli, struct err *err)
         const json_t *event = json_array_get(events, i - 1);
         char when[CLOCK_ISO_BYTES];
         clock_iso(json_integer_value(json_object_get(event, "created_at")) * 1000, when);
-        (void)printf("%.19sZ  %-5s  %s\n", when, jobs_text(event, "level"),
-                     jobs_text(event, "message"));
+        const char *who =
+            json_string_value(json_object_get(json_object_get(event, "data"), "user"));
+        (void)printf("%.19sZ  %-5s  %s%s%s\n", when, jobs_text(event, "level"),
+                     jobs_text(event, "message"), who != NULL ? "  by " : "",
+                     who != NULL ? who : "");
     }
     return 0;
 }

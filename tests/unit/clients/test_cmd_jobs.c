@@ -66,10 +66,12 @@ static void test_events(void **state)
 {
     struct scene *s = *state;
     scene_reply(s, 200,
-                "{\"data\":[{\"created_at\":1764417602,\"level\":\"warn\",\"message\":\"second\"},"
+                "{\"data\":[{\"created_at\":1764417602,\"level\":\"warn\",\"message\":\"second\","
+                "\"data\":{\"user\":\"ann\"}},"
                 "{\"created_at\":1764417601,\"level\":\"info\",\"message\":null}]}");
     scene_run(s, cmd_events, "ftjob-a", NULL);
-    scene_expect(s, "2025-11-29T12:00:01Z  info   -\n2025-11-29T12:00:02Z  warn   second\n");
+    scene_expect(s,
+                 "2025-11-29T12:00:01Z  info   -\n2025-11-29T12:00:02Z  warn   second  by ann\n");
     scene_asked(s, 0, "GET /v1/fine_tuning/jobs/ftjob-a/events?limit=100 HTTP/1.1");
     scene_reply(s, 200, "{\"data\":[]}");
     scene_run(s, cmd_events, "--limit=3", "ftjob-a", NULL);
