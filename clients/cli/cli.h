@@ -57,10 +57,12 @@ int cli_print_json(const json_t *value, struct err *err); /* pretty, to stdout *
 /* Commands, one file each (cmd_<name>.c). */
 cli_run_fn cmd_files, cmd_submit, cmd_ls, cmd_show, cmd_events, cmd_watch, cmd_logs, cmd_models,
     cmd_sample, cmd_fields, cmd_download, cmd_preview;
-cli_run_fn cmd_plan, cmd_ladder, cmd_calibrate, cmd_doctor;    /* each its own file, too */
-cli_run_fn cmd_tokens, cmd_whoami;                             /* cmd_tokens.c */
-cli_run_fn cmd_gpus;                                           /* cmd_gpus.c */
-cli_run_fn cmd_cancel, cmd_pause, cmd_resume, cmd_checkpoints; /* cmd_control.c */
+cli_run_fn cmd_plan, cmd_ladder, cmd_calibrate, cmd_doctor; /* each its own file, too */
+cli_run_fn cmd_tokens, cmd_whoami;                          /* cmd_tokens.c */
+cli_run_fn cmd_gpus;                                        /* cmd_gpus.c */
+cli_run_fn cmd_cancel, cmd_pause, cmd_resume, cmd_hold, cmd_release, cmd_update,
+    cmd_checkpoints; /* cmd_control.c */
+cli_run_fn cmd_queue;
 /* Follows a job to its end; the status is the job's: 0 or the failure's code. Used by watch and
  * submit --follow. */
 int cmd_watch_job(struct cli *cli, const char *job_id, struct err *err);

@@ -1,6 +1,8 @@
-/* cmd_control: cancel, pause, resume a job, and the checkpoints that it may be resumed from. */
+/* cmd_control: cancel, pause, resume, hold, release or change a job, and the checkpoints that it
+ * may be resumed from. */
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
+#include "clients/cli/job_body.h"
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/mem.h"
@@ -29,11 +31,11 @@ static int control_request(struct cli *cli, const char *method, const char *id, 
 }
 
 /* Sends it and prints the state that the job has then. */
-static int control_post(struct cli *cli, const char *id, const char *tail, const json_t *body,
-                        struct err *err)
+static int control_send(struct cli *cli, const char *method, const char *id, const char *tail,
+                        const json_t *body, struct err *err)
 {
     CLEANUP(json_unref) json_t *job = NULL;
-    TRY(control_request(cli, "POST", id, tail, body, &job, err));
+    TRY(control_request(cli, method, id, tail, body, &job, err));
     if (cli->json)
         return cli_print_json(job, err);
     (void)printf("%s is %s\n", id, control_text(json_object_get(job, "ithaca"), "state"));
@@ -45,7 +47,7 @@ int cmd_cancel(struct cli *cli, struct err *err)
     const char *id = NULL;
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
-    return control_post(cli, id, "/cancel", NULL, err);
+    return control_send(cli, "POST", id, "/cancel", NULL, err);
 }
 
 int cmd_pause(struct cli *cli, struct err *err)
@@ -53,7 +55,7 @@ int cmd_pause(struct cli *cli, struct err *err)
     const char *id = NULL;
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
-    return control_post(cli, id, "/pause", NULL, err);
+    return control_send(cli, "POST", id, "/pause", NULL, err);
 }
 
 int cmd_resume(struct cli *cli, struct err *err)
@@ -66,7 +68,38 @@ int cmd_resume(struct cli *cli, struct err *err)
     TRY(cli_finish_arguments(cli, err));
     if (checkpoint != NULL && (body = json_pack("{s:s}", "checkpoint", checkpoint)) == NULL)
         return err_set(err, ERR_USAGE, "--checkpoint: not UTF-8");
-    return control_post(cli, id, "/resume", body, err);
+    return control_send(cli, "POST", id, "/resume", body, err);
+}
+
+static int control_set_hold(struct cli *cli, bool hold, struct err *err)
+{
+    const char *id = NULL;
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    CLEANUP(json_unref) json_t *body = json_pack("{s:{s:b}}", "ithaca", "hold", hold);
+    if (body == NULL)
+        return mem_fail(err, 0, "the change");
+    return control_send(cli, "PATCH", id, "", body, err);
+}
+
+int cmd_hold(struct cli *cli, struct err *err)
+{
+    return control_set_hold(cli, true, err);
+}
+
+int cmd_release(struct cli *cli, struct err *err)
+{
+    return control_set_hold(cli, false, err);
+}
+
+int cmd_update(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    CLEANUP(json_unref) json_t *body = json_object();
+    TRY(job_body_options(cli, body, err));
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    return control_send(cli, "PATCH", id, "", body, err);
 }
 
 static void control_print_checkpoint(const json_t *checkpoint)

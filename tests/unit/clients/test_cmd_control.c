@@ -39,11 +39,30 @@ static void test_posts(void **state)
     scene_expect(s, "{\n  \"status\": \"paused\"\n}\n");
 }
 
+static void test_changes(void **state)
+{
+    struct scene *s = *state;
+    reply_state(s, "queued");
+    scene_run(s, cmd_hold, "ftjob-a", NULL);
+    scene_expect(s, "ftjob-a is queued\n");
+    scene_asked(s, 0, "PATCH /v1/fine_tuning/jobs/ftjob-a HTTP/1.1");
+    assert_string_equal(s->server.asked[0].body, "{\"ithaca\":{\"hold\":true}}");
+    reply_state(s, "queued");
+    scene_run(s, cmd_release, "ftjob-a", NULL);
+    assert_string_equal(s->server.asked[1].body, "{\"ithaca\":{\"hold\":false}}");
+    reply_state(s, "running");
+    scene_run(s, cmd_update, "ftjob-a", "--set", "priority=5", "--set", "tags=[\"x\"]", NULL);
+    scene_expect(s, "ftjob-a is running\n");
+    scene_asked(s, 2, "PATCH /v1/fine_tuning/jobs/ftjob-a HTTP/1.1");
+    assert_string_equal(s->server.asked[2].body, "{\"ithaca\":{\"priority\":5,\"tags\":[\"x\"]}}");
+}
+
 static void test_mistakes(void **state)
 {
     struct scene *s = *state;
-    cli_run_fn *const commands[] = {cmd_cancel, cmd_pause, cmd_resume, cmd_checkpoints};
-    for (size_t i = 0; i < 4; i++) {
+    cli_run_fn *const commands[] = {cmd_cancel, cmd_pause,  cmd_resume, cmd_checkpoints,
+                                    cmd_hold,   cmd_update, cmd_release};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         scene_run(s, commands[i], NULL);
         scene_expect_usage(s, "the job's id is missing");
         scene_run(s, commands[i], "a", "b", NULL);
@@ -79,7 +98,7 @@ static void test_checkpoints(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCENE_TEST(test_posts), SCENE_TEST(test_mistakes),
-                                       SCENE_TEST(test_checkpoints)};
+    const struct CMUnitTest tests[] = {SCENE_TEST(test_posts), SCENE_TEST(test_changes),
+                                       SCENE_TEST(test_mistakes), SCENE_TEST(test_checkpoints)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,97 @@
+/* cmd_queue: what runs and what waits, a line each, and who has used how much; drain and undrain.
+ */
+#include "clients/cli/cli.h"
+#include "clients/cli/client.h"
+#include "common/clock.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *queue_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "-";
+}
+
+static long long queue_whole(const json_t *object, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(object, key));
+}
+
+/* "  starts 2026-11-30T12:00:00Z", or nothing where the time is not known. */
+static void queue_print_time(const json_t *entry, const char *key, const char *what)
+{
+    char when[CLOCK_ISO_BYTES];
+    if (!json_is_integer(json_object_get(entry, key)))
+        return;
+    clock_iso(json_integer_value(json_object_get(entry, key)) * 1000, when);
+    (void)printf("  %s %.19sZ", what, when);
+}
+
+static void queue_print_entry(const json_t *entry)
+{
+    const json_t *position = json_object_get(entry, "queue_position");
+    const json_t *reason = json_object_get(entry, "pending_reason");
+    if (json_is_integer(position))
+        (void)printf("%4lld", (long long)json_integer_value(position));
+    else
+        (void)printf("    ");
+    (void)printf("  %-30s  %-10s  %-10s  slots %lld  priority %lld", queue_text(entry, "id"),
+                 queue_text(entry, "owner"), queue_text(entry, "state"),
+                 queue_whole(entry, "slots"), queue_whole(entry, "priority"));
+    queue_print_time(entry, "estimated_end", "until");
+    queue_print_time(entry, "estimated_start", "starts");
+    if (json_is_string(reason))
+        (void)printf("  %s", json_string_value(reason));
+    (void)printf("\n");
+}
+
+static void queue_print(const json_t *queue)
+{
+    size_t i;
+    const json_t *row;
+    const json_t *waiting = json_object_get(queue, "waiting");
+    const long long unseen =
+        queue_whole(queue, "waiting_count") - (long long)json_array_size(waiting);
+    (void)printf("%lld of %lld slots are free%s\n", queue_whole(queue, "free_slots"),
+                 queue_whole(queue, "slots"),
+                 json_is_true(json_object_get(queue, "drained")) ? "; drained: nothing starts"
+                                                                 : "");
+    json_array_foreach(json_object_get(queue, "running"), i, row) queue_print_entry(row);
+    json_array_foreach(waiting, i, row) queue_print_entry(row);
+    if (unseen > 0)
+        (void)printf("and %lld more that wait\n", unseen);
+    json_array_foreach(json_object_get(queue, "users"), i, row)(void) printf(
+        "%s: %lld slots now, %.2f slot-hours of late, %.2f in all\n", queue_text(row, "user"),
+        queue_whole(row, "slots"), json_number_value(json_object_get(row, "used_s")) / 3600,
+        json_number_value(json_object_get(row, "total_s")) / 3600);
+}
+
+int cmd_queue(struct cli *cli, struct err *err)
+{
+    const char *what = NULL;
+    struct client *client = NULL;
+    CLEANUP(json_unref) json_t *answer = NULL;
+    if (cli->argc > 0)
+        TRY(cli_take_argument(cli, "drain or undrain", &what, err));
+    TRY(cli_finish_arguments(cli, err));
+    if (what != NULL && strcmp(what, "drain") != 0 && strcmp(what, "undrain") != 0)
+        return err_set(err, ERR_USAGE, "%s: there are drain and undrain", what);
+    TRY(cli_client(cli, &client, err));
+    if (what == NULL)
+        TRY(client_json(client, NULL, "/v1/queue", NULL, &answer, err));
+    else
+        TRY(client_json(client, "POST",
+                        strcmp(what, "drain") == 0 ? "/v1/admin/drain" : "/v1/admin/undrain", NULL,
+                        &answer, err));
+    if (cli->json)
+        return cli_print_json(answer, err);
+    if (what == NULL)
+        queue_print(answer);
+    else
+        (void)printf("%s\n", json_is_true(json_object_get(answer, "drained"))
+                                 ? "drained: no job starts"
+                                 : "jobs start");
+    return 0;
+}
