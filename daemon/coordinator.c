@@ -47,6 +47,7 @@ static int coordinator_fill(struct coordinator_job *job, const struct store_job 
     must(strlen(row->id) < sizeof job->id);
     (void)snprintf(job->id, sizeof job->id, "%s", row->id);
     job->state = row->state;
+    job->row = row->row;
     job->created_ms = row->created_ms;
     job->attempt = row->attempt;
     job->prepared = row->prepared;
@@ -63,7 +64,9 @@ static int coordinator_fill(struct coordinator_job *job, const struct store_job 
         return mem_fail(err, sizeof *job, "a job");
     CLEANUP(json_unref) json_t *spec = NULL;
     TRY(json_parse(row->spec_json, strlen(row->spec_json), row->id, &spec, err));
-    return job_spec_parse(spec, &job->spec, err);
+    TRY(job_spec_parse(spec, &job->spec, err));
+    coordinator_depends_reset(job);
+    return 0;
 }
 
 int coordinator_load(struct coordinator *coordinator, const struct store_job *row, struct err *err)

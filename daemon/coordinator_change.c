@@ -29,6 +29,12 @@ int coordinator_depends_check(struct coordinator *coordinator, const struct job_
     return 0;
 }
 
+void coordinator_depends_reset(struct coordinator_job *job)
+{
+    job->depends = false;
+    job->depends_known = job->spec.depends_on.count == 0;
+}
+
 static bool depends_on(const struct coordinator_job *job, const char *id)
 {
     int64_t i = 0;
@@ -204,7 +210,7 @@ int coordinator_change(struct coordinator *coordinator, const char *job_id, cons
     log_info("coordinator", "%s is changed by %s", job->id, user);
     job_spec_done(&job->spec);
     job->spec = spec;
-    job->depends_known = false;
+    coordinator_depends_reset(job);
     coordinator->queue_changed = true;
     return 0;
 }

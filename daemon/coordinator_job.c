@@ -63,7 +63,7 @@ int coordinator_job_enqueue(struct coordinator_job *job, struct job_move *move, 
 {
     move->to = JOB_STATE_QUEUED;
     TRY(coordinator_job_move(job, move, err));
-    job->depends_known = false;
+    coordinator_depends_reset(job);
     return 0;
 }
 

@@ -34,6 +34,7 @@ struct coordinator_job {
     struct coordinator *coordinator;
     char id[LIMIT_ID_BYTES + 1];
     enum job_state state;            /* as in the store */
+    int64_t row;                     /* in the store: rises with each job submitted */
     int64_t created_ms;              /* Unix time */
     int64_t attempt;                 /* newest; 0 before the first */
     struct job_spec spec;            /* resolved */
@@ -134,6 +135,8 @@ int64_t coordinator_attempt_ran_ms(const struct coordinator_job *job); /* over a
 /* The jobs that a spec depends on are there and their owner's. */
 int coordinator_depends_check(struct coordinator *coordinator, const struct job_spec *spec,
                               const char *owner, struct err *err);
+/* What the job depends on is to be found out. */
+void coordinator_depends_reset(struct coordinator_job *job);
 /* Of a queued job: finds out whether it waits for others; fails it where one did not succeed. */
 int coordinator_depends_step(struct coordinator_job *job, struct err *err);
 /* A job has come to its end: those that depend on it look again. */

@@ -111,11 +111,10 @@ static int64_t queue_lasts(const struct coordinator_job *job)
 static void queue_add_waiting(struct sched_pass *pass, struct coordinator_job *job)
 {
     pass->jobs[pass->job_count++] = (struct sched_job){
-        .id = job->id,
         .object = job,
         .user = job->user,
         .priority = job->spec.priority,
-        .created_ms = job->created_ms,
+        .number = job->row,
         .slots = job_spec_slots(&job->spec),
         .lasts_ms = queue_lasts(job),
         .held = job->spec.hold,

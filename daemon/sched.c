@@ -6,7 +6,6 @@
 #include "common/must.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define SCHED_NEVER INT64_MAX
 
@@ -48,19 +47,13 @@ static int sched_compare_class(const struct sched_job *a, const struct sched_job
     return sched_compare_i64(b->priority, a->priority);
 }
 
-static int sched_compare_age(const struct sched_job *a, const struct sched_job *b)
-{
-    int order = sched_compare_i64(a->created_ms, b->created_ms);
-    return order != 0 ? order : strcmp(a->id, b->id);
-}
-
 static int sched_compare_by_user(const void *left, const void *right)
 {
     const struct sched_job *a = left, *b = right;
     int order = sched_compare_class(a, b);
     if (order == 0)
         order = (a->user > b->user) - (a->user < b->user);
-    return order != 0 ? order : sched_compare_age(a, b);
+    return order != 0 ? order : sched_compare_i64(a->number, b->number);
 }
 
 static int sched_compare_by_share(const void *left, const void *right)
@@ -69,7 +62,7 @@ static int sched_compare_by_share(const void *left, const void *right)
     int order = sched_compare_class(a, b);
     if (order == 0)
         order = (a->share > b->share) - (a->share < b->share);
-    return order != 0 ? order : sched_compare_age(a, b);
+    return order != 0 ? order : sched_compare_i64(a->number, b->number);
 }
 
 /* A user's jobs in their own order each stand behind the penalties of those before: sorting by that

@@ -7,7 +7,8 @@
  *
  * Order. A job that running ones make room for; then higher priority; then the user who has used
  * less, by slot-seconds that decay (daemon/usage.h) and an entry penalty for each job that stands
- * before it; then the older job. One user's jobs of one priority run in the order they came.
+ * before it; then the one submitted first. One user's jobs of one priority run in the order they
+ * came.
  *
  * Reservation. The first job that could run but for slots is the head: no job behind it may delay
  * it. When the running jobs' ends say when it will have its slots, others start where they end
@@ -48,11 +49,10 @@ enum sched_verdict {
 
 /* One that waits. */
 struct sched_job {
-    const char *id;             /* unique */
     void *object;               /* the caller's */
     size_t user;                /* of pass->users */
     int64_t priority;           /* higher goes first */
-    int64_t created_ms;         /* the older goes first */
+    int64_t number;             /* in the order of submission, unique: the lower goes first */
     int64_t slots;              /* it needs, 1.. */
     int64_t lasts_ms;           /* it runs no longer than this; 0: not known */
     bool held, depends;         /* by these it cannot start */

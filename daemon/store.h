@@ -50,6 +50,7 @@ enum job_state {
 
 struct store_job {
     const char *id; /* "ftjob-..." */
+    int64_t row;    /* rises with each job; not read where a job is added */
     int64_t created_ms;
     int64_t started_ms;  /* first time it ran */
     int64_t finished_ms; /* it reached an end */

@@ -12,7 +12,7 @@
     "id, created_ms, started_ms, finished_ms, state, reason, reason_text, owner, spec_json, "      \
     "model, model_dir, training_file, validation_file, fine_tuned_model, priority, ranks, "        \
     "attempt, steps_done, steps_total, trained_tokens, prepared, restarts, ran_ms, resumed_step, " \
-    "result_file, predicted_step_s"
+    "result_file, predicted_step_s, row"
 
 static struct store_job store_job_row(struct store_query *query)
 {
@@ -43,6 +43,7 @@ static struct store_job store_job_row(struct store_query *query)
         .resumed_step = store_column_i64(query, 23),
         .result_file = store_column_text(query, 24),
         .predicted_step_s = store_column_f64(query, 25),
+        .row = store_column_i64(query, 26),
     };
     must(job.state < JOB_STATE_COUNT); /* the table's CHECK has the same list */
     return job;

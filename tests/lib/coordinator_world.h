@@ -115,9 +115,10 @@ struct world_job {
 
 /* options: more members of `ithaca`, with a comma in front; "" for none. A fault ends the job
  * unless they say "max_restarts". */
-static inline struct world_job world_submit(struct world *w, int ranks, const char *options)
+static inline struct world_job world_submit_as(struct world *w, const char *owner, int ranks,
+                                               const char *options)
 {
-    char text[512];
+    char text[1024];
     (void)snprintf(text, sizeof text,
                    "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\",\"suffix\":\"sail\","
                    "\"ithaca\":{\"gpus\":%d,\"seq_len\":64%s%s}}",
@@ -131,9 +132,14 @@ static inline struct world_job world_submit(struct world *w, int ranks, const ch
         .ranks_max = 64, .heads = 8, .kv_heads = 8, .layers = 2, .context_max = 4096};
     OK(w, job_spec_resolve(&spec, &facts, &w->err));
     struct world_job job;
-    OK(w, coordinator_submit(w->coordinator, &spec, 0, "/models/tiny", "admin", job.id, &w->err));
+    OK(w, coordinator_submit(w->coordinator, &spec, 0, "/models/tiny", owner, job.id, &w->err));
     job_spec_done(&spec);
     return job;
+}
+
+static inline struct world_job world_submit(struct world *w, int ranks, const char *options)
+{
+    return world_submit_as(w, "admin", ranks, options);
 }
 
 /* What the store says of a job. */

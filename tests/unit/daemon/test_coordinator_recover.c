@@ -233,29 +233,53 @@ static void test_unsent_frames_are_taken(void **state)
     assert_int_equal(points, 5);
 }
 
+/* The daemon is killed while the ranks are to end: the next one asks them again. */
+static void end_under_the_next_daemon(struct world *w, const struct world_job *job,
+                                      struct world_attempt *a)
+{
+    uint32_t number = 0;
+    enum job_state ending = world_row(w, job).state;
+    keep_alive(w, a);
+    world_hang_up(a);
+    reopen(w);
+    for (uint32_t i = 0; i < 2; i++) {
+        buf_clear(&a->in[i]);
+        world_connect(a, i);
+    }
+    world_run(w);
+    world_expect(w, job, ending);
+    assert_true(world_receive(a, 0, WIRE_PAUSE, &number));
+    a->keeper = fake_host_find(&w->fake, "adopted");
+    (void)snprintf(a->keeper->argument, sizeof a->keeper->argument, "%s/jobs/%s/attempt-1", w->dir,
+                   job->id);
+    world_end_paused(a, 2);
+    world_attempt_close(a);
+}
+
 static void test_pause_goes_on(void **state)
 {
     struct world *w = *state;
     struct world_attempt a;
     struct world_job job = world_running(w, &a, "");
-    uint32_t number = 0;
     OK(w, coordinator_pause(w->coordinator, job.id, &w->err));
-    keep_alive(w, &a);
-    world_hang_up(&a);
-    reopen(w);
-    for (uint32_t i = 0; i < 2; i++) {
-        buf_clear(&a.in[i]);
-        world_connect(&a, i);
-    }
-    world_run(w);
-    world_expect(w, &job, JOB_STATE_PAUSING);
-    assert_true(world_receive(&a, 0, WIRE_PAUSE, &number)); /* asked again */
-    a.keeper = fake_host_find(&w->fake, "adopted");
-    (void)snprintf(a.keeper->argument, sizeof a.keeper->argument, "%s/jobs/%s/attempt-1", w->dir,
-                   job.id);
-    world_end_paused(&a, 2);
+    end_under_the_next_daemon(w, &job, &a);
     world_expect(w, &job, JOB_STATE_PAUSED);
-    world_attempt_close(&a);
+}
+
+static void test_preemption_goes_on(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    w->config.policy.preempt_after_ms = 0;
+    reopen(w);
+    struct world_job job = world_running(w, &a, ",\"preemptible\":true");
+    struct world_job head = world_submit(w, 2, ",\"priority\":1");
+    world_run(w);
+    world_prepare(w, WORLD_GOOD_REPORT);
+    world_expect(w, &job, JOB_STATE_PREEMPTING);
+    end_under_the_next_daemon(w, &job, &a);
+    world_expect(w, &job, JOB_STATE_QUEUED);
+    world_expect(w, &head, JOB_STATE_STARTING);
 }
 
 static void test_unreadable_plan_stops_the_keeper(void **state)
@@ -417,6 +441,7 @@ int main(void)
         WORLD_TEST(test_cause_told_to_the_last_daemon),
         WORLD_TEST(test_unsent_frames_are_taken),
         WORLD_TEST(test_pause_goes_on),
+        WORLD_TEST(test_preemption_goes_on),
         WORLD_TEST(test_unreadable_plan_stops_the_keeper),
         WORLD_TEST(test_recycled_pid_is_left_alone),
         WORLD_TEST(test_never_started_is_queued_again),

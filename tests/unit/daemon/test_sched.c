@@ -41,7 +41,7 @@ static struct sched_job *wait_for(struct scene *s, char name, int64_t slots)
     struct sched_job *job = &s->jobs[s->pass.job_count];
     char *id = s->names[s->pass.job_count];
     id[0] = name;
-    *job = (struct sched_job){.id = id, .slots = slots, .created_ms = (int64_t)s->pass.job_count++};
+    *job = (struct sched_job){.object = id, .slots = slots, .number = (int64_t)s->pass.job_count++};
     return job;
 }
 
@@ -55,10 +55,15 @@ static struct sched_running *run(struct scene *s, int64_t slots, int64_t ends_in
     return running;
 }
 
+static char name_of(const struct sched_job *job)
+{
+    return *(const char *)job->object;
+}
+
 static const struct sched_job *find(const struct scene *s, char name)
 {
     for (size_t i = 0; i < s->pass.job_count; i++)
-        if (s->jobs[i].id[0] == name)
+        if (name_of(&s->jobs[i]) == name)
             return &s->jobs[i];
     fail_msg("no job %c", name);
     return NULL;
@@ -70,8 +75,7 @@ static void decide(struct scene *s, const char *wanted)
     char order[SCENE_MAX + 1] = "";
     sched_pass(&s->pass);
     for (size_t i = 0; i < s->pass.job_count; i++)
-        order[i] =
-            (char)(s->jobs[i].verdict == SCHED_START ? s->jobs[i].id[0] - 32 : s->jobs[i].id[0]);
+        order[i] = (char)(name_of(&s->jobs[i]) - (s->jobs[i].verdict == SCHED_START ? 32 : 0));
     assert_string_equal(order, wanted);
 }
 
@@ -92,7 +96,7 @@ static void test_one_user_in_the_order_of_submission(void **state)
     wait_for(&s, 'b', 1)->priority = 5;
     wait_for(&s, 'c', 1);
     wait_for(&s, 'd', 1)->priority = -1;
-    s.jobs[2].created_ms = -7; /* older: it was queued again */
+    s.jobs[2].number = -7; /* submitted before: it was queued again */
     decide(&s, "BCad");
     expect(&s, 'a', SCHED_SLOTS, 1);
     expect(&s, 'd', SCHED_BEHIND, 2);

@@ -36,7 +36,6 @@ static const uint64_t seed = 20261130;
 enum play_state { PLAY_WAITS, PLAY_RUNS, PLAY_ENDING, PLAY_CHECKED, PLAY_ENDED };
 
 struct play_job {
-    char id[16];
     size_t user;
     int64_t priority, slots;
     int64_t arrives_ms, released_ms; /* held until then */
@@ -84,7 +83,6 @@ static void play_draw(struct play *play, uint64_t number)
     play->count = (int)draw(play, 4, JOBS_MAX);
     for (int i = 0; i < play->count; i++) {
         struct play_job *job = &play->jobs[i];
-        (void)snprintf(job->id, sizeof job->id, "job-%d", i);
         job->user = (size_t)draw(play, 0, USERS - 1);
         job->priority = draw(play, 0, 3) == 0 ? draw(play, -1, 2) : 0;
         job->slots = draw(play, 1, play->slots);
@@ -139,11 +137,10 @@ static void play_add(const struct play *play, struct play_pass *pass, struct pla
     bool waits = job->depends >= 0 && play->jobs[job->depends].state != PLAY_ENDED;
     if (job->state == PLAY_WAITS && job->arrives_ms <= play->now_ms)
         pass->jobs[sched->job_count++] = (struct sched_job){
-            .id = job->id,
             .object = job,
             .user = job->user,
             .priority = job->priority,
-            .created_ms = job->arrives_ms,
+            .number = job->arrives_ms * JOBS_MAX + (job - play->jobs),
             .slots = job->slots,
             .lasts_ms = job->told ? job->left_ms : 0,
             .held = job->released_ms > play->now_ms,
@@ -368,7 +365,6 @@ static void test_a_wide_job_does_not_starve(void **state)
                                          .depends = -1,
                                          .left_ms = (1 + i) * STEP_MS,
                                          .told = i % 2 == 0};
-        (void)snprintf(play.jobs[i].id, sizeof play.jobs[i].id, "job-%d", i);
     }
     play.jobs[0].arrives_ms = 5 * STEP_MS;
     int step = 0;
