@@ -1,0 +1,146 @@
+#!/usr/bin/python3
+"""The queue of a machine of two slots: why jobs wait, holds, dependencies, changes, room made for others, drain, and what
+users see of each other."""
+import os
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from ithaca_e2e import ITHACA, Client, Daemon, until  # noqa: E402
+
+LINE = b'{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
+SMALL = {"gpus": 1, "seq_len": 64, "max_steps": 4, "batch": {"sequences": 2}}
+WIDE = {**SMALL, "gpus": 2}
+
+
+class Queue(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon("--device", "cpu", "--cpu-slots", "2", "--preempt-after-s", "1")
+        cls.client = cls.daemon.client()
+        cls.file = cls.client.upload(LINE * 40)["id"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.__exit__(None, None, None)
+
+    def tearDown(self):
+        self.daemon.hold(None)
+
+    def submit(self, ithaca, state="queued"):
+        job = self.client.submit(self.file, ithaca=ithaca)["id"]
+        self.client.wait(job, (state,))
+        return job
+
+    def change(self, job, **fields):
+        answer = self.client.request("PATCH", f"/v1/fine_tuning/jobs/{job}", {"ithaca": fields})
+        self.assertEqual(answer.status, 200, answer.text)
+        return answer.json()["ithaca"]
+
+    def queue(self):
+        answer = self.client.get("/v1/queue")
+        self.assertEqual(answer.status, 200, answer.text)
+        return answer.json()
+
+    def ithaca(self, *args):
+        done = subprocess.run([ITHACA, "--data-dir", self.daemon.data_dir, *args], capture_output=True, text=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def succeeds(self, *jobs):
+        for job in jobs:
+            ended = self.client.wait(job)
+            self.assertEqual(ended["status"], "succeeded", ended["error"])
+
+    def test_1_room_is_made_and_given_back(self):
+        self.daemon.hold(2)
+        low = self.submit({**WIDE, "preemptible": True, "priority": -1}, "running")
+        until("two steps are done", 30, lambda: self.client.job(low)["ithaca"]["steps_done"] == 2)
+        first = self.submit({**SMALL, "hold": True, "tags": ["night"], "time_limit_s": 600})
+        second = self.submit({**SMALL, "depends_on": [first]})
+        queue = self.queue()
+        self.assertEqual([entry["id"] for entry in queue["running"]], [low])
+        self.assertEqual([(entry["id"], entry["queue_position"], entry["pending_reason"]) for entry in queue["waiting"]],
+                         [(first, 1, "held until it is released (hold: false)"),
+                          (second, 2, f"waits for {first} to succeed, which is queued")])
+        self.ithaca("hold", first)
+        self.ithaca("release", first)
+        self.client.wait(first, ("running",))
+        waiting = self.client.job(low)
+        self.assertEqual((waiting["status"], waiting["ithaca"]["state"]), ("queued", "queued"))
+        self.assertEqual(waiting["ithaca"]["pending_reason"], "needs 2 of 2 slots, 1 free")
+        self.assertIsNotNone(waiting["ithaca"]["estimated_start"])  # at the latest when the other's time is up
+        self.daemon.hold(None)
+        self.succeeds(first, second, low)
+        low = self.client.job(low)["ithaca"]
+        self.assertEqual((low["attempt"], low["restarts"]), (2, 0))
+        self.assertIsNotNone(low["resumed_from"])
+        self.assertEqual(self.client.job(first)["ithaca"]["spec"]["tags"], ["night"])
+
+    def test_2_changes(self):
+        self.daemon.hold(1)
+        running = self.submit(WIDE, "running")
+        first, second = self.submit(WIDE), self.submit(WIDE)
+        changed = self.change(second, priority=5, tags=["a", "b"], max_restarts=0)
+        self.assertEqual((changed["queue_position"], changed["spec"]["priority"]), (1, 5))
+        self.assertEqual(self.client.job(first)["ithaca"]["pending_reason"], "waits behind 1 other job")
+        self.ithaca("update", first, "--set", "priority=6")
+        self.assertEqual(self.client.job(second)["ithaca"]["queue_position"], 2)
+        path = f"/v1/fine_tuning/jobs/{running}"
+        for body, status, param in (({"ithaca": {"seq_len": 128}}, 400, "ithaca.seq_len"),
+                                    ({"ithaca": {"priority": "high"}}, 400, "ithaca.priority"),
+                                    ({"ithaca": {"depends_on": [running]}}, 400, "ithaca.depends_on"),
+                                    ({"model": "x"}, 400, "model"), ({}, 400, "ithaca")):
+            answer = self.client.request("PATCH", path, body)
+            self.assertEqual((answer.status, answer.error()["param"]), (status, param), answer.text)
+        self.change(running, time_limit_s=1)  # of a job that runs: its time is up
+        self.assertEqual(self.client.wait(running)["error"]["code"], "time_limit")
+        self.assertEqual(self.client.request("PATCH", path, {"ithaca": {"priority": 1}}).error()["code"], "invalid_state")
+        self.daemon.hold(None)
+        self.succeeds(first, second)
+
+    def test_3_a_dependency_that_fails(self):
+        first = self.submit({**SMALL, "hold": True})
+        second = self.submit({**SMALL, "depends_on": [first]})
+        self.client.post(f"/v1/fine_tuning/jobs/{first}/cancel")
+        error = self.client.wait(second)["error"]
+        self.assertEqual(error["code"], "dependency_failed")
+        self.assertIn(f"it depends on {first}, which is cancelled", error["message"])
+        answer = self.client.post("/v1/fine_tuning/jobs", {
+            "model": "tiny-llama", "training_file": self.file, "ithaca": {"depends_on": ["ftjob-none"]}})
+        self.assertEqual((answer.status, answer.error()["param"]), (400, "ithaca.depends_on"))
+
+    def test_4_drain(self):
+        self.assertIn("drained", self.ithaca("queue", "drain"))
+        job = self.submit(SMALL)
+        self.assertEqual(self.client.job(job)["ithaca"]["pending_reason"], "nothing starts: the queue is drained")
+        used = {user["user"]: user["total_s"] for user in self.queue()["users"]}["admin"]
+        self.assertGreater(used, 0)
+        self.daemon.stop()
+        self.daemon.start()
+        type(self).client = self.daemon.client()
+        self.assertEqual(self.client.job(job)["ithaca"]["state"], "queued")
+        queue = self.queue()
+        self.assertTrue(queue["drained"])
+        self.assertEqual({user["user"]: user["total_s"] for user in queue["users"]}["admin"], used)
+        self.assertIn(job, self.ithaca("queue"))
+        self.ithaca("queue", "undrain")
+        self.succeeds(job)
+
+    def test_5_what_users_see_of_each_other(self):
+        token = self.client.post("/v1/tokens", {"name": "bob's", "user": "bob", "scope": "submit"}).json()["token"]
+        bob = Client(self.daemon.port, token)
+        mine = self.submit({**SMALL, "hold": True})
+        seen = bob.get("/v1/queue").json()
+        self.assertEqual([(entry["id"], entry["owner"]) for entry in seen["waiting"]], [(None, None)])
+        self.assertEqual([user["user"] for user in seen["users"]], [])
+        patch = bob.request("PATCH", f"/v1/fine_tuning/jobs/{mine}", {"ithaca": {"hold": False}})
+        self.assertEqual(patch.status, 404)
+        self.assertEqual(bob.post("/v1/admin/drain").status, 403)
+        self.client.post(f"/v1/fine_tuning/jobs/{mine}/cancel")
+
+
+if __name__ == "__main__":
+    unittest.main()
