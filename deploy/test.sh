@@ -31,30 +31,43 @@ for folder in tests/reference tests/sdk; do
 done
 
 jobs=$(nproc)
-run() { # preset, then ctest arguments
+build() { # preset, then what to run the compiler under; the log is shown when it fails
     preset=$1
     shift
-    cmake --preset "$preset" >"build-$preset.log" 2>&1 || { cat "build-$preset.log"; rm -f "build-$preset.log"; return 1; }
+    { cmake --preset "$preset" && "$@" cmake --build --preset "$preset" -- -j "$jobs"; } >"build-$preset.log" 2>&1 ||
+        { cat "build-$preset.log"; rm -f "build-$preset.log"; return 1; }
     rm -f "build-$preset.log"
-    cmake --build --preset "$preset" -- -j "$jobs" | grep -v '^\[' || true
-    cmake --build --preset "$preset" -- -j "$jobs" >/dev/null # the status of the build itself
-    # Tests of real processes depend on how fast a shared machine is: one that fails runs a second time, and the
-    # output of both is shown.
-    ctest --test-dir "build/$preset" --output-on-failure --repeat until-pass:2 "$@"
 }
+tests() { # preset, then ctest arguments
+    preset=$1
+    shift
+    ctest --test-dir "build/$preset" --output-on-failure "$@"
+}
+# Tests of one process run side by side. The others depend on how fast a shared machine is: they run one by one, and one
+# that fails runs a second time, the output of both shown.
+single='unit|backend|fuzz|golden|reference|tidy'
 
 echo "== release build, all tests"
-run ci
+build ci
+tests ci -L "$single" -j "$jobs"
+if [ -n "$mode" ]; then # the next build, while tests of several processes mostly wait
+    build debug nice -n 19 &
+    sanitized=$!
+fi
+tests ci -LE "$single" --repeat until-pass:2 || { wait; exit 1; }
 if [ -n "$mode" ]; then
     echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
-    run debug -L 'unit|dist|fuzz'
+    wait "$sanitized"
+    tests debug -L 'unit|fuzz' -j "$jobs"
+    tests debug -L dist --repeat until-pass:2
 fi
 if [ "$mode" = --long ]; then
     echo "== clang-tidy"
     sh tests/tidy/clang_tidy.sh build/ci
     echo "== ThreadSanitizer"
     mkdir -p tests/bench/results
-    OMP_NUM_THREADS=1 run tsan -L 'unit|dist' 2>&1 | tee tests/bench/results/tsan.txt
+    build tsan
+    OMP_NUM_THREADS=1 tests tsan -L 'unit|dist' --repeat until-pass:2 2>&1 | tee tests/bench/results/tsan.txt
     tail -n 1 tests/bench/results/tsan.txt >/dev/null
     grep -q '100% tests passed' tests/bench/results/tsan.txt
     echo "== lengths of thousands of tokens that divide nothing, and the complete matrix of layouts"
