@@ -26,6 +26,7 @@ enum {
     AUTH_TOKENS_MAX = 10000,
     AUTH_LOGINS = 256 /* of people on one machine */
 };
+static const char auth_uid_prefix[] = "uid-"; /* of callers that have no token */
 static const char auth_word[] = "ithaca-";
 enum { AUTH_WORD_CHARS = sizeof auth_word - 1 };
 _Static_assert(AUTH_WORD_CHARS + AUTH_RANDOM_CHARS == AUTH_TOKEN_CHARS, "auth.h says the length");
@@ -133,9 +134,10 @@ int auth_grant(struct auth *auth, const struct auth_grant *grant, char ret_id[LI
                char ret_secret[AUTH_TOKEN_CHARS + 1], struct err *err)
 {
     int64_t count = 0;
+    int64_t now_ms = auth->host->ops->wall_ms(auth->host);
     must(auth_is_user(grant->user));
-    TRY(store_sessions_prune(auth->store, auth->host->ops->wall_ms(auth->host), err));
-    TRY(store_tokens_count(auth->store, &count, err));
+    TRY(store_tokens_prune(auth->store, now_ms, err));
+    TRY(store_tokens_count(auth->store, now_ms, &count, err));
     if (count >= AUTH_TOKENS_MAX)
         return err_set(err, ERR_TOO_MANY, "there are %d tokens and sessions, the most there may be",
                        AUTH_TOKENS_MAX);
@@ -277,6 +279,18 @@ int auth_check_session(struct auth *auth, const char *secret, struct auth_who *r
     return auth_find(auth, secret, true, ret_who, err);
 }
 
+bool auth_still_counts(struct auth *auth, const struct auth_who *who)
+{
+    struct err unread;
+    bool counts = true;
+    const char *id = who->session[0] != '\0' ? who->session : who->caller;
+    if (strncmp(id, auth_uid_prefix, strlen(auth_uid_prefix)) != 0 &&
+        store_token_counts(auth->store, id, auth->host->ops->wall_ms(auth->host), &counts,
+                           &unread) != 0)
+        return true;
+    return counts;
+}
+
 static const char *auth_login(struct auth *auth, int64_t uid)
 {
     int known = auth->login_count < AUTH_LOGINS ? auth->login_count : AUTH_LOGINS;
@@ -289,7 +303,7 @@ static const char *auth_login(struct auth *auth, int64_t uid)
     if (entry != NULL && auth_is_user(entry->pw_name))
         (void)snprintf(login->name, sizeof login->name, "%s", entry->pw_name);
     else
-        (void)snprintf(login->name, sizeof login->name, "uid-%lld", (long long)uid);
+        (void)snprintf(login->name, sizeof login->name, "%s%lld", auth_uid_prefix, (long long)uid);
     return login->name;
 }
 
@@ -304,7 +318,7 @@ int auth_check_peer(struct auth *auth, int64_t uid, const struct settings_list *
     for (size_t i = 0; i < admins->count; i++)
         if (strcmp(admins->items[i].value, login) == 0)
             who.scope = AUTH_SCOPE_ADMIN;
-    (void)snprintf(who.caller, sizeof who.caller, "uid-%lld", (long long)uid);
+    (void)snprintf(who.caller, sizeof who.caller, "%s%lld", auth_uid_prefix, (long long)uid);
     if (own)
         who.scope = AUTH_SCOPE_ADMIN;
     if (own || who.scope == AUTH_SCOPE_ADMIN || strcmp(login, auth_admin.user) != 0)

@@ -55,6 +55,10 @@ struct settings_list;
 int auth_check_peer(struct auth *auth, int64_t uid, const struct settings_list *admins,
                     struct auth_who *ret_who, struct err *err);
 
+/* Does a token or session that was found still count? For what outlasts its request: streams. Where
+ * the store cannot say, it does. */
+bool auth_still_counts(struct auth *auth, const struct auth_who *who);
+
 /* A token that is to be. */
 struct auth_grant {
     const char *parent; /* id of the token, for a session; else "" */

@@ -6,6 +6,7 @@
 #include "daemon/host.h"
 #include "daemon/http.h"
 #include "daemon/settings.h"
+#include "daemon/sse.h"
 
 #include <stdio.h>
 
@@ -64,6 +65,7 @@ int session_end(struct api *api, struct http_request *request, struct err *err)
     if (who->session[0] == '\0')
         return err_set(err, ERR_BAD_STATE, "this request came by a token: there is no session");
     TRY(store_token_revoke(api->store, who->session, api->host->ops->wall_ms(api->host), err));
+    sse_end_revoked(api->sse);
     session_set_cookie(api, request, "", 0);
     http_answer_json(request, 200, json_pack("{s:s, s:b}", "object", "session", "ended", 1));
     return 0;

@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "daemon/access.h"
+#include "daemon/auth.h"
 #include "daemon/bus.h"
 #include "daemon/http.h"
 #include "daemon/job_fsm.h"
@@ -43,6 +44,7 @@ struct sse_stream {
     bool seen;                         /* it is the viewer's */
     int64_t event_row;                 /* last one sent */
     int64_t point_row;                 /* last one sent */
+    bool over;                         /* its token ended */
     bool greeted;                      /* the first message was sent */
     bool beat;                         /* a heartbeat is due */
 };
@@ -84,8 +86,10 @@ static int sse_sees(struct sse_stream *stream, const char *job_id, bool *ret_see
 {
     char owner[LIMIT_NAME_BYTES + 1];
     if (strcmp(stream->seen_job, job_id) != 0 && stream->viewer[0] != '\0') {
-        TRY(store_job_owner(stream->sse->api->store, job_id, owner, err));
-        stream->seen = access_is_seen(stream->viewer, owner);
+        int rc = store_job_owner(stream->sse->api->store, job_id, owner, err);
+        if (rc != 0 && rc != -ERR_NOT_FOUND) /* it was deleted: what is left of it is nobody's */
+            return rc;
+        stream->seen = rc == 0 && access_is_seen(stream->viewer, owner);
         (void)snprintf(stream->seen_job, sizeof stream->seen_job, "%s", job_id);
     }
     *ret_seen = stream->viewer[0] == '\0' || stream->seen;
@@ -238,6 +242,8 @@ static bool sse_fill(void *context, struct buf *out)
     struct sse_stream *stream = context;
     struct sse_fill fill = {.stream = stream, .out = out};
     struct err err;
+    if (stream->over)
+        return false;
     if (!stream->greeted) {
         stream->greeted = true;
         buf_printf(out, "retry: %d\nid: %lld-%lld\n\n", SSE_RETRY_MS, (long long)stream->event_row,
@@ -267,15 +273,26 @@ static void sse_note(void *context, const struct bus_note *note)
         http_stream_wake(stream->request);
 }
 
-static void sse_beat(void *context)
+static void sse_visit(struct sse *sse, bool beat)
 {
-    struct sse *sse = context;
     struct sse_stream *next;
     for (struct sse_stream *stream = sse->first; stream != NULL; stream = next) {
         next = stream->next;
-        stream->beat = true;
-        http_stream_wake(stream->request);
+        stream->beat = stream->beat || beat;
+        stream->over = !auth_still_counts(sse->api->auth, http_request_who(stream->request));
+        if (beat || stream->over)
+            http_stream_wake(stream->request);
     }
+}
+
+static void sse_beat(void *context)
+{
+    sse_visit(context, true);
+}
+
+void sse_end_revoked(struct sse *sse)
+{
+    sse_visit(sse, false);
 }
 
 static void sse_stream_end(void *context)

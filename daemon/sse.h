@@ -11,7 +11,7 @@
  * Messages carry an id "<event row>-<point row>" (all but state, whose event follows): a client
  * that comes back with it in Last-Event-ID gets exactly what it missed. Without one, a job's stream
  * starts at the job's first row, the stream of all jobs at now. A comment every SSE_BEAT_MS keeps
- * proxies from closing and finds lost clients. */
+ * proxies from closing and finds lost clients. A stream ends with the token that opened it. */
 #pragma once
 #include "daemon/api.h"
 
@@ -19,5 +19,7 @@ enum { SSE_BEAT_MS = 10000 };
 
 int sse_new(struct api *api, struct sse **ret_sse, struct err *err);
 void sse_free(struct sse *sse); /* NULL is fine; after the last stream has ended */
+/* A token was revoked: its streams end now, not only at the next heartbeat. */
+void sse_end_revoked(struct sse *sse);
 
 api_handler sse_job, sse_all;

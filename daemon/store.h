@@ -378,12 +378,16 @@ int store_token_find(struct store *store, const char *prefix, store_token_fn *ro
 /* No sessions. */
 int store_tokens_list(struct store *store, const struct store_page *page, store_token_fn *row,
                       void *context, bool *ret_has_more, struct err *err);
-int store_tokens_count(struct store *store, int64_t *ret_count, struct err *err);
+/* Tokens and sessions that have not ended; does this one count among them? */
+int store_tokens_count(struct store *store, int64_t now_ms, int64_t *ret_count, struct err *err);
+int store_token_counts(struct store *store, const char *id, int64_t now_ms, bool *ret_counts,
+                       struct err *err);
 int store_token_used(struct store *store, const char *id, int64_t now_ms, struct err *err);
 /* With its sessions; a second time changes nothing. ERR_NOT_FOUND. */
 int store_token_revoke(struct store *store, const char *id, int64_t now_ms, struct err *err);
-/* Forgets sessions that have ended. */
-int store_sessions_prune(struct store *store, int64_t now_ms, struct err *err);
+/* Forgets sessions that have ended, and tokens that ended STORE_TOKENS_KEPT_MS ago. */
+#define STORE_TOKENS_KEPT_MS (90 * 86400000LL)
+int store_tokens_prune(struct store *store, int64_t now_ms, struct err *err);
 
 /* ---- GPUs ---------------------------------------------------------------------------------- */
 

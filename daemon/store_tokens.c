@@ -86,9 +86,32 @@ int store_tokens_list(struct store *store, const struct store_page *page, store_
     return 0;
 }
 
-int store_tokens_count(struct store *store, int64_t *ret_count, struct err *err)
+int store_tokens_count(struct store *store, int64_t now_ms, int64_t *ret_count, struct err *err)
 {
-    return store_query_i64(store, STORE_JOBS, "SELECT count(*) FROM tokens", ret_count, err);
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT count(*) FROM tokens WHERE revoked_ms = 0 AND "
+                    "(expires_ms = 0 OR expires_ms > ?)",
+                    err));
+    store_bind_i64(&query, now_ms);
+    bool found = false;
+    TRY(store_query_step(&query, &found, err));
+    must(found);
+    *ret_count = store_column_i64(&query, 0);
+    return 0;
+}
+
+int store_token_counts(struct store *store, const char *id, int64_t now_ms, bool *ret_counts,
+                       struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT 1 FROM tokens WHERE id = ? AND revoked_ms = 0 AND "
+                    "(expires_ms = 0 OR expires_ms > ?)",
+                    err));
+    store_bind_text(&query, id);
+    store_bind_i64(&query, now_ms);
+    return store_query_step(&query, ret_counts, err);
 }
 
 int store_token_used(struct store *store, const char *id, int64_t now_ms, struct err *err)
@@ -115,12 +138,16 @@ int store_token_revoke(struct store *store, const char *id, int64_t now_ms, stru
     return 0;
 }
 
-int store_sessions_prune(struct store *store, int64_t now_ms, struct err *err)
+int store_tokens_prune(struct store *store, int64_t now_ms, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
-                    "DELETE FROM tokens WHERE parent <> '' AND (expires_ms <= ? OR revoked_ms > 0)",
+                    "DELETE FROM tokens WHERE "
+                    "(parent <> '' AND (expires_ms <= ?1 OR revoked_ms > 0)) OR "
+                    "(expires_ms > 0 AND expires_ms <= ?1 - ?2) OR "
+                    "(revoked_ms > 0 AND revoked_ms <= ?1 - ?2)",
                     err));
     store_bind_i64(&query, now_ms);
+    store_bind_i64(&query, STORE_TOKENS_KEPT_MS);
     return store_query_run(&query, err);
 }

@@ -5,6 +5,7 @@
 #include "daemon/auth.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
+#include "daemon/sse.h"
 
 #include <string.h>
 
@@ -150,6 +151,7 @@ int tokens_revoke(struct api *api, struct http_request *request, struct err *err
                        "this is the token in admin.token: delete that file and restart the daemon "
                        "to change it");
     TRY(store_token_revoke(api->store, id, api->host->ops->wall_ms(api->host), err));
+    sse_end_revoked(api->sse);
     http_answer_json(request, 200,
                      json_pack("{s:s, s:s, s:b}", "id", id, "object", "token", "revoked", 1));
     return 0;

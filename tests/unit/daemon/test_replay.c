@@ -1,5 +1,6 @@
 /* replay: what is sent again does not act again: by its key for a day, by the SDKs' retry count for
  * ten minutes; another body, another caller and another path are other requests. */
+#include "daemon/store_sql.h"
 #include "tests/lib/http_world.h"
 
 #define JOBS "/v1/fine_tuning/jobs"
@@ -182,6 +183,27 @@ static void test_events_name_who_asked(void **state)
     expect(h, 200, "data.0.data.request_id", asked);
 }
 
+/* A job whose request cannot be remembered is not made either. */
+static void test_both_or_neither(void **state)
+{
+    struct http_world *h = *state;
+    sqlite3 *jobs = h->w->store->databases[STORE_JOBS];
+    char first[LIMIT_ID_BYTES + 1];
+    http_world_file(h, "file-a", "{}");
+    assert_int_equal(sqlite3_exec(jobs,
+                                  "CREATE TRIGGER no BEFORE INSERT ON replays BEGIN "
+                                  "SELECT raise(ABORT, 'no'); END",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    (void)post(h, JOBS, KEY("one"), JOB);
+    assert_int_equal(h->status, 500);
+    assert_int_equal(count_jobs(h), 0);
+    assert_int_equal(sqlite3_exec(jobs, "DROP TRIGGER no", NULL, NULL, NULL), SQLITE_OK);
+    (void)snprintf(first, sizeof first, "%s", post(h, JOBS, KEY("one"), JOB));
+    assert_string_equal(post(h, JOBS, KEY("one"), JOB), first);
+    assert_int_equal(count_jobs(h), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +214,7 @@ int main(void)
         HTTP_TEST(test_callers),
         HTTP_TEST(test_other_answers),
         HTTP_TEST(test_events_name_who_asked),
+        HTTP_TEST(test_both_or_neither),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

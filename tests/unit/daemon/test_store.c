@@ -286,12 +286,32 @@ static void test_tokens(void **state)
     OK(f, store_token_revoke(f->store, "token-1", 70, &f->err)); /* it was before */
     assert_int_equal(revoked_ms(f, token.prefix), 60);
     assert_int_equal(revoked_ms(f, "ithaca-ssssssss"), 60); /* with the token */
-    OK(f, store_sessions_prune(f->store, 50, &f->err));
+    OK(f, store_tokens_prune(f->store, 50, &f->err));       /* sessions go at once */
     assert_int_equal(store_token_find(f->store, "ithaca-ssssssss", collect_token, &found, &f->err),
                      -ERR_AUTH);
-    int64_t left = 0;
-    OK(f, store_tokens_count(f->store, &left, &f->err));
+    bool counts = true;
+    int64_t left = -1;
+    OK(f, store_token_counts(f->store, "token-1", 50, &counts, &f->err));
+    assert_false(counts);
+    OK(f, store_tokens_count(f->store, 50, &left, &f->err));
+    assert_int_equal(left, 0);
+    token.id = "token-2";
+    token.prefix = "ithaca-cccccccc";
+    token.expires_ms = 100;
+    OK(f, store_token_put(f->store, &token, &f->err));
+    OK(f, store_tokens_count(f->store, 99, &left, &f->err));
     assert_int_equal(left, 1);
+    OK(f, store_token_counts(f->store, "token-2", 99, &counts, &f->err));
+    assert_true(counts);
+    OK(f, store_token_counts(f->store, "token-2", 100, &counts, &f->err));
+    assert_false(counts);
+    OK(f, store_tokens_prune(f->store, 59 + STORE_TOKENS_KEPT_MS, &f->err));
+    found.count = 0;
+    OK(f, store_token_find(f->store, "ithaca-cccccccc", collect_token, &found, &f->err));
+    OK(f, store_tokens_prune(f->store, 100 + STORE_TOKENS_KEPT_MS, &f->err));
+    listed.count = 0;
+    OK(f, store_tokens_list(f->store, &page, collect_token, &listed, &more, &f->err));
+    assert_int_equal(listed.count, 0);
 }
 
 static int check_attempt(void *context, const struct store_attempt *attempt, struct err *err)
