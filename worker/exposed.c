@@ -76,7 +76,7 @@ int exposed_start(struct exposed *exposed, struct stream *stream, struct err *er
 {
     if (exposed == NULL)
         return 0;
-    must(exposed->depth == 0);
+    exposed->depth = 0;        /* a failure may have left one open */
     while (exposed->count > 0) /* of an evaluation, a checkpoint */
         TRY(exposed_settle(exposed, err));
     exposed->times = (struct exposed_times){.compute_ns = 0};

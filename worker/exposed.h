@@ -11,7 +11,7 @@
  * Moments are events on the stream: nobody waits for them, but stop does, and an enter when
  * EXPOSED_MARKS are not added up yet. Spans may lie in each other: then the outer one's kind
  * counts. Times add up to those of the step from start to stop. A NULL account takes everything and
- * does nothing. After an error the account is of no use any more.
+ * does nothing. After a failure the account is of no use until the next start.
  *
  * Kinds are metrics, in their order (api/metrics.def: METRIC_GATHER_WAIT_S + kind). */
 #pragma once
