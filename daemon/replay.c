@@ -74,6 +74,11 @@ struct replay_found {
     json_t *body; /* owned; NULL where something was made */
 };
 
+static void replay_found_done(struct replay_found *found)
+{
+    json_decref(found->body);
+}
+
 static int replay_on_row(void *context, const struct store_replayed *row, struct err *err)
 {
     struct replay_found *found = context;
@@ -107,13 +112,12 @@ int replay_begin(struct api *api, struct http_request *request, struct replay *r
     bool found = false;
     TRY(replay_read(api, request, ret, err));
     ret->row.hash = ret->hash;
-    struct replay_found earlier = {.replay = ret};
+    CLEANUP(replay_found_done) struct replay_found earlier = {.replay = ret};
     const char *count = http_request_header(request, "x-stainless-retry-count");
     bool again = count != NULL && strtol(count, NULL, 10) > 0;
     if (ret->kept && (ret->row.key[0] != '\0' || again))
         TRY(store_replay_find(api->store, &ret->row, ret->row.now_ms, replay_on_row, &earlier,
                               &found, err));
-    CLEANUP(json_unref) json_t *body = earlier.body;
     *ret_answered = found;
     return found ? replay_answer(api, request, &earlier, err) : 0;
 }

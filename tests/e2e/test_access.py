@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import ITHACA, Client, Daemon, form, until  # noqa: E402
+from ithaca_e2e import ITHACA, SOURCE_DIR, Client, Daemon, form  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
 
@@ -132,22 +132,28 @@ class Users(unittest.TestCase):
         self.assertEqual(self.done["ithaca"]["owner"], "ann")
         result = self.done["fine_tuned_model"]
         jobs = "/v1/fine_tuning/jobs"
-        for method, path in (("GET", f"{jobs}/{job}"), ("POST", f"{jobs}/{job}/cancel"), ("POST", f"{jobs}/{job}/pause"),
-                             ("POST", f"{jobs}/{job}/resume"), ("GET", f"{jobs}/{job}/events"),
-                             ("GET", f"{jobs}/{job}/metrics"), ("GET", f"{jobs}/{job}/logs"), ("GET", f"{jobs}/{job}/stream"),
-                             ("GET", f"{jobs}/{job}/checkpoints"), ("GET", f"{jobs}/{job}/model/files"),
-                             ("GET", f"{jobs}/{job}/model/content?file=config.json"), ("GET", f"/v1/files/{file}"),
-                             ("GET", f"/v1/files/{file}/content"), ("DELETE", f"/v1/files/{file}"),
-                             ("GET", f"/v1/models/{result}"), ("GET", f"/v1/models/{job}")):
-            hidden, missing = (self.bob.request(method, path.replace(job, one_job).replace(file, one_file))
-                               for one_job, one_file in ((job, file), ("ftjob-none", "file-none")))
-            self.assertEqual(hidden.status, 404, (method, path, hidden.text))
-            if "/v1/models/" not in path:
-                self.assertEqual(hidden.error()["message"].replace(job, "ftjob-none").replace(file, "file-none"),
-                                 missing.error()["message"])
-            if method == "GET":
-                self.assertEqual(self.admin.request("HEAD", path).status, 200, path)
-                self.assertEqual(self.ann.request("HEAD", path).status, 200, path)
+        upload = self.ann.post("/v1/uploads", {"bytes": 10, "filename": "a", "mime_type": "text/jsonl",
+                                               "purpose": "fine-tune"}).json()["id"]
+        with open(os.path.join(SOURCE_DIR, "api", "openapi.json"), encoding="utf-8") as document:
+            paths = json.load(document)["paths"]
+        seen = 0
+        for path, operations in paths.items():  # every one there is, and will be
+            prefix, _, rest = path.partition("{id}")
+            mine = {jobs + "/": job, "/v1/files/": file, "/v1/uploads/": upload}.get(prefix)
+            for method in operations if mine else ():
+                hidden, missing = (self.bob.request(method.upper(), prefix + one + rest) for one in (mine, "none"))
+                self.assertEqual((hidden.status, missing.status), (404, 404), (method, path, hidden.text))
+                self.assertEqual(hidden.error()["message"], missing.error()["message"].replace("none", mine))
+                seen += 1
+                if method == "get" and rest != "/model/content":
+                    self.assertEqual(self.admin.request("HEAD", prefix + mine + rest).status, 200, path)
+                    self.assertEqual(self.ann.request("HEAD", prefix + mine + rest).status, 200, path)
+        self.assertGreater(seen, 15)
+        self.assertEqual(self.ann.post(f"/v1/uploads/{upload}/cancel").status, 200)
+        for name in (result, job):
+            self.assertEqual((self.bob.get(f"/v1/models/{name}").status, self.ann.get(f"/v1/models/{name}").status), (404, 200))
+        for path in ("/v1/queue", "/v1/gpus"):
+            self.assertNotIn(job, self.bob.get(path).text)
         for body in ({"model": "tiny-llama", "training_file": file}, {"model": result, "training_file": self.bob.upload(LINE)["id"]},
                      {"model": "tiny-llama", "training_file": self.bob.upload(LINE)["id"], "validation_file": file}):
             answer = self.bob.post(jobs, body)
