@@ -52,6 +52,7 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_TOKENS_CREATE] = tokens_create,
     [ROUTE_TOKENS_LIST] = tokens_list,
     [ROUTE_TOKENS_REVOKE] = tokens_revoke,
+    [ROUTE_METRICS] = prometheus_get,
     [ROUTE_FILES_CREATE] = files_create,
     [ROUTE_FILES_LIST] = files_list,
     [ROUTE_FILES_GET] = files_get,

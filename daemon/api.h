@@ -24,6 +24,7 @@ struct api {
     struct chat *chat;                 /* made by main: chat_new */
     struct exports *exports;           /* made by main: exports_new */
     struct housekeeping *housekeeping; /* made by main: housekeeping_new */
+    struct http *http;                 /* made by main: http_new */
 };
 
 struct http_app;
@@ -43,6 +44,7 @@ api_handler api_queue_get, api_queue_drain, api_queue_undrain; /* api_queue.c */
 api_handler api_checkpoints_list;                              /* api_checkpoints.c */
 api_handler api_model_files, api_model_content;                /* api_model.c */
 api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain;   /* api_gpus.c */
+api_handler prometheus_get;                                    /* prometheus.c */
 api_handler api_limits;                                        /* api_limits.c */
 api_handler api_estimate;                                      /* api_estimate.c */
 struct job_spec;

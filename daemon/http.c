@@ -12,6 +12,7 @@
  * all of those first. */
 #include "daemon/http.h"
 
+#include "common/clock.h"
 #include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -59,6 +60,8 @@ static void *http_on_target(void *context, const char *target, struct MHD_Connec
     }
     request->http = http;
     request->connection = connection;
+    request->begun_ns = clock_monotonic_ns();
+    http->stats.open++;
     request->length = -1;
     request->peer_uid = door->local ? http_peer_uid(connection) : -1;
     request->body_max = LIMIT_JSON_BODY_BYTES;
@@ -73,6 +76,19 @@ static void *http_on_target(void *context, const char *target, struct MHD_Connec
     return request;
 }
 
+static void http_count(const struct http_request *request)
+{
+    struct http_stats *stats = &request->http->stats;
+    int kind = request->status / 100;
+    stats->open--;
+    if (kind < 1 || kind >= HTTP_STATUS_CLASSES)
+        return; /* the client went before its answer */
+    stats->answers[request->routed ? (int)request->match.route : ROUTE_COUNT][kind]++;
+    if (request->fill == NULL)
+        exposition_observe(&stats->durations,
+                           (double)(clock_monotonic_ns() - request->begun_ns) * 1e-9);
+}
+
 static void http_on_completed(void *context, struct MHD_Connection *connection, void **slot,
                               enum MHD_RequestTerminationCode code)
 {
@@ -85,6 +101,7 @@ static void http_on_completed(void *context, struct MHD_Connection *connection, 
     log_debug("http", "%s %.200s -> %d (end %d)", request->id, request->target, request->status,
               (int)code);
     must(!request->suspended);
+    http_count(request);
     loop_unwatch(request->watch);
     if (request->form != NULL)
         (void)MHD_destroy_post_processor(request->form); /* the client went half way */
@@ -141,6 +158,7 @@ static int http_begin(struct http_request *request, const char *method, const ch
         return err_set(err, ERR_BAD_REQUEST, "the request target is longer than %d bytes",
                        HTTP_TARGET_BYTES);
     TRY(route_find(method, request->target, &request->match, request->allow, err));
+    request->routed = true;
     if (http->stopping)
         return err_set(err, ERR_UNAVAILABLE, "the daemon is stopping");
     TRY(http->app.begin(http->app.context, request, err));
@@ -411,6 +429,11 @@ int http_new(struct loop *loop, const struct settings *settings, const struct ht
     else
         http_free(http);
     return rc;
+}
+
+const struct http_stats *http_get_stats(const struct http *http)
+{
+    return &http->stats;
 }
 
 int http_port(const struct http *http)

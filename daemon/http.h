@@ -16,6 +16,7 @@
 #include "common/io.h"
 #include "common/json.h"
 #include "daemon/auth.h"
+#include "daemon/exposition.h"
 #include "daemon/route.h"
 
 #include <stdbool.h>
@@ -46,6 +47,15 @@ bool http_is_idle(const struct http *http); /* no request is under way */
 /* NULL is fine; cuts what is still open. The loop must not turn afterwards: its hook points here.
  */
 void http_free(struct http *http);
+
+/* What was answered, for /metrics. */
+enum { HTTP_STATUS_CLASSES = 6 }; /* 1xx to 5xx by their first digit */
+struct http_stats {
+    int64_t answers[ROUTE_COUNT + 1][HTTP_STATUS_CLASSES]; /* the last row: of no route */
+    struct exposition_histogram durations;                 /* of answers that are no streams */
+    int64_t open;                                          /* requests under way */
+};
+const struct http_stats *http_get_stats(const struct http *http);
 
 /* ---- a request ---- */
 
@@ -83,6 +93,8 @@ void *http_request_ended_context(const struct http_request *request);
 /* ---- answers: one a request; the first counts, later ones are dropped ---- */
 
 void http_answer_json(struct http_request *request, int status, json_t *body); /* takes body over */
+/* The bytes of a buffer, which stays the caller's. */
+void http_answer_plain(struct http_request *request, const char *type, const struct buf *text);
 void http_answer_error(struct http_request *request, const struct err *err);
 /* Takes the descriptor over; bytes of it from its start. */
 void http_answer_file(struct http_request *request, int fd, int64_t bytes);

@@ -87,6 +87,13 @@ void http_answer_json(struct http_request *request, int status, json_t *body)
     http_answer(request, status, "application/json", response);
 }
 
+void http_answer_plain(struct http_request *request, const char *type, const struct buf *text)
+{
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        text->length, (void *)(uintptr_t)buf_str(text), MHD_RESPMEM_MUST_COPY);
+    http_answer(request, 200, type, response);
+}
+
 /* New reference, or NULL. Sentences may quote any byte and may have been cut. */
 static json_t *http_answer_text(const struct http_request *request, const char *text)
 {

@@ -37,6 +37,7 @@ struct http {
     uint32_t id_count;          /* requests so far */
     int port;                   /* the one in use */
     bool stopping;              /* http_stop was called */
+    struct http_stats stats;    /* since the start */
 };
 
 struct http_request {
@@ -63,6 +64,8 @@ struct http_request {
     int64_t part_bytes; /* of it, so far */
     bool part_open;     /* a part has begun */
     struct err error;   /* what was wrong with the body, code ERR_NONE: nothing */
+    int64_t begun_ns;   /* monotonic time of the first line */
+    bool routed;        /* match is of a route */
     bool begun;         /* headers were looked at */
     bool handled;       /* the handler ran */
     bool close;         /* the connection ends with the answer */

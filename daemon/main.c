@@ -134,6 +134,7 @@ static int main_open(struct main_daemon *self, struct err *err)
         log_warn("main", "no built-in model: %s", model_err.text);
     api_app(api, &app);
     TRY(http_new(api->loop, settings, &app, &self->http, err)); /* before any job is touched */
+    api->http = self->http;
     main_coordinator_config(settings, &config);
     TRY(coordinator_new(&config, api->host, api->store, &self->bus, api->loop, &api->coordinator,
                         err));

@@ -144,6 +144,9 @@ static json_t *schema_content(const char *name)
 {
     if (strcmp(name, "sse") == 0)
         return json_literal("{'text/event-stream':{'schema':{'type':'string'}}}");
+    if (strcmp(name, "prometheus") == 0)
+        return json_literal("{'text/plain':{'schema':{'type':'string'}},"
+                            "'application/openmetrics-text':{'schema':{'type':'string'}}}");
     if (strcmp(name, "bytes") == 0)
         return json_literal("{'application/octet-stream':{'schema':{'type':'string'}}}");
     if (strcmp(name, "multipart") == 0)

@@ -8,6 +8,7 @@
  * then quick_check runs first. */
 #include "daemon/store.h"
 
+#include "common/clock.h"
 #include "common/io.h"
 #include "common/must.h"
 #include "daemon/store_sql.h"
@@ -281,11 +282,28 @@ int store_query_step(struct store_query *query, bool *ret_row, struct err *err)
     return 0;
 }
 
+static void store_count_write(struct store *store, enum store_database database, int64_t begun_ns)
+{
+    exposition_observe(&store->write_times[database],
+                       (double)(clock_monotonic_ns() - begun_ns) * 1e-9);
+}
+
+const struct exposition_histogram *store_write_times(const struct store *store, int database)
+{
+    must(database >= 0 && database < STORE_DATABASE_COUNT);
+    return &store->write_times[database];
+}
+
 int store_query_run(struct store_query *query, struct err *err)
 {
+    struct store *store = query->store;
     bool row = false;
+    bool alone = sqlite3_get_autocommit(store->databases[query->database]) != 0;
+    int64_t begun_ns = clock_monotonic_ns();
     TRY(store_query_step(query, &row, err));
     must(!row);
+    if (alone) /* else its transaction counts */
+        store_count_write(store, query->database, begun_ns);
     return 0;
 }
 
@@ -328,6 +346,7 @@ int store_transaction_begin(struct store_transaction *transaction, enum store_da
                             struct err *err)
 {
     sqlite3 *handle = transaction->store->databases[database];
+    transaction->begun_ns = clock_monotonic_ns();
     SQL_TRY(handle, sqlite3_exec(handle, "BEGIN IMMEDIATE", NULL, NULL, NULL));
     transaction->database = database;
     transaction->open = true;
@@ -339,6 +358,7 @@ int store_transaction_commit(struct store_transaction *transaction, struct err *
     sqlite3 *handle = transaction->store->databases[transaction->database];
     must(transaction->open);
     SQL_TRY(handle, sqlite3_exec(handle, "COMMIT", NULL, NULL, NULL));
+    store_count_write(transaction->store, transaction->database, transaction->begun_ns);
     transaction->open = false;
     return 0;
 }

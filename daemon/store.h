@@ -30,6 +30,10 @@ int store_open(const char *data_dir, struct store **ret_store, struct err *err);
 void store_close(struct store *store);                 /* NULL is fine; checkpoints the logs */
 int store_check(struct store *store, struct err *err); /* for /readyz: both answer a query */
 
+/* How long writes take; database 0: jobs.db, 1: metrics.db. */
+struct exposition_histogram;
+const struct exposition_histogram *store_write_times(const struct store *store, int database);
+
 enum store_order { STORE_NEWEST_FIRST, STORE_OLDEST_FIRST };
 
 struct store_page {
@@ -98,6 +102,8 @@ int store_jobs_list(struct store *store, const char *owner, const char *metadata
 /* All jobs in a state, oldest first. */
 int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn *row, void *context,
                         struct err *err);
+/* How many jobs are in each state: counts[JOB_STATE_COUNT], zeroed before. */
+int store_jobs_count(struct store *store, int64_t counts[], struct err *err);
 /* The job whose result has this name ("ft:..."). */
 int store_job_by_result(struct store *store, const char *fine_tuned_model, store_job_fn *row,
                         void *context, struct err *err);

@@ -195,6 +195,21 @@ int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn 
     return store_jobs_give(&query, INT64_MAX, row, context, &unused, err);
 }
 
+int store_jobs_count(struct store *store, int64_t counts[], struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS, "SELECT state, count(*) FROM jobs GROUP BY state", err));
+    for (;;) {
+        bool found = false;
+        TRY(store_query_step(&query, &found, err));
+        if (!found)
+            return 0;
+        enum job_state state = job_state_parse(store_column_text(&query, 0));
+        must(state < JOB_STATE_COUNT);
+        counts[state] = store_column_i64(&query, 1);
+    }
+}
+
 int store_jobs_using_file(struct store *store, const char *file_id, int64_t *ret_count,
                           struct err *err)
 {

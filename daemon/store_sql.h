@@ -12,6 +12,7 @@
 #pragma once
 #include "common/err.h"
 #include "common/mem.h"
+#include "daemon/exposition.h"
 #include "daemon/store.h"
 
 #include <sqlite3.h>
@@ -36,6 +37,7 @@ struct store {
     char point_job[LIMIT_ID_BYTES + 1]; /* job whose number is known: see store_points.c */
     int64_t point_job_number;
     const struct store_request *request; /* being handled, or NULL */
+    struct exposition_histogram write_times[STORE_DATABASE_COUNT];
 };
 
 struct store_query {
@@ -75,6 +77,7 @@ struct store_transaction {
     struct store *store;
     enum store_database database;
     bool open;
+    int64_t begun_ns;
 };
 int store_transaction_begin(struct store_transaction *transaction, enum store_database database,
                             struct err *err);

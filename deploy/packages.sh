@@ -8,6 +8,15 @@ PACKAGES_TEST="libcmocka-dev python3 python3-numpy"
 PACKAGES_ALL="g++ curl git"
 PACKAGES_LONG="clang clang-tidy libclang-rt-dev libomp-dev"
 
+# Unpacks a package into a folder without installing it: nothing of it is started, no root is needed.
+packages_unpack() { # package, folder
+    mkdir -p "$2" && (
+        cd "$2" || exit 1
+        apt-get download -qq "$1" 2>/dev/null || { apt-get update -qq && apt-get download -qq "$1"; } || exit 1
+        dpkg-deb -x "$1"_*.deb . && rm -f "$1"_*.deb
+    )
+}
+
 packages_missing() {
     for package in "$@"; do
         dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || printf '%s ' "$package"

@@ -30,6 +30,9 @@ for folder in tests/reference tests/sdk; do
         echo "npm ci failed: the tests in $folder that need its packages are skipped" >&2
 done
 
+[ -z "$mode" ] || [ -x build/tools/usr/bin/promtool ] || packages_unpack prometheus build/tools ||
+    echo "prometheus could not be fetched: the tests that need it are skipped" >&2
+
 jobs=$(nproc)
 build() { # preset, then what to run the compiler under; the log is shown when it fails
     preset=$1

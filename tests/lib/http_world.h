@@ -102,6 +102,7 @@ static inline int http_world_setup(void **state)
     struct http_app app;
     api_app(&h->api, &app);
     OK(w, http_new(w->loop, &h->settings, &app, &h->http, &w->err));
+    h->api.http = h->http;
     http_world_token(h);
     *state = h;
     return 0;
