@@ -262,6 +262,24 @@ static void test_disk_full_keeps_frames_unseen(void **state)
     world_attempt_close(&a);
 }
 
+/* A rehearsal of eight is one process that measures; done without a measurement it has failed, and
+ * no model makes up for that. */
+static void test_rehearsal(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, ",\"rehearse\":{\"world\":8}");
+    assert_int_equal(a.plan.world, 1);
+    assert_int_equal(launch_plan_ranks(&a.plan), 8);
+    assert_int_equal(a.plan.purpose, LAUNCH_MEASURE);
+    assert_int_equal(a.plan.spec.max_steps, 3);
+    world_end_done(&a);
+    world_expect(w, &job, JOB_STATE_FAILED);
+    assert_non_null(strstr(world_row(w, &job).text, "measured.json"));
+    assert_string_equal(world_row(w, &job).result, "");
+    world_attempt_close(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +288,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nothing_to_train_on, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_prepare_child_fails, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_worker_cannot_be_started, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(test_rehearsal, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_queue_and_priority, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(test_two_prepare_children_at_once, world_setup,
                                         world_teardown),
