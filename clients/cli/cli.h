@@ -60,7 +60,7 @@ cli_run_fn cmd_files, cmd_submit, cmd_ls, cmd_show, cmd_events, cmd_watch, cmd_l
 cli_run_fn cmd_plan, cmd_ladder, cmd_calibrate, cmd_doctor; /* each its own file, too */
 cli_run_fn cmd_tokens, cmd_whoami;                          /* cmd_tokens.c */
 cli_run_fn cmd_gpus;                                        /* cmd_gpus.c */
-cli_run_fn cmd_cancel, cmd_pause, cmd_resume, cmd_hold, cmd_release, cmd_update,
+cli_run_fn cmd_cancel, cmd_rm, cmd_pause, cmd_resume, cmd_hold, cmd_release, cmd_update,
     cmd_checkpoints; /* cmd_control.c */
 cli_run_fn cmd_queue;
 /* Follows a job to its end; the status is the job's: 0 or the failure's code. Used by watch and

@@ -2,6 +2,7 @@
 #include "clients/cli/client.h"
 
 #include "clients/cli/address.h"
+#include "clients/cli/cli.h"
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/limits.h"
@@ -20,6 +21,7 @@
 enum {
     CLIENT_ANSWER_BYTES = 1 << 30,
     CLIENT_STREAM_PATIENCE_MS = 300000,
+    CLIENT_SILENCE_MS = 35000, /* three heartbeats of a stream and a little */
     CLIENT_RETRY_MAX_MS = 5000
 };
 
@@ -85,6 +87,7 @@ struct client_request {
     const char *header;       /* one more header line, or NULL */
     curl_write_callback sink; /* takes the answer's body */
     void *sink_context;
+    curl_xferinfo_callback watch; /* asked every second whether to go on (0); or NULL */
 };
 
 static void client_free_headers(struct curl_slist **headers)
@@ -143,6 +146,11 @@ static CURLcode client_perform(struct client *client, const struct client_reques
         curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* whatever http_proxy says */
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, request->sink);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, request->sink_context);
+    if (request->watch != NULL) {
+        curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+        curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, request->watch);
+        curl_easy_setopt(curl, CURLOPT_XFERINFODATA, request->sink_context);
+    }
     if (request->mime != NULL)
         curl_easy_setopt(curl, CURLOPT_MIMEPOST, request->mime);
     if (request->body != NULL)
@@ -310,12 +318,14 @@ struct client_sse {
     struct buf line; /* bytes of the line that is not yet whole */
     struct buf data; /* joined data lines of the event that is not yet whole */
     char event[32];
-    char id[64];      /* of the event that is not yet whole, or the last one's */
-    char last_id[64]; /* of the last whole event: where a new connection goes on */
-    bool ended;       /* by the callback */
-    bool broken;      /* out of memory or over a limit */
-    bool refused;     /* status 400 and above: data holds the body */
-    int64_t heard_ms; /* monotonic time of the last bytes */
+    char id[64];        /* of the event that is not yet whole, or the last one's */
+    char last_id[64];   /* of the last whole event: where a new connection goes on */
+    bool ended;         /* by the callback */
+    bool broken;        /* out of memory or over a limit */
+    bool refused;       /* status 400 and above: data holds the body */
+    int64_t heard_ms;   /* monotonic time of the last bytes */
+    int64_t asked_ms;   /* monotonic time at which this connection was begun */
+    int64_t silence_ms; /* a connection without a byte this long is dead */
 };
 
 static void client_sse_dispatch(struct client_sse *sse)
@@ -375,14 +385,39 @@ static size_t client_sse_take(char *bytes, size_t size, size_t count, void *cont
     return sse->ended || sse->broken ? 0 : length;
 }
 
+/* The daemon says something every ten seconds, be it a comment: a connection that is silent for
+ * longer leads nowhere any more, though nobody has closed it. */
+static int client_sse_watch(void *context, curl_off_t down_total, curl_off_t down,
+                            curl_off_t up_total, curl_off_t up)
+{
+    const struct client_sse *sse = context;
+    (void)down_total;
+    (void)down;
+    (void)up_total;
+    (void)up;
+    int64_t heard_ms = sse->heard_ms > sse->asked_ms ? sse->heard_ms : sse->asked_ms;
+    return clock_monotonic_ms() - heard_ms > sse->silence_ms;
+}
+
+static int64_t client_silence_ms(void)
+{
+    const char *text = cli_environment("ITHACA_STREAM_SILENCE_S");
+    long seconds = text != NULL ? strtol(text, NULL, 10) : 0;
+    return seconds >= 1 && seconds <= 3600 ? seconds * 1000 : CLIENT_SILENCE_MS;
+}
+
 static int client_stream_once(struct client *client, const char *path, struct client_sse *sse,
                               CURLcode *ret_code, struct err *err)
 {
     CLEANUP(mem_free_ptr)
     char *resume = sse->last_id[0] != '\0' ? mem_printf("Last-Event-ID: %s", sse->last_id) : NULL;
-    struct client_request request = {
-        .path = path, .header = resume, .sink = client_sse_take, .sink_context = sse};
+    struct client_request request = {.path = path,
+                                     .header = resume,
+                                     .sink = client_sse_take,
+                                     .sink_context = sse,
+                                     .watch = client_sse_watch};
     long status = 0;
+    sse->asked_ms = clock_monotonic_ms();
     buf_clear(&sse->line); /* of a connection that was cut: it comes again */
     buf_clear(&sse->data);
     memcpy(sse->id, sse->last_id, sizeof sse->id);
@@ -401,6 +436,7 @@ int client_stream(struct client *client, const char *path, client_event_fn *on_e
     buf_init(&sse.line, LIMIT_JSON_BODY_BYTES);
     buf_init(&sse.data, LIMIT_JSON_BODY_BYTES);
     sse.heard_ms = clock_monotonic_ms();
+    sse.silence_ms = client_silence_ms();
     int64_t pause_ms = 250;
     int rc = 0;
     while (rc == 0 && !sse.ended) {

@@ -32,9 +32,9 @@ int client_upload(struct client *client, const char *path, const char *purpose, 
 
 /* One server-sent event; return false to end the stream. */
 typedef bool client_event_fn(void *context, const char *event, const char *id, const json_t *data);
-/* Follows a stream until the callback ends it or the server does; a lost connection is taken up
- * again after the last id seen, with pauses growing to 5 s, for at most five minutes without an
- * answer. */
+/* Follows a stream until the callback ends it or the server does; a connection that is lost,
+ * or silent for 35 s (ITHACA_STREAM_SILENCE_S), is taken up again after the last id seen, with
+ * pauses growing to 5 s, for at most five minutes without an answer. */
 int client_stream(struct client *client, const char *path, client_event_fn *on_event, void *context,
                   struct err *err);
 

@@ -1,5 +1,5 @@
-/* cmd_control: cancel, pause, resume, hold, release or change a job, and the checkpoints that it
- * may be resumed from. */
+/* cmd_control: cancel, delete, pause, resume, hold, release or change a job, and the checkpoints
+ * that it may be resumed from. */
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
 #include "clients/cli/job_body.h"
@@ -48,6 +48,21 @@ int cmd_cancel(struct cli *cli, struct err *err)
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
     return control_send(cli, "POST", id, "/cancel", NULL, err);
+}
+
+int cmd_rm(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    CLEANUP(json_unref) json_t *answer = NULL;
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    TRY(control_request(cli, "DELETE", id, "", NULL, &answer, err));
+    if (cli->json)
+        return cli_print_json(answer, err);
+    double bytes =
+        json_number_value(json_object_get(json_object_get(answer, "ithaca"), "freed_bytes"));
+    (void)printf("%s is deleted: %.1f MiB are freed\n", id, bytes / 0x1p20);
+    return 0;
 }
 
 int cmd_pause(struct cli *cli, struct err *err)

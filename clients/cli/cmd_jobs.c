@@ -64,6 +64,16 @@ static void jobs_print_row(const json_t *job)
                  jobs_text(ithaca, "state"), progress, jobs_text(job, "model"));
 }
 
+/* Says that a page was not all there is. */
+static void jobs_print_more(const json_t *list, const char *what)
+{
+    size_t shown = json_array_size(json_object_get(list, "data"));
+    if (json_is_true(json_object_get(list, "has_more")))
+        (void)fprintf(stderr,
+                      "these are the newest %zu; there are older %s: --limit N shows more\n", shown,
+                      what);
+}
+
 int cmd_ls(struct cli *cli, struct err *err)
 {
     CLEANUP(json_unref) json_t *list = NULL;
@@ -76,6 +86,7 @@ int cmd_ls(struct cli *cli, struct err *err)
     size_t i;
     const json_t *job;
     json_array_foreach(json_object_get(list, "data"), i, job) jobs_print_row(job);
+    jobs_print_more(list, "jobs");
     return 0;
 }
 
@@ -128,6 +139,7 @@ int cmd_events(struct cli *cli, struct err *err)
                      jobs_text(event, "message"), who != NULL ? "  by " : "",
                      who != NULL ? who : "");
     }
+    jobs_print_more(list, "events");
     return 0;
 }
 

@@ -1,7 +1,9 @@
 """The command line against a running daemon: files in and out, addresses and tokens, Ctrl-C."""
 import http.server
+import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
@@ -144,6 +146,82 @@ class Cli(unittest.TestCase):
         self.assertIn(f"the job goes on; see it: ithaca watch {job}, end it: ithaca cancel {job}\n", said)
         self.assertEqual(client.job(job)["ithaca"]["state"], "running")
         self.assertEqual(self.run_cli("cancel", job).stdout.decode(), f"{job} is cancelled\n")
+
+    def test_more_than_a_page_and_deletion(self):
+        client = self.daemon.client()
+        jobs = [client.submit(self.file_id, ithaca={"seq_len": 64, "max_steps": 1, "hold": True})["id"] for _ in range(2)]
+        done = self.run_cli("ls", "--limit", "1")
+        self.assertIn(jobs[1], done.stdout.decode())
+        self.assertEqual(done.stderr.decode(), "these are the newest 1; there are older jobs: --limit N shows more\n")
+        self.assertEqual(self.run_cli("ls", "--limit", "1000").stderr, b"")
+        self.assertIn(b"there are older events", self.run_cli("events", jobs[0], "--limit", "1").stderr)
+        self.assertIn(b"cancel it", self.run_cli("rm", jobs[0]).stderr)
+        for job in jobs:
+            self.run_cli("cancel", job)
+            self.assertRegex(self.run_cli("rm", job).stdout.decode(), rf"^{job} is deleted: [0-9.]+ MiB are freed\n$")
+            self.assertIn(b"there is no", self.run_cli("show", job).stderr)
+            self.assertFalse(os.path.exists(os.path.join(self.daemon.data_dir, "jobs", job)))
+        until("the trash is empty", 20, lambda: not os.listdir(os.path.join(self.daemon.data_dir, "trash")))
+
+
+class Stall:
+    """A relay to a daemon whose connections can fall silent without being closed, as behind a router that forgot them."""
+
+    def __init__(self, port):
+        self.target, self.silent, self.served = port, threading.Event(), 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, _ = self.listener.accept()
+            far = socket.create_connection(("127.0.0.1", self.target))
+            self.served += 1
+            silent = self.silent  # of this connection: later ones have the next event
+            threading.Thread(target=self.relay, args=(near, far, silent), daemon=True).start()
+            threading.Thread(target=self.relay, args=(far, near, silent), daemon=True).start()
+
+    @staticmethod
+    def relay(source, sink, silent):
+        while data := source.recv(65536):
+            if not silent.is_set():
+                sink.sendall(data)
+        if not silent.is_set():
+            sink.close()
+
+    def stall(self):
+        """Connections that are open now say nothing more; later ones work."""
+        before, self.silent = self.silent, threading.Event()
+        before.set()
+
+
+class Watch(unittest.TestCase):
+    def test_stalled_stream_is_taken_up_again(self):
+        with Daemon() as daemon:
+            client, relay = daemon.client(), Stall(daemon.port)
+            daemon.hold(2)
+            file = client.upload(LINES)
+            job = client.submit(file["id"], ithaca={"seq_len": 64, "max_steps": 4, "batch": {"sequences": 2}})["id"]
+            environment = {**os.environ, "ITHACA_URL": f"http://127.0.0.1:{relay.port}", "ITHACA_TOKEN": daemon.token,
+                           "ITHACA_STREAM_SILENCE_S": "2"}
+            with subprocess.Popen([ITHACA, "--json", "watch", job], stdout=subprocess.PIPE, env=environment) as watch:
+                try:
+                    lines = []
+                    while not any('"step":2' in line for line in lines):
+                        lines.append(watch.stdout.readline().decode())
+                    relay.stall()
+                    served = relay.served
+                    daemon.hold(None)
+                    rest = watch.communicate(timeout=40)[0].decode().splitlines()
+                finally:
+                    watch.kill()
+            self.assertEqual(watch.returncode, 0)
+            self.assertGreater(relay.served, served)
+            events = [json.loads(line) for line in lines + rest]
+            self.assertEqual(events[-1]["event"], "end")
+            steps = [one["data"]["step"] for one in events if one["event"] == "metrics" and "loss" in one["data"]["metrics"]]
+            self.assertEqual(steps, [1, 2, 3, 4])  # none is lost, none comes twice
 
 
 if __name__ == "__main__":
