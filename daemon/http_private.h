@@ -14,7 +14,12 @@ enum {
     HTTP_PEM_BYTES = 1 << 20,     /* a chain of certificates; usual ones have 8 KiB */
     HTTP_FORM_BUFFER = 64 << 10,  /* of the multipart parser */
     HTTP_MEMORY_BYTES = 64 << 10, /* of one connection: headers, and reads of half that size */
-    HTTP_IDLE_S = 120             /* a silent connection is closed; streams are exempt */
+    /* Before 1.0 strictness is to refuse HTTP/1.1 without a Host, with a page of the library's own:
+     * http_check() does it in our shape. Later it is a good deal more. Other requests that the
+     * library cannot read (a target or headers beyond HTTP_MEMORY_BYTES, a malformed first line)
+     * have its pages in any version. */
+    HTTP_STRICT = MHD_VERSION >= 0x01000000,
+    HTTP_IDLE_S = 120 /* a silent connection is closed; streams are exempt */
 };
 
 /* A socket that is listened on, with an instance of the library for its connections. */
