@@ -38,7 +38,9 @@ int coll_nccl_check(ncclResult_t result, const char *call, struct err *err)
 {
     if (result == ncclSuccess || result == ncclInProgress)
         return 0;
-    return err_set(err, ERR_DEVICE, "NCCL: %s (%s): %s", ncclGetErrorString(result), call,
+    /* Of a peer that is gone somebody else tells why: that it is, is a consequence. */
+    enum err_code code = result == ncclRemoteError ? ERR_COLL_ABORTED : ERR_DEVICE;
+    return err_set(err, code, "NCCL: %s (%s): %s", ncclGetErrorString(result), call,
                    ncclGetLastError(NULL));
 }
 
