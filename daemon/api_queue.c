@@ -8,15 +8,13 @@
 #include "daemon/inventory.h"
 #include "daemon/job_fsm.h"
 
-enum { QUEUE_WAITING_SHOWN = 1000 };
+enum { QUEUE_SHOWN = 100, QUEUE_SHOWN_MAX = 1000 }; /* 1000 take the loop 20 ms */
 
 struct queue_answer {
     const char *viewer;
-    int64_t limit;   /* of waiting */
     json_t *running; /* lists */
     json_t *waiting;
     json_t *users;
-    int64_t waiting_count;
 };
 
 static int queue_add_entry(void *context, const struct coordinator_entry *entry, struct err *err)
@@ -25,9 +23,6 @@ static int queue_add_entry(void *context, const struct coordinator_entry *entry,
     const struct coordinator_view *view = &entry->view;
     bool waits = entry->started_ms == 0;
     bool shown = access_is_seen(answer->viewer, entry->owner);
-    answer->waiting_count += waits;
-    if (waits && answer->waiting_count > answer->limit)
-        return 0;
     json_t *json = json_pack(
         "{s:s?, s:s?, s:s, s:I, s:I, s:o, s:b, s:o, s:o, s:o, s:o, s:o}", "id",
         shown ? entry->id : NULL, "owner", shown ? entry->owner : NULL, "state",
@@ -57,25 +52,25 @@ static int queue_add_user(void *context, const struct coordinator_user *user, st
 int api_queue_get(struct api *api, struct http_request *request, struct err *err)
 {
     const struct inventory *inventory = coordinator_inventory(api->coordinator);
+    const char *query = http_request_route(request)->query;
+    int64_t after = 0, limit = QUEUE_SHOWN, count = 0;
     CLEANUP(json_unref) json_t *running = json_array();
     CLEANUP(json_unref) json_t *waiting = json_array();
     CLEANUP(json_unref) json_t *users = json_array();
-    struct queue_answer answer = {.viewer = access_viewer(request),
-                                  .limit = QUEUE_WAITING_SHOWN,
-                                  .running = running,
-                                  .waiting = waiting,
-                                  .users = users};
-    TRY(route_query_int(http_request_route(request)->query, "limit", 1, LIMIT_PAGE_ROWS,
-                        &answer.limit, err));
-    TRY(coordinator_queue_list(api->coordinator, queue_add_entry, &answer, err));
+    struct queue_answer answer = {
+        .viewer = access_viewer(request), .running = running, .waiting = waiting, .users = users};
+    TRY(route_query_int(query, "after", 0, LIMIT_JOBS_UNFINISHED, &after, err));
+    TRY(route_query_int(query, "limit", 1, QUEUE_SHOWN_MAX, &limit, err));
+    TRY(coordinator_queue_list(api->coordinator, after, limit, queue_add_entry, &answer, &count,
+                               err));
     TRY(coordinator_users_list(api->coordinator, queue_add_user, &answer, err));
     http_answer_json(request, 200,
                      json_pack("{s:s, s:b, s:I, s:I, s:O, s:O, s:I, s:O}", "object", "queue",
                                "drained", coordinator_queue_is_drained(api->coordinator), "slots",
                                (json_int_t)inventory->slots, "free_slots",
                                (json_int_t)inventory_free_slots(inventory), "running", running,
-                               "waiting", waiting, "waiting_count",
-                               (json_int_t)answer.waiting_count, "users", users));
+                               "waiting", waiting, "waiting_count", (json_int_t)count, "users",
+                               users));
     return 0;
 }
 

@@ -325,6 +325,12 @@ static void queue_tell(const struct coordinator_job *job, char *ret, size_t byte
     must(false);
 }
 
+/* Of a job that is queued. One that starts in this moment is not passed by another any more. */
+static int64_t queue_position(const struct coordinator_job *job)
+{
+    return job->position > 0 ? job->position : 1;
+}
+
 static void queue_view(const struct coordinator_job *job, struct coordinator_view *ret_view)
 {
     const struct coordinator *coordinator = job->coordinator;
@@ -332,7 +338,7 @@ static void queue_view(const struct coordinator_job *job, struct coordinator_vie
     char *reason = ret_view->pending_reason;
     const size_t bytes = sizeof ret_view->pending_reason;
     if (job->state == JOB_STATE_QUEUED) {
-        ret_view->queue_position = job->position > 0 ? job->position : 1;
+        ret_view->queue_position = queue_position(job);
         queue_tell(job, reason, bytes);
         if (job->start_ms > 0)
             ret_view->estimated_start_ms =
@@ -378,39 +384,50 @@ static int queue_show(const struct coordinator_job *job, coordinator_entry_fn *e
     return entry(context, &row, err);
 }
 
-int coordinator_queue_list(struct coordinator *coordinator, coordinator_entry_fn *entry,
-                           void *context, struct err *err)
+int coordinator_queue_list(struct coordinator *coordinator, int64_t after, int64_t limit,
+                           coordinator_entry_fn *entry, void *context, int64_t *ret_waiting,
+                           struct err *err)
 {
-    const size_t count = (size_t)coordinator->job_count;
+    must(after >= 0 && limit > 0 && limit <= LIMIT_PAGE_ROWS);
     CLEANUP(mem_free_ptr)
-    const struct coordinator_job **waiting = mem_new(count + 1, sizeof *waiting);
-    if (waiting == NULL)
-        return mem_fail(err, count * sizeof *waiting, "the queue");
+    const struct coordinator_job **shown = mem_new((size_t)limit, sizeof *shown);
+    int64_t waiting = 0;
+    if (shown == NULL)
+        return mem_fail(err, (size_t)limit * sizeof *shown, "the queue");
     queue_refresh(coordinator);
     for (const struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
+        int64_t place = queue_position(job) - after - 1;
         if (job->has_slots)
             TRY(queue_show(job, entry, context, err));
-        else if (job->state == JOB_STATE_QUEUED && (size_t)job->position <= count)
-            waiting[job->position] = job; /* those that start are 0 */
+        waiting += job->state == JOB_STATE_QUEUED;
+        if (job->state == JOB_STATE_QUEUED && place >= 0 && place < limit)
+            shown[place] = job;
     }
-    for (size_t i = 0; i <= count; i++)
-        if (waiting[i] != NULL)
-            TRY(queue_show(waiting[i], entry, context, err));
+    for (int64_t i = 0; i < limit; i++)
+        if (shown[i] != NULL)
+            TRY(queue_show(shown[i], entry, context, err));
+    *ret_waiting = waiting;
     return 0;
 }
 
 int coordinator_users_list(struct coordinator *coordinator, coordinator_user_fn *user,
                            void *context, struct err *err)
 {
+    const struct usage *usage = &coordinator->usage;
+    CLEANUP(mem_free_ptr) int64_t *slots = mem_new(usage->count, sizeof *slots);
+    if (slots == NULL)
+        return mem_fail(err, usage->count * sizeof *slots, "the list of users");
     coordinator_queue_charge(coordinator, false);
-    for (size_t i = 0; i < coordinator->usage.count; i++) {
-        struct coordinator_user row = {
-            .name = coordinator->usage.users[i].name,
-            .used_s = usage_now(&coordinator->usage, i, queue_wall(coordinator)),
-            .total_s = coordinator->usage.users[i].total_s,
+    for (const struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
+        if (job->has_slots)
+            slots[job->user] += job_spec_slots(&job->spec);
+    for (size_t i = 0; i < usage->count; i++) {
+        const struct coordinator_user row = {
+            .name = usage->users[i].name,
+            .used_s = usage_now(usage, i, queue_wall(coordinator)),
+            .total_s = usage->users[i].total_s,
+            .slots = slots[i],
         };
-        for (const struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
-            row.slots += job->has_slots && job->user == i ? job_spec_slots(&job->spec) : 0;
         TRY(user(context, &row, err));
     }
     return 0;

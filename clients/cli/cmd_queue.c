@@ -80,7 +80,7 @@ int cmd_queue(struct cli *cli, struct err *err)
         return err_set(err, ERR_USAGE, "%s: there are drain and undrain", what);
     TRY(cli_client(cli, &client, err));
     if (what == NULL)
-        TRY(client_json(client, NULL, "/v1/queue", NULL, &answer, err));
+        TRY(client_json(client, NULL, "/v1/queue?limit=1000", NULL, &answer, err));
     else
         TRY(client_json(client, "POST",
                         strcmp(what, "drain") == 0 ? "/v1/admin/drain" : "/v1/admin/undrain", NULL,

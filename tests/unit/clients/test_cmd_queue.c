@@ -25,7 +25,7 @@ static void test_lines(void **state)
            "  waits behind 1 other job\n"
            "and 5 more that wait\n"
            "ann: 3 slots now, 0.50 slot-hours of late, 2.00 in all\n");
-    scene_asked(s, 0, "GET /v1/queue HTTP/1.1");
+    scene_asked(s, 0, "GET /v1/queue?limit=1000 HTTP/1.1");
     scene_reply(s, 200, "{}"); /* an answer that says nothing */
     scene_run(s, cmd_queue, NULL);
     scene_expect(s, "0 of 0 slots are free\n");

@@ -353,10 +353,15 @@ static void test_shares(void **state)
     OK(w, coordinator_users_list(w->coordinator, show_user, &shown, &w->err));
     assert_true(shown.total_s >= 19.9 && shown.total_s < 20.1); /* two slots */
     assert_true(shown.used_s > shown.total_s + 119 && shown.used_s < shown.total_s + 120.01);
-    OK(w, coordinator_queue_list(w->coordinator, show_entry, &shown, &w->err));
+    int64_t waiting = 0;
+    OK(w, coordinator_queue_list(w->coordinator, 0, 9, show_entry, &shown, &waiting, &w->err));
     assert_string_equal(shown.text, "bob running 0 \n"
                                     "ann queued 0 needs 2 of 2 slots, 0 free\n"
                                     "bob queued 0 waits behind 1 other job\n");
+    shown.text[0] = '\0';
+    OK(w, coordinator_queue_list(w->coordinator, 1, 1, show_entry, &shown, &waiting, &w->err));
+    assert_string_equal(shown.text, "bob running 0 \nbob queued 0 waits behind 1 other job\n");
+    assert_int_equal(waiting, 2);
     world_end_done(&a);
     world_attempt_close(&a);
     world_expect(w, &first, JOB_STATE_SUCCEEDED);
