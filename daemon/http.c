@@ -355,8 +355,8 @@ static int http_open_door(struct http *http, struct http_door *door,
         http_on_completed, NULL, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)http->settings->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)HTTP_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_BYTES,
-        MHD_OPTION_STRICT_FOR_CLIENT, HTTP_STRICT, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY,
-        tls, MHD_OPTION_END);
+        MHD_OPTION_STRICT_FOR_CLIENT, HTTP_STRICT, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (door->mhd == NULL)
         return err_set(err, ERR_IO, "the HTTP server cannot start%s",
                        tls->option != MHD_OPTION_END ? ": tls_cert and tls_key must be a PEM "

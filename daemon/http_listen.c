@@ -103,10 +103,12 @@ static int http_listen_may_take(const char *path, struct err *err)
         return err_set_field(err, ERR_IN_USE, "socket", "socket: %s is there and is no socket",
                              path);
     TRY(http_listen_path(path, &address, err));
-    CLEANUP(http_listen_close) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CLEANUP(http_listen_close)
+    int fd =
+        socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); /* EAGAIN: it is busy */
     if (fd < 0)
         return err_set_errno(err, errno, "socket");
-    if (connect(fd, (struct sockaddr *)(void *)&address, sizeof address) == 0)
+    if (connect(fd, (struct sockaddr *)(void *)&address, sizeof address) == 0 || errno == EAGAIN)
         return err_set_field(err, ERR_IN_USE, "socket", "socket: another daemon listens on %s",
                              path);
     return 0;

@@ -20,7 +20,7 @@ enum {
     REPLAY_BODY_BYTES = 64 << 10 /* longer answers are not kept: they are asked again */
 };
 
-static bool replay_is_kept(enum route_id route)
+bool replay_is_kept(enum route_id route)
 {
     return strcmp(route_method(route), "POST") == 0 && route != ROUTE_TOKENS_CREATE &&
            route != ROUTE_SESSION_CREATE;

@@ -16,6 +16,7 @@
  * draft-ietf-httpapi-idempotency-key-header has the header's meaning. */
 #pragma once
 #include "daemon/api.h"
+#include "daemon/route.h"
 
 /* How this request is remembered; texts are the request's own. */
 struct replay {
@@ -24,6 +25,9 @@ struct replay {
     bool kept;  /* it is one that is remembered */
     bool makes; /* a job or a file, by its id */
 };
+
+/* Does a request of this route with a key get its first answer again? */
+bool replay_is_kept(enum route_id route);
 
 /* Fills *ret. *ret_answered: an earlier one was found and its answer given. ERR_KEY_REUSED. */
 int replay_begin(struct api *api, struct http_request *request, struct replay *ret,

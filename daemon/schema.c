@@ -6,6 +6,8 @@
 #include "common/buf.h"
 #include "common/job_spec.h"
 #include "common/mem.h"
+#include "daemon/replay.h"
+#include "daemon/route.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -134,6 +136,11 @@ static json_t *schema_parameters(const struct schema_route *route)
                                                      "in", "query", "description", query->doc,
                                                      "schema", json_literal(query->schema)));
     }
+    if (replay_is_kept((enum route_id)(route - schema_routes))) /* of the same rows */
+        bad |= json_array_append_new(
+            list, json_literal("{'name':'Idempotency-Key','in':'header','description':'Sent again "
+                               "within a day, the request gets the answer of the first one',"
+                               "'schema':{'type':'string','minLength':1,'maxLength':255}}"));
     if (bad == 0)
         return list;
     json_decref(list);
@@ -170,13 +177,14 @@ static json_t *schema_content(const char *name)
 static json_t *schema_operation(const struct schema_route *route)
 {
     bool open = strcmp(route->access, "NONE") == 0;
-    json_t *operation =
-        json_pack("{s:s, s:s, s:o, s:o, s:{s:{s:s, s:o}, s:{s:s, s:o}}}", "operationId", route->id,
-                  "summary", route->summary, "security",
-                  open ? json_array() : json_pack("[{s:[s]}]", "token", route->access),
-                  "parameters", schema_parameters(route), "responses", "200", "description", "Done",
-                  "content", schema_content(route->response), "default", "description",
-                  "Refused or failed", "content", schema_content("Error"));
+    json_t *operation = json_pack(
+        "{s:s, s:s, s:o, s:o, s:{s:{s:s, s:o}, s:{s:s, s:o}}}", "operationId", route->id, "summary",
+        route->summary, "security",
+        open ? json_array()
+             : json_pack("[{s:[s]}, {s:[s]}]", "token", route->access, "session", route->access),
+        "parameters", schema_parameters(route), "responses", "200", "description", "Done",
+        "content", schema_content(route->response), "default", "description", "Refused or failed",
+        "content", schema_content("Error"));
     if (route->request[0] == '\0' || operation == NULL)
         return operation;
     if (json_object_set_new(operation, "requestBody",
@@ -215,13 +223,15 @@ static json_t *schema_paths(void)
 
 json_t *schema_openapi(void)
 {
-    return json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:{s:o, s:o}}", "openapi", "3.1.0", "info",
-                     "title", "Ithaca", "version", ITHACA_VERSION, "description",
-                     "Fine-tuning on long contexts: OpenAI's fine-tuning API, with Ithaca's own "
-                     "fields under the key ithaca.",
-                     "paths", schema_paths(), "components", "securitySchemes",
-                     json_literal("{'token':{'type':'http','scheme':'bearer'}}"), "schemas",
-                     schema_objects());
+    return json_pack(
+        "{s:s, s:{s:s, s:s, s:s}, s:o, s:{s:o, s:o}}", "openapi", "3.1.0", "info", "title",
+        "Ithaca", "version", ITHACA_VERSION, "description",
+        "Fine-tuning on long contexts: OpenAI's fine-tuning API, with Ithaca's own "
+        "fields under the key ithaca.",
+        "paths", schema_paths(), "components", "securitySchemes",
+        json_literal("{'token':{'type':'http','scheme':'bearer'},'session':{'type':'apiKey',"
+                     "'in':'cookie','name':'ithaca_session'}}"),
+        "schemas", schema_objects());
 }
 
 int schema_print(const char *which, struct buf *out, struct err *err)

@@ -104,6 +104,9 @@ static void test_jobs(void **state)
     static const char job[] = "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\","
                               "\"metadata\":{\"a\":\"b\"},\"ithaca\":{\"seq_len\":64}}";
     walk(h, "POST", JOBS, JSON, job, 200);
+    walk(h, "POST", JOBS, JSON "\r\nIdempotency-Key: one", job, 200); /* replayed at the end */
+    walk(h, "POST", "/v1/fine_tuning/estimate", JSON "\r\nIdempotency-Key: two",
+         "{\"model\":\"tiny-llama\"}", 200);
     walk(h, "GET", JOBS "?metadata[a]=b&limit=3", JSON, "", 200);
     walk(h, "POST", "/v1/fine_tuning/estimate", JSON, "{\"model\":\"tiny-llama\"}", 200);
 }
