@@ -133,9 +133,21 @@ static void test_a_finished_job(void **state)
     walk(h, "POST", target, JSON, "{\"checkpoint\":null}", 400);
 }
 
+static void test_queue(void **state)
+{
+    struct http_world *h = *state;
+    char target[256];
+    struct world_job job = world_submit(h->w, 1, ",\"hold\":true");
+    (void)snprintf(target, sizeof target, JOBS "/%s", job.id);
+    walk(h, "GET", "/v1/queue", JSON, "", 200);
+    walk(h, "PATCH", target, JSON, "{\"ithaca\":{\"priority\":1,\"tags\":[\"x\"]}}", 200);
+    walk(h, "POST", "/v1/admin/drain", JSON, "", 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {HTTP_TEST(test_files), HTTP_TEST(test_tokens),
-                                       HTTP_TEST(test_jobs), HTTP_TEST(test_a_finished_job)};
+                                       HTTP_TEST(test_jobs), HTTP_TEST(test_a_finished_job),
+                                       HTTP_TEST(test_queue)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
