@@ -353,6 +353,11 @@ static int attempt_faulted(struct coordinator_job *job, const struct err *why, s
         (void)snprintf(text, sizeof text, "%s. Job is paused: %s.", why->text, saved);
         return coordinator_job_move_to(job, JOB_STATE_PAUSED, NULL, text, err);
     }
+    if (again && job->state == JOB_STATE_PREEMPTING) {
+        (void)snprintf(text, sizeof text, "%s. Job has made room and is queued again: %s.",
+                       why->text, saved);
+        return coordinator_job_enqueue(job, &(struct job_move){.event_text = text}, err);
+    }
     if (again && job->restarts < job->spec.max_restarts) {
         (void)snprintf(text, sizeof text, "%s. Restart %lld of %lld: %s.", why->text,
                        (long long)job->restarts + 1, (long long)job->spec.max_restarts, saved);

@@ -56,17 +56,17 @@ struct coordinator_job {
     struct err failure;       /* of an attempt without a supervisor: why it cannot go on */
     int64_t restarts;         /* so far */
     int64_t steps_done, steps_total;
-    bool progress_changed;  /* since it was written to the store */
-    int64_t progress_ms;    /* when it was written (monotonic) */
-    int64_t trained_tokens; /* told by DONE; 0: not yet */
-    int64_t ran_ms;         /* time in RUNNING and PAUSING before running_ms */
-    int64_t running_ms;     /* since when it runs (monotonic); 0: it does not */
-    int64_t retry_ms;       /* no step before this (monotonic) */
-    bool depends;           /* on jobs that have not succeeded */
-    bool depends_known;     /* `depends` is as it is; else the next step finds it out */
-    bool visited;           /* scratch of a search along dependencies */
-    bool claims;            /* as the last pass of the scheduler left it, like these */
-    enum sched_verdict verdict;
+    bool progress_changed;      /* since it was written to the store */
+    int64_t progress_ms;        /* when it was written (monotonic) */
+    int64_t trained_tokens;     /* told by DONE; 0: not yet */
+    int64_t ran_ms;             /* time in RUNNING and PAUSING before running_ms */
+    int64_t running_ms;         /* since when it runs (monotonic); 0: it does not */
+    int64_t retry_ms;           /* no step before this (monotonic) */
+    bool depends;               /* on jobs that have not succeeded */
+    bool depends_known;         /* `depends` is as it is; else the next step finds it out */
+    bool visited;               /* scratch of a search along dependencies */
+    bool claims;                /* running jobs make room for it */
+    enum sched_verdict verdict; /* as the last pass of the scheduler left it, like these */
     int64_t position;
     int64_t start_ms; /* (monotonic); 0: not known */
     struct coordinator_job *next;

@@ -144,7 +144,6 @@ static void queue_keep(struct sched_pass *pass)
 {
     for (size_t i = 0; i < pass->job_count; i++) {
         struct coordinator_job *job = pass->jobs[i].object;
-        job->claims = pass->jobs[i].claims;
         job->verdict = pass->jobs[i].verdict;
         job->position = pass->jobs[i].position;
         job->start_ms = pass->jobs[i].start_ms;
@@ -224,10 +223,12 @@ static void queue_act(const struct sched_pass *pass)
 {
     const struct coordinator_job *head = NULL;
     for (size_t i = 0; i < pass->job_count; i++) {
+        struct coordinator_job *job = pass->jobs[i].object;
+        job->claims = pass->jobs[i].claims;
         if (pass->jobs[i].verdict == SCHED_START)
-            queue_start(pass->jobs[i].object);
+            queue_start(job);
         if (pass->jobs[i].verdict == SCHED_ROOM)
-            head = pass->jobs[i].object;
+            head = job;
     }
     for (size_t i = 0; head != NULL && i < pass->running_count; i++)
         if (pass->running[i].preempt)

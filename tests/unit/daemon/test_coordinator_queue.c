@@ -284,6 +284,14 @@ static void test_other_ends_of_a_preempted_job(void **state)
     world_attempt_close(&a);
     finish(w, &head);
 
+    low = preempted(w, &a, &head); /* a rank dies on the way, of a job that may not restart */
+    world_end_killed(&a, 1);
+    world_expect(w, &low, JOB_STATE_QUEUED);
+    assert_int_equal(world_row(w, &low).restarts, 0);
+    world_attempt_close(&a);
+    OK(w, coordinator_cancel(w->coordinator, low.id, &w->err));
+    finish(w, &head);
+
     low = preempted(w, &a, &head);
     OK(w, coordinator_cancel(w->coordinator, low.id, &w->err));
     fake_host_end(a.keeper, 0, 0);
