@@ -20,7 +20,6 @@
 enum {
     AUTH_RANDOM_BYTES = 32,
     AUTH_RANDOM_CHARS = 43, /* of them in URL-safe base64, no padding */
-    AUTH_PREFIX_CHARS = 8,  /* of these, public */
     AUTH_KEY_BYTES = crypto_generichash_KEYBYTES,
     AUTH_USED_MS = 60000, /* the time of last use is kept about as exactly as this */
     AUTH_TOKENS_MAX = 10000,
@@ -86,9 +85,11 @@ static int auth_load_key(struct auth *auth, const char *path, struct host *host,
     buf_init(&bytes, AUTH_KEY_BYTES);
     TRY(io_read_secret(path, 077, AUTH_KEY_BYTES, &bytes, err));
     if (bytes.length != AUTH_KEY_BYTES)
-        return err_set(err, ERR_CORRUPT,
-                       "%s: must have %d bytes; delete it and admin.token to make new ones", path,
-                       AUTH_KEY_BYTES);
+        return err_set(
+            err, ERR_CORRUPT,
+            "%s: must have %d bytes; put a copy of it back, or delete it to make a new one: "
+            "users then need new tokens",
+            path, AUTH_KEY_BYTES);
     memcpy(auth->key, bytes.data, AUTH_KEY_BYTES);
     return 0;
 }
@@ -105,17 +106,17 @@ static int auth_make_token(struct host *host, char ret[AUTH_TOKEN_CHARS + 1], st
 }
 
 /* The public part of a token, which is long enough. */
-static void auth_prefix(const char *token, char ret[AUTH_WORD_CHARS + AUTH_PREFIX_CHARS + 1])
+static void auth_prefix(const char *token, char ret[AUTH_PUBLIC_CHARS + 1])
 {
-    memcpy(ret, token, AUTH_WORD_CHARS + AUTH_PREFIX_CHARS);
-    ret[AUTH_WORD_CHARS + AUTH_PREFIX_CHARS] = '\0';
+    memcpy(ret, token, AUTH_PUBLIC_CHARS);
+    ret[AUTH_PUBLIC_CHARS] = '\0';
 }
 
 static int auth_put(struct auth *auth, const char *id, const struct auth_grant *grant,
                     const char *token, struct err *err)
 {
     uint8_t hash[STORE_HASH_BYTES];
-    char prefix[AUTH_WORD_CHARS + AUTH_PREFIX_CHARS + 1];
+    char prefix[AUTH_PUBLIC_CHARS + 1];
     auth_hash(auth, token, hash);
     auth_prefix(token, prefix);
     const struct store_token row = {.id = id,
@@ -174,7 +175,7 @@ static int auth_load_admin(struct auth *auth, const char *path, struct err *err)
         int length = snprintf(line, sizeof line, "%s\n", token);
         TRY(io_write_file(path, line, (size_t)length, 0600, err));
     }
-    int rc = auth_put(auth, auth_admin_id, &auth_admin, token, err);
+    int rc = auth_put(auth, AUTH_ADMIN_ID, &auth_admin, token, err);
     sodium_memzero(token, sizeof token);
     return rc;
 }
@@ -247,7 +248,7 @@ static int auth_find(struct auth *auth, const char *secret, bool session, struct
                      struct err *err)
 {
     struct auth_found found = {.session = session, .now_ms = auth->host->ops->wall_ms(auth->host)};
-    char prefix[AUTH_WORD_CHARS + AUTH_PREFIX_CHARS + 1];
+    char prefix[AUTH_PUBLIC_CHARS + 1];
     struct err unsaved;
     if (strlen(secret) != AUTH_TOKEN_CHARS)
         return err_set(err, ERR_AUTH, "the %s is not known", session ? "session" : "token");

@@ -1,4 +1,6 @@
-/* auth: who asks. Every request but /healthz carries "Authorization: Bearer <token>".
+/* auth: who asks. Every request but /healthz carries "Authorization: Bearer <token>", or came by
+ * the Unix socket, whose users the kernel names, or has a session's cookie (access.h decides
+ * which).
  *
  * A token is "ithaca-" and 43 characters of [A-Za-z0-9_-], 256 random bits. The first 8 of these
  * are its public prefix, by which its row is found; the rest is secret. jobs.db holds only a
@@ -23,10 +25,14 @@ struct host;
 struct store;
 
 enum auth_scope { AUTH_SCOPE_NONE, AUTH_SCOPE_READ, AUTH_SCOPE_SUBMIT, AUTH_SCOPE_ADMIN };
-const char *auth_scope_name(enum auth_scope scope);       /* "submit"; NONE has none */
-enum auth_scope auth_scope_parse(const char *name);       /* NONE when it is none */
-static const char auth_admin_id[] = "token-admin";        /* of the token in admin.token */
-enum { AUTH_TOKEN_CHARS = 50, AUTH_USER_BYTES_MAX = 64 }; /* both without a NUL */
+const char *auth_scope_name(enum auth_scope scope); /* "submit"; NONE has none */
+enum auth_scope auth_scope_parse(const char *name); /* NONE when it is none */
+#define AUTH_ADMIN_ID "token-admin"                 /* of the token in admin.token */
+enum {
+    AUTH_TOKEN_CHARS = 50,  /* of a token */
+    AUTH_PUBLIC_CHARS = 15, /* of them, from the first on, the public prefix */
+    AUTH_USER_BYTES_MAX = 64
+};
 
 /* Makes key and admin token when they are missing. The store outlives it. */
 int auth_new(const char *data_dir, struct store *store, struct host *host, struct auth **ret_auth,

@@ -9,12 +9,7 @@
 
 #include <string.h>
 
-enum {
-    TOKENS_EXPIRY_MIN_S = 60,
-    TOKENS_EXPIRY_MAX_S = 10 * 366 * 86400,
-    TOKENS_PREFIX_CHARS = 15, /* as auth.c cuts them */
-    TOKENS_PAGE = 100
-};
+enum { TOKENS_EXPIRY_MIN_S = 60, TOKENS_EXPIRY_MAX_S = 10 * 366 * 86400, TOKENS_PAGE = 100 };
 
 /* New reference. secret: NULL but for a token that was just made. */
 static json_t *tokens_json(const struct store_token *token, const char *secret)
@@ -97,7 +92,7 @@ int tokens_create(struct api *api, struct http_request *request, struct err *err
 {
     CLEANUP(json_unref) json_t *body = NULL;
     struct tokens_wish wish = {.name = NULL};
-    char id[LIMIT_ID_BYTES + 1], secret[AUTH_TOKEN_CHARS + 1], prefix[TOKENS_PREFIX_CHARS + 1];
+    char id[LIMIT_ID_BYTES + 1], secret[AUTH_TOKEN_CHARS + 1], prefix[AUTH_PUBLIC_CHARS + 1];
     int64_t now_ms = api->host->ops->wall_ms(api->host);
     TRY(api_read_body(request, &body, err));
     TRY(tokens_read_wish(body, &wish, err));
@@ -109,8 +104,8 @@ int tokens_create(struct api *api, struct http_request *request, struct err *err
         .expires_ms = wish.expires_in_s > 0 ? now_ms + wish.expires_in_s * 1000 : 0,
     };
     TRY(auth_grant(api->auth, &grant, id, secret, err));
-    memcpy(prefix, secret, TOKENS_PREFIX_CHARS);
-    prefix[TOKENS_PREFIX_CHARS] = '\0';
+    memcpy(prefix, secret, AUTH_PUBLIC_CHARS);
+    prefix[AUTH_PUBLIC_CHARS] = '\0';
     const struct store_token made = {.id = id,
                                      .prefix = prefix,
                                      .name = grant.name,
@@ -146,7 +141,7 @@ int tokens_list(struct api *api, struct http_request *request, struct err *err)
 int tokens_revoke(struct api *api, struct http_request *request, struct err *err)
 {
     const char *id = http_request_route(request)->name;
-    if (strcmp(id, auth_admin_id) == 0)
+    if (strcmp(id, AUTH_ADMIN_ID) == 0)
         return err_set(err, ERR_BAD_STATE,
                        "this is the token in admin.token: delete that file and restart the daemon "
                        "to change it");

@@ -97,7 +97,7 @@ static void test_admin(void **state)
     read_header(fixture, header);
     assert_int_equal(auth_check(fixture->auth, header, &who, &err), 0);
     assert_string_equal(who.user, "admin");
-    assert_string_equal(who.caller, auth_admin_id);
+    assert_string_equal(who.caller, AUTH_ADMIN_ID);
     assert_int_equal(who.scope, AUTH_SCOPE_ADMIN);
     assert_int_equal(who.expires_ms, 0);
     memcpy(header, "bEARER", 6); /* the scheme's case does not matter */
