@@ -90,6 +90,23 @@ int cmd_ls(struct cli *cli, struct err *err)
     return 0;
 }
 
+static double jobs_number_of(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+static void jobs_print_rehearsal(const json_t *report)
+{
+    if (!json_is_object(report))
+        return;
+    (void)printf("rehearsed: rank 0 of %.0f, %.0f of %.0f layers; %.2f GiB of the device held; a "
+                 "whole step, predicted: %.4g s, %.4g s of it for the network (modelled)\n",
+                 jobs_number_of(report, "world"), jobs_number_of(report, "layers_worked"),
+                 jobs_number_of(report, "layers"), jobs_number_of(report, "device_bytes") * 0x1p-30,
+                 jobs_number_of(report, "predicted_step_s"),
+                 jobs_number_of(report, "network_wait_s"));
+}
+
 int cmd_show(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
@@ -112,6 +129,7 @@ int cmd_show(struct cli *cli, struct err *err)
                      jobs_text(ithaca, "resumed_from"));
     if (json_is_string(json_object_get(job, "fine_tuned_model")))
         (void)printf("model: %s\n", jobs_text(job, "fine_tuned_model"));
+    jobs_print_rehearsal(json_object_get(ithaca, "rehearsal"));
     return 0;
 }
 
