@@ -92,12 +92,11 @@ class Measure(unittest.TestCase):
         self.assertLess(2 * measured["layer_s"], measured["step_s"])
 
     def check_waits(self, waits, step_s, kinds):
-        """What a step is made of: these kinds and computing, which add up to it."""
+        """What one step is made of (medians of several need not): these kinds and computing, which add up to it."""
         self.assertEqual(set(waits), {f"{kind}_wait_s" for kind in kinds} | {"compute_s"})
         self.assertTrue(all(seconds >= 0 for seconds in waits.values()), waits)
         self.assertGreater(waits["compute_s"], 0)
-        self.assertLess(sum(waits.values()), 1.02 * step_s + 0.02)
-        self.assertGreater(sum(waits.values()), 0.5 * step_s)  # medians, each of its own step
+        self.assertLess(abs(sum(waits.values()) - step_s), 0.05 * step_s + 0.05)
 
     def test_waits(self):
         """Each thing that a layout waits for is told, and nothing that it does not have."""
@@ -115,7 +114,7 @@ class Measure(unittest.TestCase):
     def test_rehearsal_as_a_job(self):
         """A job on one slot that ends with a report and without a model; all its steps' times add up."""
         rehearse = {"rehearse": {"world": 4, "layers": 1}, "seq_len": 1024, "batch": {"sequences": 1},
-                    "context_parallel": {"kind": "upipe"}, "max_steps": 4}
+                    "context_parallel": {"kind": "upipe"}, "max_steps": 2}
         line = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n'
         with Daemon("--cpu-slots", "1") as daemon:
             client = daemon.client()
@@ -139,7 +138,7 @@ class Measure(unittest.TestCase):
             series = client.get(f"/v1/fine_tuning/jobs/{job['id']}/metrics?keys={','.join(keys)},loss").json()["data"]
             steps = {one["key"]: {point[0]: point[1] for point in one["points"]} for one in series}
             self.assertEqual(set(steps), set(keys))  # no loss: nothing is learnt
-            for step in range(1, 5):
+            for step in (1, 2):
                 parts = sum(steps[key][step] for key in keys[1:])
                 self.assertLess(abs(parts - steps["step_time_s"][step]), 0.05 * steps["step_time_s"][step] + 0.05)
             shown = subprocess.run([ITHACA, "--data-dir", daemon.data_dir, "show", job["id"]], capture_output=True, timeout=60,
