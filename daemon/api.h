@@ -41,12 +41,15 @@ api_handler api_control_cancel, api_control_pause, api_control_resume; /* api_co
 api_handler api_control_delete;
 api_handler api_control_change;
 api_handler api_queue_get, api_queue_drain, api_queue_undrain; /* api_queue.c */
-api_handler api_checkpoints_list;                              /* api_checkpoints.c */
-api_handler api_model_files, api_model_content;                /* api_model.c */
-api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain;   /* api_gpus.c */
-api_handler prometheus_get;                                    /* prometheus.c */
-api_handler api_limits;                                        /* api_limits.c */
-api_handler api_estimate;                                      /* api_estimate.c */
+/* Whether who asks may give a job this priority; ERR_FORBIDDEN. */
+int api_queue_check_priority(const struct api *api, const struct http_request *request,
+                             double priority, struct err *err);
+api_handler api_checkpoints_list;                            /* api_checkpoints.c */
+api_handler api_model_files, api_model_content;              /* api_model.c */
+api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain; /* api_gpus.c */
+api_handler prometheus_get;                                  /* prometheus.c */
+api_handler api_limits;                                      /* api_limits.c */
+api_handler api_estimate;                                    /* api_estimate.c */
 struct job_spec;
 struct model_config;
 /* Settles a job's values for this machine (job_spec_resolve) and plans its memory; ERR_DOES_NOT_FIT

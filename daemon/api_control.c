@@ -1,6 +1,7 @@
 /* api_control: cancel, pause, resume, change and delete a job. A cancelled or paused one is
  * answered when no process of it is left, or after CONTROL_WAIT_MS with the state it is in. */
 #include "common/mem.h"
+#include "daemon/access.h"
 #include "daemon/api.h"
 #include "daemon/bus.h"
 #include "daemon/coordinator.h"
@@ -165,7 +166,11 @@ int api_control_change(struct api *api, struct http_request *request, struct err
     const char *id = http_request_route(request)->name;
     CLEANUP(json_unref) json_t *body = NULL;
     TRY(api_read_body(request, &body, err));
-    TRY(coordinator_change(api->coordinator, id, body, http_request_owner(request), err));
+    const json_t *priority = json_object_get(json_object_get(body, "ithaca"), "priority");
+    if (json_is_number(priority))
+        TRY(api_queue_check_priority(api, request, json_number_value(priority), err));
+    const bool is_admin = access_viewer(request)[0] == '\0';
+    TRY(coordinator_change(api->coordinator, id, body, http_request_owner(request), is_admin, err));
     struct control_context answer = {.api = api, .request = request};
     return store_job_get(api->store, id, control_answer_row, &answer, err);
 }

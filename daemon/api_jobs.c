@@ -90,6 +90,7 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     double step_s = 0;
     TRY(api_read_body(request, &body, err));
     TRY(job_spec_parse(body, &spec, err));
+    TRY(api_queue_check_priority(api, request, (double)spec.priority, err));
     TRY(api_jobs_resolve(api, access_viewer(request), &spec, &model, &step_s, err));
     TRY(coordinator_submit(api->coordinator, &spec, step_s, model.dir, http_request_owner(request),
                            id, err));

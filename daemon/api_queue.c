@@ -7,6 +7,7 @@
 #include "daemon/http.h"
 #include "daemon/inventory.h"
 #include "daemon/job_fsm.h"
+#include "daemon/settings.h"
 
 enum { QUEUE_SHOWN = 100, QUEUE_SHOWN_MAX = 1000 }; /* 1000 take the loop 20 ms */
 
@@ -72,6 +73,18 @@ int api_queue_get(struct api *api, struct http_request *request, struct err *err
                                "waiting", waiting, "waiting_count", (json_int_t)count, "users",
                                users));
     return 0;
+}
+
+int api_queue_check_priority(const struct api *api, const struct http_request *request,
+                             double priority, struct err *err)
+{
+    const int64_t most = api->settings->user_priority_max;
+    if (access_viewer(request)[0] == '\0' || priority <= (double)most)
+        return 0;
+    return err_set_field(err, ERR_FORBIDDEN, "ithaca.priority",
+                         "ithaca.priority may be %lld at most: above it only an admin can raise a "
+                         "job (setting user_priority_max)",
+                         (long long)most);
 }
 
 static int queue_set_drained(struct api *api, struct http_request *request, bool drained,

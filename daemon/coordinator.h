@@ -94,10 +94,12 @@ int coordinator_pause(struct coordinator *coordinator, const char *job_id, struc
 int coordinator_resume(struct coordinator *coordinator, const char *job_id,
                        const char *checkpoint_id, struct err *err);
 
-/* Changes a job that has not ended: body as job_spec_change() takes it. ERR_NOT_FOUND,
- * ERR_BAD_STATE, ERR_INVALID_VALUE: also where jobs would depend on each other in a circle. */
+/* Changes a job that has not ended: body as job_spec_change() takes it, `user` is who asks. Only an
+ * admin may raise the time limit of a job that has slots: it may have passed others by it.
+ * ERR_NOT_FOUND, ERR_BAD_STATE, ERR_FORBIDDEN, ERR_INVALID_VALUE: also where jobs would depend on
+ * each other in a circle. */
 int coordinator_change(struct coordinator *coordinator, const char *job_id, const json_t *body,
-                       const char *user, struct err *err);
+                       const char *user, bool is_admin, struct err *err);
 
 /* Nothing starts until it is undrained, whatever daemon runs. */
 int coordinator_queue_drain(struct coordinator *coordinator, bool drained, struct err *err);

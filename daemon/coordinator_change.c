@@ -174,6 +174,18 @@ static int change_store(struct coordinator_job *job, const struct job_spec *spec
     return 0;
 }
 
+static int change_check_limit(const struct coordinator_job *job, const struct job_spec *spec,
+                              struct err *err)
+{
+    const int64_t before_s = job->spec.time_limit_s;
+    bool raised = before_s > 0 && (spec->time_limit_s == 0 || spec->time_limit_s > before_s);
+    if (!job->has_slots || !raised)
+        return 0;
+    return err_set_field(err, ERR_FORBIDDEN, "ithaca.time_limit_s",
+                         "ithaca.time_limit_s of a job that has its slots can only be lowered: it "
+                         "may have passed others by it; an admin can raise it");
+}
+
 static int change_job(struct coordinator_job *job, const struct job_spec *spec, const json_t *body,
                       const char *user, struct err *err)
 {
@@ -195,14 +207,16 @@ static int change_ended(void *context, const struct store_job *row, struct err *
 }
 
 int coordinator_change(struct coordinator *coordinator, const char *job_id, const json_t *body,
-                       const char *user, struct err *err)
+                       const char *user, bool is_admin, struct err *err)
 {
     struct coordinator_job *job = coordinator_find(coordinator, job_id);
     struct job_spec spec;
     if (job == NULL || job->state == JOB_STATE_CANCELLING)
         return store_job_get(coordinator->store, job_id, change_ended, NULL, err);
     TRY(job_spec_change(&job->spec, body, &spec, err));
-    int rc = change_job(job, &spec, body, user, err);
+    int rc = is_admin ? 0 : change_check_limit(job, &spec, err);
+    if (rc == 0)
+        rc = change_job(job, &spec, body, user, err);
     if (rc != 0) {
         job_spec_done(&spec);
         return rc;

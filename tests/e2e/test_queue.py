@@ -140,6 +140,15 @@ class Queue(unittest.TestCase):
         self.assertEqual(patch.status, 404)
         self.assertEqual(bob.post("/v1/admin/drain").status, 403)
         self.client.post(f"/v1/fine_tuning/jobs/{mine}/cancel")
+        refused = bob.post("/v1/fine_tuning/jobs", {"model": "tiny-llama", "training_file": bob.upload(LINE * 40)["id"],
+                                                    "ithaca": {**SMALL, "priority": 1}})
+        self.assertEqual((refused.status, refused.error()["param"]), (403, "ithaca.priority"))
+        his = bob.submit(bob.upload(LINE * 40)["id"], ithaca={**SMALL, "hold": True, "priority": -1})["id"]
+        path = f"/v1/fine_tuning/jobs/{his}"
+        self.assertEqual(bob.request("PATCH", path, {"ithaca": {"priority": 1}}).status, 403)
+        self.assertEqual(bob.request("PATCH", path, {"ithaca": {"priority": 0}}).status, 200)
+        self.assertEqual(self.change(his, priority=7)["owner"], "bob")  # an admin may
+        bob.post(f"{path}/cancel")
 
 
 if __name__ == "__main__":

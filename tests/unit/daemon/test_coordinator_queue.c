@@ -8,7 +8,7 @@ static void change_as(struct world *w, const struct world_job *job, const char *
     CLEANUP(mem_free_ptr) char *text = mem_printf("{\"ithaca\":{%s}}", fields);
     CLEANUP(json_unref) json_t *body = NULL;
     OK(w, json_parse(text, strlen(text), "test", &body, &w->err));
-    int rc = coordinator_change(w->coordinator, job->id, body, "ann", &w->err);
+    int rc = coordinator_change(w->coordinator, job->id, body, "ann", false, &w->err);
     if (rc != wanted_rc)
         fail_msg("%s: %d %s", fields, rc, rc != 0 ? w->err.text : "");
 }
@@ -116,11 +116,28 @@ static void test_what_cannot_be_changed(void **state)
     change_as(w, &job, "\"nonsense\":1", -ERR_INVALID_VALUE);
     change_as(w, &job, "", -ERR_MISSING_FIELD);
     CLEANUP(json_unref) json_t *body = json_literal("{'model':'x','ithaca':{'priority':1}}");
-    assert_int_equal(coordinator_change(w->coordinator, job.id, body, "ann", &w->err),
+    assert_int_equal(coordinator_change(w->coordinator, job.id, body, "ann", false, &w->err),
                      -ERR_INVALID_VALUE);
     assert_string_equal(w->err.field, "model");
     struct world_job none = {.id = "ftjob-none"};
     change_as(w, &none, "\"priority\":1", -ERR_NOT_FOUND);
+}
+
+/* By its limit it may have passed others. */
+static void test_time_limit_of_a_running_job(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, ",\"time_limit_s\":1000");
+    change_as(w, &job, "\"time_limit_s\":1001", -ERR_FORBIDDEN);
+    change_as(w, &job, "\"time_limit_s\":null", -ERR_FORBIDDEN);
+    change_as(w, &job, "\"time_limit_s\":900", 0);
+    change_as(w, &job, "\"time_limit_s\":1000", -ERR_FORBIDDEN);
+    CLEANUP(json_unref) json_t *body = json_literal("{'ithaca':{'time_limit_s':5000}}");
+    OK(w, coordinator_change(w->coordinator, job.id, body, "ann", true, &w->err));
+    struct world_job waiting = queued(w, ",\"time_limit_s\":10");
+    change_as(w, &waiting, "\"time_limit_s\":null", 0);
+    world_attempt_close(&a);
 }
 
 /* Every allocation fails once: the job is as it was, in memory and in the store. */
@@ -136,7 +153,7 @@ static void test_changes_without_memory(void **state)
     int failures = 0, rc = 0;
     do {
         mem_fault_after(failures + 1);
-        rc = coordinator_change(w->coordinator, second.id, body, "ann", &w->err);
+        rc = coordinator_change(w->coordinator, second.id, body, "ann", false, &w->err);
         mem_fault_after(0);
         expect_reason(w, &second, rc != 0 ? 2 : 1, "held until it is released (hold: false)");
         failures += rc != 0;
@@ -410,6 +427,7 @@ int main(void)
         WORLD_TEST(test_hold_and_release),
         WORLD_TEST(test_priority_is_changed),
         WORLD_TEST(test_what_cannot_be_changed),
+        WORLD_TEST(test_time_limit_of_a_running_job),
         WORLD_TEST(test_changes_without_memory),
         WORLD_TEST(test_depends_on_one_that_succeeds),
         WORLD_TEST(test_depends_on_one_that_fails),
