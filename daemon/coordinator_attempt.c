@@ -158,7 +158,10 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
                             .event_text = text,
                             .attempt = job->attempt,
                             .resumed_step = step > 0 ? step : 0};
-    inventory_take(&coordinator->inventory, job_spec_slots(&job->spec), job->gpus);
+    if (job->elsewhere)
+        inventory_take_elsewhere(&coordinator->inventory, job_spec_slots(&job->spec), job->gpus);
+    else
+        inventory_take(&coordinator->inventory, job_spec_slots(&job->spec), job->gpus);
     job->has_slots = true;
     int rc = coordinator_attempt_put(job, "", NULL, err);
     if (rc == 0)
@@ -169,6 +172,7 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
         return rc;
     }
     coordinator_queue_entered(job);
+    job->elsewhere = false;
     job->has_attempt = true;
     job->failure.code = job->gpu_fault.code = ERR_NONE;
     job->progress_changed |= job->steps_done != move.resumed_step;
@@ -349,6 +353,7 @@ static int attempt_faulted(struct coordinator_job *job, const struct err *why, s
     char saved[128], text[ERR_TEXT_MAX + 256];
     bool is_saved = false, again = restart_may(why->code);
     TRY(attempt_tell_saved(job, saved, sizeof saved, &is_saved, err));
+    job->elsewhere = again; /* its GPUs may be to blame */
     if (again && job->state == JOB_STATE_PAUSING) {
         (void)snprintf(text, sizeof text, "%s. Job is paused: %s.", why->text, saved);
         return coordinator_job_move_to(job, JOB_STATE_PAUSED, NULL, text, err);

@@ -51,6 +51,7 @@ struct coordinator_job {
     bool has_attempt;                /* its row in the store is open */
     bool has_slots;                  /* spec.gpus of the inventory */
     uint32_t gpus[LIMIT_RANKS];      /* which, by place, where the inventory has GPUs */
+    bool elsewhere;                  /* the next attempt avoids these */
     struct err gpu_fault;            /* what one of them told in this attempt; ERR_NONE: nothing */
     int64_t recover_until_ms; /* its attempt may have a keeper that is not known yet (monotonic) */
     struct err failure;       /* of an attempt without a supervisor: why it cannot go on */

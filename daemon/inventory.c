@@ -146,15 +146,36 @@ int64_t inventory_free_slots(const struct inventory *inventory)
     return free_gpus;
 }
 
-void inventory_take(struct inventory *inventory, int64_t ranks, uint32_t *ret_gpus)
+/* Those that are avoided last. */
+static void inventory_take_but(struct inventory *inventory, int64_t ranks,
+                               const bool avoided[LIMIT_RANKS], uint32_t *ret_gpus)
 {
+    int64_t rank = 0;
     must(ranks > 0 && ranks <= inventory_free_slots(inventory));
     inventory->taken += ranks;
-    for (int64_t i = 0, rank = 0; i < inventory->gpu_count && rank < ranks; i++)
-        if (gpu_is_free(&inventory->gpus[i])) {
-            inventory->gpus[i].taken = true;
-            ret_gpus[rank++] = (uint32_t)i;
-        }
+    for (int64_t i = 0; i < 2 * inventory->gpu_count && rank < ranks; i++) {
+        struct inventory_gpu *gpu = &inventory->gpus[i % inventory->gpu_count];
+        bool late = i >= inventory->gpu_count;
+        if (!gpu_is_free(gpu) || avoided[i % inventory->gpu_count] != late)
+            continue;
+        gpu->taken = true;
+        ret_gpus[rank++] = (uint32_t)(i % inventory->gpu_count);
+    }
+}
+
+void inventory_take(struct inventory *inventory, int64_t ranks, uint32_t *ret_gpus)
+{
+    inventory_take_but(inventory, ranks, (const bool[LIMIT_RANKS]){false}, ret_gpus);
+}
+
+void inventory_take_elsewhere(struct inventory *inventory, int64_t ranks, uint32_t *gpus)
+{
+    bool avoided[LIMIT_RANKS] = {false};
+    for (int64_t rank = 0; inventory->gpu_count > 0 && rank < ranks; rank++) {
+        must(gpus[rank] < LIMIT_RANKS);
+        avoided[gpus[rank]] = true;
+    }
+    inventory_take_but(inventory, ranks, avoided, gpus);
 }
 
 bool inventory_take_again(struct inventory *inventory, int64_t ranks, const uint32_t *gpus)

@@ -92,6 +92,9 @@ int64_t inventory_total(const struct inventory *inventory);
 int64_t inventory_free_slots(const struct inventory *inventory);
 /* Must fit. ret_gpus: (ranks) places of the GPUs taken, lowest first; untouched on the CPU. */
 void inventory_take(struct inventory *inventory, int64_t ranks, uint32_t *ret_gpus);
+/* The same; gpus holds places that are taken only where there are too few others: those of an
+ * attempt that a fault of the node has ended. */
+void inventory_take_elsewhere(struct inventory *inventory, int64_t ranks, uint32_t *gpus);
 /* Those of a job that runs already; false when they are not there or not free. CPU: gpus unused. */
 bool inventory_take_again(struct inventory *inventory, int64_t ranks, const uint32_t *gpus);
 void inventory_give(struct inventory *inventory, int64_t ranks, const uint32_t *gpus);

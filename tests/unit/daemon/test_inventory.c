@@ -108,6 +108,29 @@ static void test_one_owner(void **state)
     assert_int_equal(s.inventory.taken, 4);
 }
 
+/* After a fault: others first, the same where there are too few. */
+static void test_elsewhere(void **state)
+{
+    (void)state;
+    struct scene s;
+    uint32_t gpus[3] = {0, 1, 2};
+    scene_open(&s);
+    inventory_take_elsewhere(&s.inventory, 2, gpus); /* the first two count */
+    assert_int_equal(gpus[0], 2);
+    assert_int_equal(gpus[1], 3);
+    inventory_give(&s.inventory, 2, gpus);
+    scene_look(&s, 1000);
+    gpus[0] = 3, gpus[1] = 1, gpus[2] = 0;
+    inventory_take_elsewhere(&s.inventory, 3, gpus);
+    assert_int_equal(gpus[0], 2);
+    assert_int_equal(gpus[1], 0);
+    assert_int_equal(gpus[2], 1);
+    assert_int_equal(inventory_free_slots(&s.inventory), 1);
+    inventory_cpu_init(&s.inventory, 2);
+    inventory_take_elsewhere(&s.inventory, 2, gpus);
+    assert_int_equal(inventory_free_slots(&s.inventory), 0);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -313,10 +336,11 @@ static void test_xids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu),     cmocka_unit_test(test_one_owner),
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_visible),
-        cmocka_unit_test(test_foreign), cmocka_unit_test(test_clean),
-        cmocka_unit_test(test_sick),    cmocka_unit_test(test_xids),
+        cmocka_unit_test(test_cpu),       cmocka_unit_test(test_one_owner),
+        cmocka_unit_test(test_elsewhere), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_visible),   cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_clean),     cmocka_unit_test(test_sick),
+        cmocka_unit_test(test_xids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
