@@ -391,10 +391,10 @@ int coordinator_queue_list(struct coordinator *coordinator, int64_t after, int64
 {
     must(after >= 0 && limit > 0 && limit <= LIMIT_PAGE_ROWS);
     CLEANUP(mem_free_ptr)
-    const struct coordinator_job **shown = mem_new((size_t)limit, sizeof *shown);
+    const struct coordinator_job **shown = mem_new((size_t)limit, sizeof(void *));
     int64_t waiting = 0;
     if (shown == NULL)
-        return mem_fail(err, (size_t)limit * sizeof *shown, "the queue");
+        return mem_fail(err, (size_t)limit * sizeof(void *), "the queue");
     queue_refresh(coordinator);
     for (const struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
         int64_t place = queue_position(job) - after - 1;

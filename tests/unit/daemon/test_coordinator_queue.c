@@ -398,6 +398,33 @@ static void test_shares(void **state)
     world_expect(w, &bobs, JOB_STATE_STARTING); /* ann's has died with its keeper */
 }
 
+static int take_end(void *context, const struct coordinator_entry *entry, struct err *err)
+{
+    (void)err;
+    *(int64_t *)context = entry->estimated_end_ms;
+    return 0;
+}
+
+/* By the pace of its steps, with a quarter more and a minute; by its limit where that is less. */
+static void test_when_a_job_ends(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    const int64_t begun_ms = w->fake.host.ops->wall_ms(&w->fake.host);
+    int64_t end_ms = 1, waiting = 0;
+    OK(w, coordinator_queue_list(w->coordinator, 0, 9, take_end, &end_ms, &waiting, &w->err));
+    assert_int_equal(end_ms, 0); /* no step is done, none was predicted */
+    world_send(&a, 0, (struct wire_frame){.type = WIRE_METRICS, .metrics = {.step = 2}});
+    world_pass(w, 8000);
+    OK(w, coordinator_queue_list(w->coordinator, 0, 9, take_end, &end_ms, &waiting, &w->err));
+    assert_int_equal(end_ms, begun_ms + 8000 + 3 * 4000 * 5 / 4 + 60000); /* of 5 steps */
+    change(w, &job, "\"time_limit_s\":10");
+    OK(w, coordinator_queue_list(w->coordinator, 0, 9, take_end, &end_ms, &waiting, &w->err));
+    assert_int_equal(end_ms, begun_ms + 8000 + 2000 + 60000);
+    world_attempt_close(&a);
+}
+
 static void test_caps(void **state)
 {
     struct world *w = *state;
@@ -436,6 +463,7 @@ int main(void)
         WORLD_TEST(test_other_ends_of_a_preempted_job),
         WORLD_TEST(test_drain),
         WORLD_TEST(test_shares),
+        WORLD_TEST(test_when_a_job_ends),
         WORLD_TEST(test_caps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
