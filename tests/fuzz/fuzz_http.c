@@ -119,7 +119,7 @@ static bool http_route(const char *method, const char *target)
          (match.route == ROUTE_MODELS_GET ? route_is_model(match.name, name_length)
                                           : route_is_name(match.name, name_length)));
     must(match.query >= target + path && match.query <= target + strlen(target));
-    (void)route_access(match.route); /* every route has one */
+    (void)route_scope(match.route); /* every route has one */
     http_query(match.query);
     return true;
 }
