@@ -205,7 +205,7 @@ int api_control_delete(struct api *api, struct http_request *request, struct err
     if (folder == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     TRY(store_job_get(api->store, id, control_take_result, result_file, err));
-    TRY(store_job_check_end(api->store, id, err));
+    TRY(coordinator_check_forgotten(api->coordinator, id, err));
     CLEANUP(mem_free_ptr) char *result = files_path(api->settings->data_dir, result_file);
     if (result == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");

@@ -94,6 +94,9 @@ int coordinator_pause(struct coordinator *coordinator, const char *job_id, struc
 int coordinator_resume(struct coordinator *coordinator, const char *job_id,
                        const char *checkpoint_id, struct err *err);
 
+/* A job may be deleted: it is at its end, and none that waits depends on it. ERR_BAD_STATE. */
+int coordinator_check_forgotten(struct coordinator *coordinator, const char *job_id,
+                                struct err *err);
 /* Changes a job that has not ended: body as job_spec_change() takes it, `user` is who asks. Only an
  * admin may raise the time limit of a job that has slots: it may have passed others by it.
  * ERR_NOT_FOUND, ERR_BAD_STATE, ERR_FORBIDDEN, ERR_INVALID_VALUE: also where jobs would depend on

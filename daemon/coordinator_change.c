@@ -43,6 +43,20 @@ static bool depends_on(const struct coordinator_job *job, const char *id)
     return i < job->spec.depends_on.count;
 }
 
+int coordinator_check_forgotten(struct coordinator *coordinator, const char *job_id,
+                                struct err *err)
+{
+    for (const struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
+        if (strcmp(job->id, job_id) == 0 && !job_state_is_end(job->state))
+            return err_set(err, ERR_BAD_STATE, "job %s is not at its end: cancel it, or await it",
+                           job_id);
+        if (depends_on(job, job_id))
+            return err_set(err, ERR_BAD_STATE, "job %s depends on it: cancel that, or await it",
+                           job->id);
+    }
+    return 0;
+}
+
 void coordinator_depends_ended(struct coordinator *coordinator, const char *job_id)
 {
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)

@@ -24,6 +24,7 @@
 
 enum {
     FILES_FLUSH_BYTES = 8 << 20,
+    FILES_SETTLE_BYTES = 4 << 20,
     FILES_FORM_BYTES = 64 << 10, /* of a form beside the file: boundaries, other fields */
     FILES_TEXT_BYTES = 64        /* of one such field */
 };
@@ -125,6 +126,17 @@ int files_spool_write(struct files_spool *spool, const void *bytes, size_t lengt
         spool->flushed = spool->bytes;
     }
     return 0;
+}
+
+bool files_spool_settle(struct files_spool *spool)
+{
+    if (spool->settled >= spool->bytes)
+        return true;
+    (void)sync_file_range(spool->file.fd, spool->settled, FILES_SETTLE_BYTES,
+                          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                              SYNC_FILE_RANGE_WAIT_AFTER); /* fsync has the last word */
+    spool->settled += FILES_SETTLE_BYTES;
+    return false;
 }
 
 static int files_take_bytes(struct files_upload *upload, const char *bytes, size_t length,

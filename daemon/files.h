@@ -45,5 +45,9 @@ struct files_spool {
     struct io_file file; /* fd -1: not open */
     int64_t bytes;       /* so far */
     int64_t flushed;     /* of them, handed to the disk */
+    int64_t settled;     /* of them, on the disk: files_spool_settle */
 };
 int files_spool_write(struct files_spool *spool, const void *bytes, size_t length, struct err *err);
+/* Waits for some of what is on its way to the disk; true when nothing is left but the fsync of the
+ * end, which then is short. */
+bool files_spool_settle(struct files_spool *spool);

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { UPLOADS_SLICE_BYTES = 4 << 20 }; /* copied at a turn of the loop: a few ms */
+enum { UPLOADS_SLICE_BYTES = 1 << 20 }; /* copied at a turn of the loop: a millisecond or two */
 
 /* A request that waits for its parts to be one file. */
 struct uploads_join {
@@ -135,8 +135,13 @@ static int uploads_join_slice(struct uploads_join *join, bool *ret_done, struct 
 
 static int uploads_join_step(struct uploads_join *join, bool *ret_done, struct err *err)
 {
-    TRY(uploads_join_slice(join, ret_done, err));
-    return *ret_done ? uploads_join_finish(join, err) : 0;
+    bool copied = false;
+    *ret_done = false;
+    TRY(uploads_join_slice(join, &copied, err));
+    if (!copied || !files_spool_settle(&join->spool))
+        return 0;
+    *ret_done = true;
+    return uploads_join_finish(join, err);
 }
 
 static void uploads_on_turn(void *context)

@@ -156,8 +156,12 @@ class Cli(unittest.TestCase):
         self.assertEqual(self.run_cli("ls", "--limit", "1000").stderr, b"")
         self.assertIn(b"there are older events", self.run_cli("events", jobs[0], "--limit", "1").stderr)
         self.assertIn(b"cancel it", self.run_cli("rm", jobs[0]).stderr)
+        ended = client.wait(client.submit(self.file_id, ithaca={"seq_len": 64, "max_steps": 1})["id"])["id"]
+        later = client.submit(self.file_id, ithaca={"seq_len": 64, "hold": True, "depends_on": [ended]})["id"]
+        self.assertIn(f"job {later} depends on it".encode(), self.run_cli("rm", ended).stderr)
+        jobs += [later, ended]
         for job in jobs:
-            self.run_cli("cancel", job)
+            self.run_cli("cancel", job)  # the last one has ended: refused
             self.assertRegex(self.run_cli("rm", job).stdout.decode(), rf"^{job} is deleted: [0-9.]+ MiB are freed\n$")
             self.assertIn(b"there is no", self.run_cli("show", job).stderr)
             self.assertFalse(os.path.exists(os.path.join(self.daemon.data_dir, "jobs", job)))
