@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 enum { QUEUE_PASS_MS = 1000, QUEUE_MARGIN_MS = 60000, QUEUE_SAVE_MS = 30000 };
+#define QUEUE_FAR_MS 1e14 /* three thousand years: as good as not known */
 
 /* ---- use ----------------------------------------------------------------------------------- */
 
@@ -102,8 +103,8 @@ static int64_t queue_lasts(const struct coordinator_job *job)
     if (limit_ms > 0)
         lasts_ms = (limit_ms > ran_ms ? limit_ms - ran_ms : 0) + QUEUE_MARGIN_MS;
     double planned_ms = (double)left * step_ms * 1.25 + QUEUE_MARGIN_MS;
-    if (job->steps_total > 0 && left >= 0 && step_ms > 0 &&
-        (lasts_ms == 0 || planned_ms < (double)lasts_ms))
+    bool planned = job->steps_total > 0 && left >= 0 && step_ms > 0 && planned_ms < QUEUE_FAR_MS;
+    if (planned && (lasts_ms == 0 || planned_ms < (double)lasts_ms))
         lasts_ms = (int64_t)planned_ms;
     return lasts_ms;
 }

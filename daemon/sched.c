@@ -180,7 +180,7 @@ static void sched_reserve(struct sched_walk *walk, struct sched_job *head)
         walk->reserved_ms == SCHED_NEVER ? sched_spare_always(walk) : later.free - head->slots;
 }
 
-/* Another victim than `running`, and a better one. */
+/* Whether a is to be preempted rather than b, which may be NULL. */
 static bool sched_is_better_victim(const struct sched_running *a, const struct sched_running *b)
 {
     if (b == NULL || a->priority != b->priority)
