@@ -399,6 +399,29 @@ static void test_adamw(void **state)
     }
 }
 
+/* More rows than are worked on at once: blocks take one after the other. */
+static void test_many_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t rows, width;
+        int variant; /* of check_rmsnorm_bwd() */
+    } norms[] = {{60000, 128, 0}, {60000, 128, 1}, {30000, 100, 3}, {2000, 1000, 4},
+                 {900, 8192, 0},  {900, 8192, 1},  {400, 16384, 1}, {400, 16380, 0}};
+    static const struct {
+        int64_t rows, vocab;
+    } losses[] = {{1200, 264}, {600, 3001}, {600, 32000}, {80, 151936}};
+    for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
+        check_rmsnorm_bwd(norms[i].rows, norms[i].width, norms[i].variant);
+        (void)on_cuda_free(NULL);
+    }
+    for (size_t i = 0; i < 2 * sizeof losses / sizeof losses[0]; i++) {
+        check_cross_entropy(losses[i / 2].rows, losses[i / 2].vocab, i % 2 == 0);
+        (void)on_cuda_free(NULL);
+    }
+    check_embed(66000, 8, 300000); /* ids of three digits, two lists */
+}
+
 /* Indices past 2^31: arrays of a repeated pattern give results of a repeated pattern. */
 static void *repeated(const struct pair *pattern, int64_t bytes)
 {
@@ -472,6 +495,7 @@ int main(void)
         cmocka_unit_test_teardown(test_cross_entropy, on_cuda_free),
         cmocka_unit_test_teardown(test_sums, on_cuda_free),
         cmocka_unit_test_teardown(test_adamw, on_cuda_free),
+        cmocka_unit_test_teardown(test_many_rows, on_cuda_free),
         cmocka_unit_test_teardown(test_long_arrays, on_cuda_free),
     };
     if (!on_cuda_open())

@@ -35,7 +35,7 @@ check() {
 }
 
 for tool in "$@"; do
-    for name in embed rmsnorm rope elementwise cross_entropy sums adamw; do
+    for name in embed rmsnorm rope elementwise cross_entropy sums adamw many_rows; do
         ITHACA_TEST_FILTER=test_$name check "$tool" "ops $name" "$build/tests/test_cuda_ops"
     done
     case $tool in
