@@ -1,19 +1,20 @@
 /* cross_entropy: a cluster of 8 blocks takes one row after the other, a slice of the vocabulary a
- * block, a share of the slice a warp. A share comes to shared memory by one bulk copy and is walked
- * twice there; as soon as its warp is done with it, the next row's is asked for, so that logits are
- * always on their way. The first walk keeps, in each thread, the largest logit met and the sum of
- * exponentials relative to it, renewed when the largest changes (Milakov and Gimelshein, arXiv
- * 1805.02867), and whether any logit beats the target's. Blocks send what they found to each other
- * through distributed shared memory; the second walk writes the gradient.
+ * block, a share of the slice a warp, in two parts. A part comes to shared memory by one bulk copy
+ * and is walked twice there; as soon as its warp is done with it, the next row's is asked for, so
+ * that logits are always on their way. The first walk keeps, in each thread, the largest logit met
+ * and the sum of exponentials relative to it, renewed when the largest changes (Milakov and
+ * Gimelshein, arXiv 1805.02867), and whether any logit beats the target's. Blocks send what they
+ * found to each other through distributed shared memory; the second walk writes the gradient.
  *
  * Losses of rows go to scratch; one block adds them in a fixed tree in fp64: the same bits each
  * time.
  *
- * Bytes that must move: 6 B a logit with the gradient, 4 without. 1024 rows of 128256: 76% of a
- * device copy, without gradient 75%; 800 rows of 151936, 80% (one H200, driver 580.159.04,
- * 2026-11-30). Tried and lost: a second reading from the L2 cache instead of shared memory, 59 and
- * 56%; blocks of 512 threads, 64 and 69%; a cluster for each row, 68 and 61%; clusters of 4 blocks,
- * 64 and 66%. */
+ * Bytes that must move: 6 B a logit with the gradient, 4 without. Share of a device copy: 1024 rows
+ * of 128256 82%, without gradient 75%; 800 rows of 151936 82%; 4096 rows of 32000 65% (one H200,
+ * driver 580.159.04, 2026-11-30). Tried and lost: a second reading from the L2 cache instead of
+ * shared memory, 59 and 56%; a cluster for each row, 68 and 67%; twice the warps, 46 and 57%, half
+ * of them, 77 and 72%; four parts, 72 and 73%; clusters of 4 blocks, 64 and 66%. NEEDSWORK: without
+ * a gradient, as in evaluation, it is short of 80%. */
 #include "worker/cuda/bulk.h"
 #include "worker/cuda/cluster.h"
 #include "worker/cuda/kernel.h"
@@ -22,7 +23,9 @@ enum {
     CLUSTER = 8,   /* blocks of a row */
     THREADS = 256, /* of a block, where the vocabulary is large */
     WARPS_MAX = THREADS / 32,
-    UNROLL = 4, /* vectors of logits met at once */
+    UNROLL = 4,   /* vectors of logits met at once */
+    PARTS = 2,    /* of a warp's share, asked for one by one */
+    SHARE = 1900, /* logits that a warp has, at least */
     FINISH_THREADS = 256,
     SHARED_MAX = 224 * 1024 /* of a block: what it holds of a row */
 };
@@ -78,56 +81,69 @@ static __device__ struct softmax_state softmax_cluster(struct softmax_state stat
     return softmax_lanes({found.x, found.y, found.z}, CLUSTER);
 }
 
-/* A warp's share of each row: `count` logits from the vocabulary's `first` on. */
+/* A warp's share of each row, or a part of one: `count` logits from the vocabulary's `first` on. */
 struct cross_entropy_share {
     float *held; /* (count) in shared memory */
     int first, count;
 };
 
-/* target: relative to the share, as below; own: its logit. */
-template <int N>
-static __device__ __forceinline__ struct softmax_state
-cross_entropy_walk(const struct cross_entropy_share &share, int64_t target, float own)
+static __device__ __forceinline__ struct cross_entropy_share
+cross_entropy_part(const struct cross_entropy_share &share, int part, int size)
 {
-    struct softmax_state state = {-INFINITY, 0, 0};
-    for (int at = (int)threadIdx.x % 32 * N; at < share.count; at += 32 * N * UNROLL) {
-        span<N> x[UNROLL];
-        float largest = state.largest;
+    const int skip = part * size;
+    return {share.held + skip, share.first + skip, min(share.count - skip, size)};
+}
+
+/* COUNT vectors from `at` on, 32 lanes apart, into the state. target: relative to the share, as
+ * below; own: its logit. */
+template <int N, int COUNT>
+static __device__ __forceinline__ void cross_entropy_meet(const float *held, int at, int target,
+                                                          float own, struct softmax_state *state)
+{
+    span<N> x[COUNT];
+    float largest = state->largest;
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            const int here = at + u * 32 * N;
-            if (here < share.count)
-                x[u].load(share.held + here);
-            float largest_here = -INFINITY;
+    for (int c = 0; c < COUNT; c++) {
+        x[c].load(held + at + c * 32 * N);
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                x[u].at[i] = here < share.count ? x[u].at[i] : -INFINITY;
-                largest_here = fmaxf(largest_here, x[u].at[i]);
-            }
-            largest = fmaxf(largest, largest_here);
-            if (state.beaten == 0 && largest_here >= own)
-                for (int i = 0; i < N; i++)
-                    if (x[u].at[i] > own || (x[u].at[i] == own && here + i < target))
-                        state.beaten = 1;
-        }
-        if (largest == -INFINITY)
-            continue;
-        float sum = state.sum * exp_fast(state.largest - largest);
+        for (int i = 0; i < N; i++)
+            largest = fmaxf(largest, x[c].at[i]);
+    }
+    if (state->beaten == 0 && largest >= own)
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++)
+        for (int c = 0; c < COUNT; c++)
 #pragma unroll
             for (int i = 0; i < N; i++)
-                sum += exp_fast(x[u].at[i] - largest);
-        state.largest = largest;
-        state.sum = sum;
-    }
-    return state;
+                if (x[c].at[i] > own || (x[c].at[i] == own && at + c * 32 * N + i < target))
+                    state->beaten = 1;
+    if (largest == -INFINITY)
+        return;
+    float sum = state->sum * exp_fast(state->largest - largest);
+#pragma unroll
+    for (int c = 0; c < COUNT; c++)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            sum += exp_fast(x[c].at[i] - largest);
+    state->largest = largest;
+    state->sum = sum;
+}
+
+template <int N>
+static __device__ __forceinline__ void cross_entropy_walk(const struct cross_entropy_share &share,
+                                                          int target, float own,
+                                                          struct softmax_state *state)
+{
+    int at = (int)threadIdx.x % 32 * N;
+    for (; at + (UNROLL - 1) * 32 * N < share.count; at += UNROLL * 32 * N)
+        cross_entropy_meet<N, UNROLL>(share.held, at, target, own, state);
+    for (; at < share.count; at += 32 * N)
+        cross_entropy_meet<N, 1>(share.held, at, target, own, state);
 }
 
 /* dlogits: of the share. */
 template <int N>
 static __device__ __forceinline__ void
-cross_entropy_gradient(const struct cross_entropy_share &share, int64_t target, float scale,
+cross_entropy_gradient(const struct cross_entropy_share &share, int target, float scale,
                        struct softmax_state state, bf16 *dlogits)
 {
     const float factor = scale / state.sum;
@@ -137,8 +153,11 @@ cross_entropy_gradient(const struct cross_entropy_share &share, int64_t target, 
         x.load(share.held + at);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x.at[i] =
-                exp_fast(x.at[i] - state.largest) * factor - (at + i == target ? scale : 0.0f);
+            x.at[i] = exp_fast(x.at[i] - state.largest) * factor;
+        if (target >= at && target < at + N)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                x.at[i] -= at + i == target ? scale : 0.0f;
         x.store(dlogits + at);
     }
 }
@@ -154,92 +173,99 @@ static __device__ __forceinline__ void cross_entropy_zero(const struct cross_ent
         zero.store(dlogits + at);
 }
 
-/* Asks for the warp's share of a row, once all its lanes are done with the one before; by the copy
- * engine where N is 4. */
-template <int N>
-static __device__ __forceinline__ void cross_entropy_fetch(const struct cross_entropy_share &share,
-                                                           const float *row, uint64_t *full)
-{
-    const uint32_t bytes = (uint32_t)share.count * (uint32_t)sizeof(float);
-    const int lane = (int)threadIdx.x % 32;
-    __syncwarp();
-    if (N == 4 && lane == 0 && share.count > 0) {
-        bulk_expect(full, bytes);
-        bulk_copy(full, share.held, row + share.first, bytes);
-    }
-    for (int at = lane; N == 1 && at < share.count; at += 32)
-        share.held[at] = row[share.first + at];
-    __syncwarp();
-}
-
-/* A row's target, and that target's logit, which is on its way while others work. */
+/* A row's target, and that target's logit, both on their way while another row is worked on. */
 struct cross_entropy_row {
-    int64_t target; /* negative: not trained on */
+    int64_t target; /* negative: not trained on, or no such row */
     float own;
 };
 
-template <int N>
-static __device__ __forceinline__ struct cross_entropy_row
-cross_entropy_start(const struct ops_cross_entropy &args, int64_t row,
-                    const struct cross_entropy_share &share, uint64_t *full)
+static __device__ __forceinline__ int64_t cross_entropy_target(const struct ops_cross_entropy &args,
+                                                               int64_t row)
 {
-    const float *logits = args.logits + row * args.vocab;
-    struct cross_entropy_row next = {row < args.rows ? args.targets[row] : -1, 0};
-    if (next.target < 0)
-        return next;
-    cross_entropy_fetch<N>(share, logits, full);
-    next.own = logits[next.target];
-    return next;
+    return row < args.rows ? args.targets[row] : -1;
+}
+
+/* Asks for a part of a row, once all lanes are done with what was there; by the copy engine where N
+ * is 4. */
+template <int N>
+static __device__ __forceinline__ void
+cross_entropy_fetch(const struct ops_cross_entropy &args, int64_t row, int64_t target,
+                    const struct cross_entropy_share &part, uint64_t *full)
+{
+    const float *logits = args.logits + row * args.vocab + part.first;
+    const int lane = (int)threadIdx.x % 32;
+    if (target < 0 || part.count <= 0)
+        return;
+    __syncwarp();
+    if (N == 4 && lane == 0) {
+        bulk_expect(full, (uint32_t)part.count * (uint32_t)sizeof(float));
+        bulk_copy(full, part.held, logits, (uint32_t)part.count * (uint32_t)sizeof(float));
+    }
+    for (int at = lane; N == 1 && at < part.count; at += 32)
+        part.held[at] = logits[at];
+    __syncwarp();
 }
 
 template <int N>
 __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 3)
-    cross_entropy_kernel(struct ops_cross_entropy args, int slice, int each, double *losses,
+    cross_entropy_kernel(struct ops_cross_entropy args, int slice, int size, double *losses,
                          int *hits)
 {
     extern __shared__ __align__(16) float held[]; /* (slice) logits */
-    __shared__ uint64_t full[WARPS_MAX];
+    __shared__ uint64_t full[WARPS_MAX][PARTS];
     const int warp = (int)threadIdx.x / 32, begin = (int)(blockIdx.x % CLUSTER) * slice;
-    const int left = min(slice, (int)args.vocab - begin) - warp * each;
-    const struct cross_entropy_share share = {held + warp * each, begin + warp * each,
-                                              min(left, each)};
+    const int skip = warp * PARTS * size, left = min(slice, (int)args.vocab - begin) - skip;
+    const struct cross_entropy_share share = {held + skip, begin + skip, min(left, PARTS * size)};
     const int64_t step = gridDim.x / CLUSTER;
-    if (threadIdx.x % 32 == 0)
-        bulk_init(&full[warp]);
-    cluster_barrier(); /* all blocks have started: they can be written to */
-    int turn = 0;
-    uint32_t phase = 0;
     int64_t row = blockIdx.x / CLUSTER;
-    struct cross_entropy_row now = cross_entropy_start<N>(args, row, share, &full[warp]), next;
-    for (; row < args.rows; row += step, now = next) {
-        bf16 *dlogits = args.dlogits == nullptr
-                            ? nullptr
-                            : (bf16 *)args.dlogits + row * args.vocab + share.first;
-        struct softmax_state all = {0, 1, 1}; /* of a row not trained on: no loss, no hit */
-        if (now.target >= 0) {                /* the same for the whole cluster */
-            if (N == 4 && share.count > 0)
-                bulk_wait(&full[warp], phase);
-            phase ^= 1;
-            const int64_t target = now.target - share.first;
-            all = cross_entropy_walk<N>(share, target, now.own);
+    struct cross_entropy_row now = {cross_entropy_target(args, row), 0};
+    int64_t after = cross_entropy_target(args, row + step); /* the next row's target */
+    if (now.target >= 0)
+        now.own = args.logits[row * args.vocab + now.target];
+    for (int p = 0; p < PARTS; p++) {
+        if (threadIdx.x % 32 == 0)
+            bulk_init(&full[warp][p]);
+        cross_entropy_fetch<N>(args, row, now.target, cross_entropy_part(share, p, size),
+                               &full[warp][p]);
+    }
+    cluster_barrier(); /* all blocks have started: they can be written to */
+    int turn = 0;      /* of rows that were trained on, 0 and 1 */
+    for (; row < args.rows; row += step) {
+        bf16 *dlogits = args.dlogits == nullptr ? nullptr : (bf16 *)args.dlogits + row * args.vocab;
+        struct cross_entropy_row next = {after, 0};
+        struct softmax_state state = {-INFINITY, 0, 0}, all = {0, 1, 1};
+        after = cross_entropy_target(args, row + 2 * step);
+        if (next.target >= 0)
+            next.own = args.logits[(row + step) * args.vocab + next.target];
+        for (int p = 0; p < PARTS && now.target >= 0; p++) { /* the same for the whole cluster */
+            const struct cross_entropy_share part = cross_entropy_part(share, p, size);
+            if (N == 4 && part.count > 0)
+                bulk_wait(&full[warp][p], (uint32_t)turn);
+            cross_entropy_walk<N>(part, (int)now.target - part.first, now.own, &state);
             if (dlogits == nullptr)
-                next = cross_entropy_start<N>(args, row + step, share, &full[warp]);
-            all = softmax_cluster(all, turn);
-            turn ^= 1;
-            if (dlogits != nullptr)
-                cross_entropy_gradient<N>(share, target, args.scale, all, dlogits);
-        } else if (dlogits != nullptr) {
-            cross_entropy_zero<N>(share, dlogits);
+                cross_entropy_fetch<N>(args, row + step, next.target, part, &full[warp][p]);
         }
-        if (now.target < 0 || dlogits != nullptr)
-            next = cross_entropy_start<N>(args, row + step, share, &full[warp]);
-        if (threadIdx.x != 0 || blockIdx.x % CLUSTER != 0)
-            continue;
-        const double loss = log((double)all.sum) + ((double)all.largest - (double)now.own);
-        losses[row] = loss;
-        hits[row] = all.beaten == 0;
-        if (args.row_loss != nullptr)
-            args.row_loss[row] = (float)loss;
+        if (now.target >= 0) {
+            all = softmax_cluster(state, turn);
+            turn ^= 1;
+        }
+        for (int p = 0; p < PARTS && (dlogits != nullptr || now.target < 0); p++) {
+            const struct cross_entropy_share part = cross_entropy_part(share, p, size);
+            if (dlogits != nullptr && now.target >= 0)
+                cross_entropy_gradient<N>(part, (int)now.target - part.first, args.scale, all,
+                                          dlogits + part.first);
+            else if (dlogits != nullptr)
+                cross_entropy_zero<N>(part, dlogits + part.first);
+            cross_entropy_fetch<N>(args, row + step, next.target, part, &full[warp][p]);
+        }
+        if (threadIdx.x == 0 && blockIdx.x % CLUSTER == 0) {
+            const double loss = log((double)all.sum) + ((double)all.largest - (double)now.own);
+            losses[row] = loss; /* 0 of a row that was not trained on */
+            hits[row] = all.beaten == 0;
+            if (args.row_loss != nullptr)
+                args.row_loss[row] = (float)loss;
+        }
+        now = next;
     }
 }
 
@@ -274,9 +300,12 @@ template <int N>
 static int cross_entropy_launch(const struct ops_cross_entropy *args, double *losses, int *hits,
                                 cudaStream_t stream, struct err *err)
 {
-    const int slice = (int)(ceil_div(ceil_div(args->vocab, N), CLUSTER) * N);
-    const int threads = slice > 1024 ? (int)THREADS : 32, warps = threads / 32;
-    const int each = (int)(ceil_div(ceil_div(slice, N), warps) * N);
+    const int slice = (int)(ceil_div(ceil_div(args->vocab, N), CLUSTER) * N),
+              step = 32 * N * UNROLL;
+    int warps = 1;
+    while (warps < WARPS_MAX && warps * 2 * SHARE <= slice)
+        warps *= 2;
+    const int size = (int)ceil_div(slice, PARTS * warps * step) * step, threads = 32 * warps;
     const size_t bytes = (size_t)slice * sizeof(float);
     if (bytes > SHARED_MAX)
         return err_set(err, ERR_UNSUPPORTED, "a vocabulary of %lld; the CUDA backend goes to %d",
@@ -290,7 +319,7 @@ static int cross_entropy_launch(const struct ops_cross_entropy *args, double *lo
     CUDA_TRY(cudaOccupancyMaxActiveClusters(&clusters, cross_entropy_kernel<N>, &config));
     config.gridDim.x = CLUSTER * (unsigned)(args->rows < clusters ? args->rows : clusters);
     CUDA_TRY(
-        cudaLaunchKernelEx(&config, cross_entropy_kernel<N>, *args, slice, each, losses, hits));
+        cudaLaunchKernelEx(&config, cross_entropy_kernel<N>, *args, slice, size, losses, hits));
     cross_entropy_finish<<<1, FINISH_THREADS, 0, stream>>>(losses, hits, args->rows, args->loss_sum,
                                                            args->correct);
     return KERNEL_CHECK("cross_entropy");
