@@ -154,6 +154,7 @@ class Cli(unittest.TestCase):
         self.assertIn(jobs[1], done.stdout.decode())
         self.assertEqual(done.stderr.decode(), "these are the newest 1; there are older jobs: --limit N shows more\n")
         self.assertEqual(self.run_cli("ls", "--limit", "1000").stderr, b"")
+        until("the job is checked", 30, lambda: client.job(jobs[0])["ithaca"]["state"] == "queued")
         self.assertIn(b"there are older events", self.run_cli("events", jobs[0], "--limit", "1").stderr)
         self.assertIn(b"cancel it", self.run_cli("rm", jobs[0]).stderr)
         ended = client.wait(client.submit(self.file_id, ithaca={"seq_len": 64, "max_steps": 1})["id"])["id"]
