@@ -7,6 +7,7 @@
 #include "daemon/access.h"
 #include "daemon/api_series.h"
 #include "daemon/chat.h"
+#include "daemon/dashboard.h"
 #include "daemon/files.h"
 #include "daemon/http.h"
 #include "daemon/models.h"
@@ -44,6 +45,8 @@ static int api_readyz(struct api *api, struct http_request *request, struct err 
 }
 
 static api_handler *const api_handlers[ROUTE_COUNT] = {
+    [ROUTE_DASHBOARD] = dashboard_index,
+    [ROUTE_DASHBOARD_FILE] = dashboard_get,
     [ROUTE_HEALTHZ] = api_healthz,
     [ROUTE_READYZ] = api_readyz,
     [ROUTE_SESSION_CREATE] = session_create,

@@ -50,7 +50,8 @@ static void http_answer(struct http_request *request, int status, const char *co
     if (response != NULL) {
         http_answer_header(response, "Content-Type", content_type);
         http_answer_header(response, "X-Request-Id", request->id);
-        http_answer_header(response, "Cache-Control", "no-store");
+        if (MHD_get_response_header(response, "Cache-Control") == NULL)
+            http_answer_header(response, "Cache-Control", "no-store");
         http_answer_header(response, "X-Content-Type-Options", "nosniff");
         if (request->header_name[0] != '\0')
             http_answer_header(response, request->header_name, request->header_value);
@@ -92,6 +93,29 @@ void http_answer_plain(struct http_request *request, const char *type, const str
     struct MHD_Response *response = MHD_create_response_from_buffer(
         text->length, (void *)(uintptr_t)buf_str(text), MHD_RESPMEM_MUST_COPY);
     http_answer(request, 200, type, response);
+}
+
+#define HTTP_ANSWER_POLICY                                                      \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " \
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+
+void http_answer_page(struct http_request *request, const char *type, const char *bytes,
+                      size_t length)
+{
+    char hash[IO_HASH_BYTES], etag[IO_HASH_BYTES + 2];
+    io_hash(bytes, length, hash);
+    (void)snprintf(etag, sizeof etag, "\"%s\"", hash);
+    const char *has = http_request_header(request, "If-None-Match");
+    bool same = has != NULL && strcmp(has, etag) == 0;
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        same ? 0 : length, (void *)(uintptr_t)bytes, MHD_RESPMEM_MUST_COPY);
+    if (response != NULL) {
+        http_answer_header(response, "ETag", etag);
+        http_answer_header(response, "Cache-Control", "no-cache"); /* ask again, by the ETag */
+        http_answer_header(response, "Content-Security-Policy", HTTP_ANSWER_POLICY);
+        http_answer_header(response, "Referrer-Policy", "no-referrer");
+    }
+    http_answer(request, same ? 304 : 200, type, response);
 }
 
 /* New reference, or NULL. Sentences may quote any byte and may have been cut. */

@@ -18,7 +18,7 @@ struct schema_route {
     const char *path;     /* "/v1/fine_tuning/jobs/{id}" */
     const char *access;   /* "NONE", "READ", "SUBMIT" */
     const char *request;  /* schema by name, "multipart", "part", or "" */
-    const char *response; /* schema by name, "sse", or "bytes" */
+    const char *response; /* schema by name, "sse", "page", ... */
     const char *summary;  /* one line */
 };
 static const struct schema_route schema_routes[] = {
@@ -155,6 +155,9 @@ static json_t *schema_content(const char *name)
     if (strcmp(name, "prometheus") == 0)
         return json_literal("{'text/plain':{'schema':{'type':'string'}},"
                             "'application/openmetrics-text':{'schema':{'type':'string'}}}");
+    if (strcmp(name, "page") == 0)
+        return json_literal("{'text/html':{},'text/javascript':{},'text/css':{},'image/svg+xml':{},"
+                            "'application/json':{}}");
     if (strcmp(name, "bytes") == 0)
         return json_literal("{'application/octet-stream':{'schema':{'type':'string'}}}");
     if (strcmp(name, "multipart") == 0)

@@ -1,0 +1,35 @@
+// api: requests to the daemon, with the session's cookie. Errors are ApiError, with the daemon's own sentence.
+
+export class ApiError extends Error {
+  constructor(status, message, field) {
+    super(message);
+    this.status = status; // HTTP; 0: the daemon did not answer
+    this.field = field; // what of the request is wrong, or null
+  }
+}
+
+let signedOut = () => {};
+export const onSignedOut = (call) => { signedOut = call; };
+
+export async function request(method, path, body, headers = {}) {
+  let answer, text;
+  try {
+    answer = await fetch(path, { method, credentials: "same-origin", cache: "no-store", body: body === undefined || body instanceof FormData ? body : JSON.stringify(body),
+      headers: body === undefined || body instanceof FormData ? headers : { "Content-Type": "application/json", ...headers } });
+    text = await answer.text();
+  } catch {
+    throw new ApiError(0, "The daemon does not answer. This page tries again by itself.", null);
+  }
+  let json = null;
+  try { json = JSON.parse(text); } catch { /* a proxy's page */ }
+  if (answer.ok) return json;
+  if (answer.status === 401 && !headers.Authorization) signedOut();
+  throw new ApiError(answer.status, json?.error?.message ?? `The daemon answered ${answer.status}.`, json?.error?.param ?? null);
+}
+
+export const get = (path) => request("GET", path);
+export const post = (path, body) => request("POST", path, body);
+export const JOBS = "/v1/fine_tuning/jobs";
+
+// A POST that makes a job is sent with a key of its own: sent again, it makes no second one.
+export const submit = (body, key) => request("POST", JOBS, body, { "Idempotency-Key": key });

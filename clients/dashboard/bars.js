@@ -1,0 +1,26 @@
+// bars: bytes by category as stacked bars, against a limit where there is one.
+import { h } from "/dashboard/dom.js";
+import { bytes, words } from "/dashboard/text.js";
+
+// parts: [[category, bytes]]; scale: bytes that the whole width stands for; limit: bytes, or null.
+export function bar(label, parts, scale, limit) {
+  const total = parts.reduce((sum, part) => sum + part[1], 0);
+  const over = limit !== null && limit !== undefined && total > limit;
+  const element = h("div", { class: over ? "bar over" : "bar", role: "img",
+    "aria-label": `${label}: ${bytes(total)}${limit ? ` of ${bytes(limit)}` : ""}${over ? ", does not fit" : ""}` });
+  for (const [name, size, tone] of parts) {
+    const part = h("div", { class: `t${tone}`, title: `${words(name)}: ${bytes(size)}` });
+    part.style.width = `${100 * size / Math.max(scale, 1)}%`;
+    element.append(part);
+  }
+  return h("div", { class: "bar-row" }, h("span", {}, label), element, h("span", { class: "number" }, bytes(total)));
+}
+
+// A memory plan's peak: [[category, bytes, tone]], largest first; categories without bytes are left out.
+export function parts(plan) {
+  return Object.entries(plan.peak).filter(([, size]) => size > 0).sort((a, b) => b[1] - a[1])
+    .map(([name, size], i) => [name, size, i % 8]);
+}
+
+export const keys = (list) => h("div", { class: "keys" }, list.map(([name, size, tone]) =>
+  h("span", { class: `t${tone}` }, `${words(name)} ${bytes(size)}`)));

@@ -1,0 +1,43 @@
+// dom: elements from calls. Text only ever becomes text nodes: nothing that a user wrote is parsed as HTML.
+
+export function h(tag, props = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else if (name in element && typeof value !== "string") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export const fill = (element, ...children) => element.replaceChildren(...children.flat().filter((child) => child));
+
+export const note = (tone, ...children) =>
+  h("div", { class: `note ${tone}`, role: tone === "bad" ? "alert" : "status" }, ...children);
+
+export const empty = (title, ...children) => h("div", { class: "empty" }, h("h2", {}, title), ...children);
+
+export const loading = () => h("p", { class: "soft", role: "status" }, "Loading…");
+
+export function table(heads, rows, kind = "stack") {
+  return h("div", { class: "scroll" }, h("table", { class: kind },
+    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", {}, rows)));
+}
+
+export const row = (heads, cells) => h("tr", { class: "row" },
+  cells.map((cell, i) => h("td", { "data-label": heads[i] }, cell ?? "–")));
+
+export function progress(done, total) {
+  const share = total > 0 ? Math.min(1, done / total) : 0;
+  const inner = h("div");
+  inner.style.width = `${100 * share}%`;
+  return h("div", { class: "progress", role: "progressbar", "aria-label": "Steps", "aria-valuemin": "0",
+    "aria-valuemax": String(total), "aria-valuenow": String(done) }, inner);
+}
+
+export const facts = (pairs) => h("dl", { class: "facts" }, pairs.filter((pair) => pair).map(([name, value]) =>
+  h("div", {}, h("dt", {}, name), h("dd", {}, value ?? "–"))));

@@ -1,0 +1,34 @@
+// live: the one event stream of a tab. The browser comes back by itself, with the id of the last message, and gets what
+// it missed; where it gave up (the daemon was away), a new stream is opened with growing pauses. Whenever a stream
+// opens, listeners hear "open" and read anew what they show: nothing falls between a page's answer and its stream.
+
+const listeners = new Set();
+let source = null, timer = 0, pause = 1000;
+
+// listener(kind, data): kind is open, lost, state, event or metrics. Returns the call that ends it.
+export function listen(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+const tell = (kind, data) => { for (const listener of [...listeners]) listener(kind, data); };
+
+export function start(check) {
+  stop();
+  source = new EventSource("/v1/stream");
+  source.onopen = () => { pause = 1000; tell("open"); };
+  source.onerror = () => {
+    tell("lost");
+    if (source === null || source.readyState !== EventSource.CLOSED) return;
+    timer = setTimeout(async () => { if (await check()) start(check); }, pause);
+    pause = Math.min(30000, 2 * pause);
+  };
+  for (const kind of ["state", "event", "metrics"])
+    source.addEventListener(kind, (message) => tell(kind, JSON.parse(message.data)));
+}
+
+export function stop() {
+  clearTimeout(timer);
+  source?.close();
+  source = null;
+}

@@ -1,0 +1,50 @@
+// page_compare: one metric of several jobs on one chart.
+import { get, JOBS } from "/dashboard/api.js";
+import { Chart, tools } from "/dashboard/chart.js";
+import { fill, h, note } from "/dashboard/dom.js";
+import { listen } from "/dashboard/live.js";
+import { Series } from "/dashboard/series.js";
+import { bytes, percent, seconds } from "/dashboard/text.js";
+
+const CHARTS = [
+  { title: "Loss", unit: "nats/token", key: "loss" }, { title: "Validation loss", unit: "nats/token", key: "valid_loss" },
+  { title: "Gradient norm", key: "grad_norm" }, { title: "Learning rate", key: "learning_rate" }, { title: "Speed", unit: "tokens/s", key: "tokens_per_s", zero: true },
+  { title: "Step time", key: "step_time_s", format: seconds, zero: true }, { title: "MFU, causal", key: "mfu_causal", format: percent, zero: true },
+  { title: "Arena peak, rank 0", key: "arena_peak_bytes", format: bytes, zero: true }];
+const JOBS_MAX = 8; // as many as there are colours
+
+export function compare(view, argument = "") {
+  const ids = argument.split(",").filter((id) => id).slice(0, JOBS_MAX);
+  const runs = ids.map((id) => new Series(id, CHARTS.map((chart) => chart.key)));
+  const charts = CHARTS.map((options) => new Chart(options));
+  const names = new Map(ids.map((id) => [id, id]));
+  let ended = false;
+  const draw = () => CHARTS.forEach(({ key }, i) => {
+    const lines = {};
+    for (const run of runs) {
+      const line = run.lines.get(`${key} 0`);
+      if (line) lines[names.get(run.jobId)] = new Map([...line].map(([step, point]) => [step, point.value]));
+    }
+    charts[i].element.hidden = Object.keys(lines).length === 0;
+    charts[i].set(lines);
+  });
+  const load = async () => {
+    try {
+      await Promise.all(runs.map(async (run) => {
+        const job = await get(`${JOBS}/${run.jobId}`);
+        names.set(run.jobId, `${job.model} ${run.jobId.slice(-6)}`);
+        await run.load();
+      }));
+      if (!ended) draw();
+    } catch (error) { if (!ended && error.status !== 0) fill(view, note("bad", error.message)); }
+  };
+  const stop = listen((kind, data) => {
+    if (kind === "open") load();
+    const run = kind === "metrics" ? runs.find((one) => one.jobId === data.job_id) : undefined;
+    if (run?.add(data)) load(); else if (run) draw();
+  });
+  fill(view, h("div", { class: "head" }, h("h1", {}, `${ids.length} jobs compared`), h("div", { class: "actions" }, ids.map((id) => h("a", { class: "small", href: `#/jobs/${id}` }, id.slice(-6))))),
+    tools(() => charts), h("div", { class: "grid" }, charts.map((chart) => chart.element)));
+  load();
+  return () => { ended = true; stop(); charts.forEach((chart) => chart.end()); };
+}

@@ -1,0 +1,113 @@
+// page_submit: a new job. Beside the form stands the plan for what is typed: memory against what there is, step time,
+// and, where it does not fit, the changes that do.
+import { get, post, request, submit as send } from "/dashboard/api.js";
+import { bar, keys, parts } from "/dashboard/bars.js";
+import { facts, fill, h, note } from "/dashboard/dom.js";
+import { collect, Field, rows } from "/dashboard/form.js";
+import { bytes, number, percent, seconds, words } from "/dashboard/text.js";
+
+const FIRST = ["gpus", "seq_len", "optimizer.learning_rate", "batch.sequences", "max_steps", "save.every_steps"];
+const TYPING_MS = 350; // so long nothing is typed before the plan is asked for
+
+function choice(id, label, help, ...options) {
+  const control = h("select", { id }, options);
+  return { control, element: h("div", { class: "field" }, h("label", { for: id }, label), control, h("span", { class: "help" }, help)) };
+}
+
+export function submit(view, _, session) {
+  let ended = false, timer = 0, asked = 0;
+  const plan = h("section", { class: "card plan", "aria-live": "polite" }, h("h2", {}, "Plan"), h("p", { class: "soft" }, "Choose a model to see what the job takes."));
+  const wrong = h("div");
+
+  const estimate = (body) => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      const own = asked += 1;
+      try {
+        const answer = await post("/v1/fine_tuning/estimate", body);
+        if (!ended && own === asked) drawPlan(answer);
+      } catch (error) {
+        if (!ended && own === asked) fill(plan, h("h2", {}, "Plan"), note("bad", error.message));
+      }
+    }, TYPING_MS);
+  };
+  const drawPlan = (answer) => {
+    const memory = answer.memory, limit = memory.device_limit_bytes, list = parts(memory), step = answer.time;
+    const scale = Math.max(limit ?? 0, memory.peak_device_bytes);
+    fill(plan, h("h2", {}, "Plan"), memory.fits ? note("", limit ? "Fits." : "Its memory is planned.") : note("bad", h("b", {}, "Does not fit. "), answer.message ?? ""),
+      memory.fits && !memory.served ? note("warn", answer.message ?? "This version cannot run it.") : null,
+      bar("a rank", list, scale, limit), keys(list), h("br"),
+      facts([["Peak of a rank", bytes(memory.peak_device_bytes)], ["There is", limit ? bytes(limit) : "–"], ["Host, in all", bytes(memory.host_bytes)],
+        ["Peak phase", words(memory.peak_phase)], ["Step", seconds(step.predicted_step_s)], ["Speed", `${number(Math.round(step.tokens_per_s))} tokens/s`], ["MFU", percent(step.mfu_causal)]]),
+      h("p", { class: "soft small" }, step.calibrated ? "Times by rates measured on this machine." : "Times by assumed rates; ithaca calibrate measures this machine's."));
+  };
+
+  const build = (schema, models, files) => {
+    const option = (value, text) => h("option", { value }, text);
+    const model = choice("model", "Model", "Base model", models.filter((one) => one.ithaca?.ready !== false).map((one) => option(one.id, one.id)));
+    const named = files.map((one) => option(one.id, `${one.filename} (${bytes(one.bytes)})`));
+    const file = choice("training", "Training file", "Conversations, one JSON object a line", named);
+    const valid = choice("validation", "Validation file", "Evaluated as training goes", option("", "none"), named.map((one) => one.cloneNode(true)));
+    const suffix = new Field({ path: ["suffix"], schema: { ...schema.properties.suffix, type: "string" } }, () => {});
+    const upload = h("input", { id: "upload", type: "file", accept: ".jsonl,.json" });
+    const change = () => { fill(wrong); if (model.control.value && fields.every((field) => field.check())) estimate({ model: model.control.value, ithaca: collect(fields) }); };
+    const fields = rows(schema.properties.ithaca).map((one) => new Field(one, change));
+    const first = (field) => FIRST.includes(field.path.join("."));
+    let key = crypto.randomUUID?.() ?? String(Math.random());
+    const button = h("button", { class: "first", type: "submit", disabled: session.scope === "read" }, "Submit job");
+
+    const go = async (event) => {
+      event.preventDefault();
+      const bad = fields.find((field) => !field.check());
+      if (bad) { bad.element.closest("details")?.setAttribute("open", ""); bad.control.focus(); return; }
+      button.disabled = true;
+      const body = { model: model.control.value, training_file: file.control.value, validation_file: valid.control.value || null, ithaca: collect(fields) };
+      if (suffix.value) body.suffix = suffix.value;
+      try {
+        location.hash = `#/jobs/${(await send(body, key)).id}`;
+      } catch (error) {
+        const field = fields.find((one) => `ithaca.${one.path.join(".")}` === error.field || one.path.join(".") === error.field);
+        field?.say(error.message);
+        field?.element.closest("details")?.setAttribute("open", "");
+        fill(wrong, note("bad", error.message));
+        if (error.status !== 0) key = crypto.randomUUID?.() ?? String(Math.random()); // an answer: the next is another request
+        button.disabled = false;
+        (field?.control ?? button).focus();
+      }
+    };
+    upload.addEventListener("change", async () => {
+      const form = new FormData();
+      form.append("purpose", "fine-tune");
+      form.append("file", upload.files[0]);
+      upload.disabled = true;
+      try {
+        const made = await request("POST", "/v1/files", form);
+        for (const select of [file.control, valid.control]) select.append(option(made.id, `${made.filename} (${bytes(made.bytes)})`));
+        file.control.value = made.id;
+        fill(wrong);
+      } catch (error) { fill(wrong, note("bad", error.message)); }
+      upload.disabled = false;
+    });
+    model.control.addEventListener("change", change);
+    const groups = new Map();
+    for (const field of fields.filter((one) => !first(one))) {
+      const name = ["lora", "rehearse"].includes(field.path[0]) || field.path.length > 1 ? words(field.path[0]) : "memory, queue and others";
+      groups.set(name, [...(groups.get(name) ?? []), field.element]);
+    }
+    fill(view, h("div", { class: "head" }, h("h1", {}, "New job")),
+      models.length === 0 ? note("warn", "There is no base model. Put one into a folder of the setting model_roots.") : null,
+      session.scope === "read" ? note("warn", "Your token may read, not submit.") : null,
+      h("div", { class: "two" }, h("form", { onsubmit: go, novalidate: true },
+        h("section", { class: "card" }, h("div", { class: "fields" }, model.element, file.element,
+          h("div", { class: "field" }, h("label", { for: "upload" }, "Upload a file"), upload, h("span", { class: "help" }, "JSON Lines; it is then the training file")), valid.element,
+          suffix.element, fields.filter(first).map((field) => field.element))),
+        [...groups].map(([name, list]) => h("details", { class: "card" }, h("summary", {}, name), h("div", { class: "fields" }, list))),
+        wrong, button), plan));
+    change();
+  };
+
+  Promise.all([get("/dashboard/job.schema.json"), get("/v1/models"), get("/v1/files?limit=100")]).then(
+    ([schema, models, files]) => { if (!ended) build(schema, models.data, files.data); },
+    (error) => { if (!ended) fill(view, note("bad", error.message)); });
+  return () => { ended = true; clearTimeout(timer); };
+}

@@ -1,0 +1,37 @@
+// text: numbers, sizes, times and states as people read them.
+import { h } from "/dashboard/dom.js";
+
+const TONES = { running: "run", starting: "run", succeeded: "good", failed: "bad", cancelled: "warn", paused: "warn",
+  pausing: "warn", preempting: "warn", cancelling: "warn" };
+export const ENDS = ["succeeded", "failed", "cancelled"];
+
+export const badge = (state) => h("span", { class: "badge", "data-tone": TONES[state] ?? "idle" }, state);
+
+export function number(value, digits = 4) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e9)) return value.toExponential(2);
+  return value.toLocaleString("en", { maximumSignificantDigits: size >= 1000 ? Math.ceil(Math.log10(size + 1)) : digits });
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (Math.abs(value) >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }
+  return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value < 60) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
+  if (value < 3600) return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
+  if (value < 86400) return `${Math.floor(value / 3600)} h ${Math.round((value % 3600) / 60)} min`;
+  return `${Math.floor(value / 86400)} d ${Math.round((value % 86400) / 3600)} h`;
+}
+
+export const time = (unix) => (unix ? new Date(unix * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "–");
+export const until = (unix) => (unix ? seconds(Math.max(0, unix - Date.now() / 1000)) : "–");
+export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`);
+export const words = (name) => name.replaceAll("_", " ");
