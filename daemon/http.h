@@ -96,8 +96,9 @@ void http_answer_json(struct http_request *request, int status, json_t *body); /
 /* The bytes of a buffer, which stays the caller's. */
 void http_answer_plain(struct http_request *request, const char *type, const struct buf *text);
 void http_answer_error(struct http_request *request, const struct err *err);
-/* Part of a page of the dashboard; its bytes stay the caller's. With an ETag, by which a browser that
- * has it is answered 304, and a policy under which it runs nothing but what comes from here. */
+/* Part of a page of the dashboard; its bytes stay the caller's. With an ETag, by which a browser
+ * that has it is answered 304, and a policy under which it runs nothing but what comes from here.
+ */
 void http_answer_page(struct http_request *request, const char *type, const char *bytes,
                       size_t length);
 /* Takes the descriptor over; bytes of it from its start. */

@@ -157,7 +157,7 @@ static json_t *schema_content(const char *name)
                             "'application/openmetrics-text':{'schema':{'type':'string'}}}");
     if (strcmp(name, "page") == 0)
         return json_literal("{'text/html':{},'text/javascript':{},'text/css':{},'image/svg+xml':{},"
-                            "'application/json':{}}");
+                            "'application/json':{'schema':{'type':'object'}}}");
     if (strcmp(name, "bytes") == 0)
         return json_literal("{'application/octet-stream':{'schema':{'type':'string'}}}");
     if (strcmp(name, "multipart") == 0)

@@ -9,11 +9,11 @@ export function h(tag, props = {}, ...children) {
     else if (name in element && typeof value !== "string") element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 
-export const fill = (element, ...children) => element.replaceChildren(...children.flat().filter((child) => child));
+export const fill = (element, ...children) => element.replaceChildren(...children.flat(Infinity).filter((child) => child));
 
 export const note = (tone, ...children) =>
   h("div", { class: `note ${tone}`, role: tone === "bad" ? "alert" : "status" }, ...children);

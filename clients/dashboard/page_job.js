@@ -33,7 +33,7 @@ export function job(view, id) {
   const series = new Series(id, KEYS);
   const charts = CHARTS.map((options) => new Chart(options));
   const head = h("div"), grid = h("div", { class: "grid" }), memory = h("section", { class: "card" }), wrong = h("div");
-  const events = h("div"), output = h("pre", { tabindex: "0", "aria-label": "Output of the rank" }), checkpoints = h("div"), settings = h("pre", { tabindex: "0" });
+  const events = h("div"), output = h("pre", { tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output of the rank" }), checkpoints = h("div"), settings = h("pre", { tabindex: "0" });
   const rankChoice = h("select", { id: "rank", onchange: () => log(true) });
   let now = null, plan = null, timer = 0, ended = false, logAfter = 0, logAttempt = 0;
 
