@@ -88,7 +88,7 @@ byId("signout").addEventListener("click", async () => {
   await request("DELETE", "/v1/session").catch(() => {});
   setSession(null);
 });
-addEventListener("hashchange", () => { show(); view.focus(); });
+addEventListener("hashchange", () => { show(); scrollTo(0, 0); view.focus({ preventScroll: true }); });
 onSignedOut(() => { if (session !== null) setSession(null); });
 
 get("/v1/session").then(setSession, () => setSession(null));

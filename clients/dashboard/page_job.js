@@ -18,6 +18,7 @@ const CHARTS = [
     offload_out_wait_s: "offload out", offload_in_wait_s: "offload in", states_wait_s: "states wait" }, rank: "0" },
   { title: "Memory by rank", format: bytes, zero: true, keys: { arena_peak_bytes: "arena peak", device_bytes: "device", host_bytes: "host" } },
 ];
+const POLL_MS = 4000;
 const KEYS = [...new Set(CHARTS.flatMap((chart) => Object.keys(chart.keys)))];
 
 // Only one rank's lines, without its number.
@@ -91,16 +92,15 @@ export function job(view, id) {
       [String(one.step_number), number(one.metrics.train_loss), number(one.metrics.valid_loss), bytes(one.ithaca.bytes), h("span", { class: "small" }, time(one.created_at))]))));
   };
   const log = async (anew) => {
-    if (anew || logAttempt !== now.ithaca.attempt) { logAfter = 0; output.textContent = ""; }
+    if (anew || logAttempt !== now.ithaca.attempt) logAfter = 0;
     logAttempt = now.ithaca.attempt;
-    try {
-      const answer = await get(`${path}/logs?rank=${rankChoice.value || 0}&after=${logAfter}`);
-      logAfter = answer.after;
-      const end = output.scrollTop + output.clientHeight >= output.scrollHeight - 8;
-      output.append(answer.text);
-      if (end) output.scrollTop = output.scrollHeight;
-      if (output.textContent === "") output.textContent = "";
-    } catch { if (output.textContent === "") output.textContent = "No output yet."; logAfter = 0; }
+    // A rank that was not started has no output: an error, but nothing is wrong.
+    const answer = await get(`${path}/logs?rank=${rankChoice.value || 0}&after=${logAfter}`).catch(() => ({ text: "", after: 0 }));
+    const end = output.scrollTop + output.clientHeight >= output.scrollHeight - 8;
+    if (logAfter === 0) output.textContent = answer.text || "No output yet.";
+    else output.append(answer.text);
+    logAfter = answer.after;
+    if (end) output.scrollTop = output.scrollHeight;
   };
   const load = async () => {
     try {
@@ -122,7 +122,7 @@ export function job(view, id) {
   const soon = () => { timer ||= setTimeout(() => { timer = 0; load(); }, 1000); };
   const stop = listen((kind, data) => {
     if (kind === "open") loadAll();
-    if (data === undefined || data.job_id !== id || now === null) return;
+    if (data === undefined || data.job_id !== id) return;
     if (kind === "metrics") {
       if (series.add(data)) series.load().then(drawCharts, () => {});
       else drawCharts();
@@ -136,5 +136,7 @@ export function job(view, id) {
     h("section", { class: "card" }, h("div", { class: "tools" }, h("h2", {}, "Output"), h("label", { for: "rank" }, "Rank", rankChoice)), output),
     h("details", { class: "card" }, h("summary", {}, "Settings, as resolved"), settings));
   loadAll();
-  return () => { ended = true; stop(); clearTimeout(timer); charts.forEach((chart) => chart.end()); };
+  // What changes without a message: the time that is left, why it waits.
+  const poll = setInterval(() => { if (now !== null && !ENDS.includes(now.ithaca.state)) soon(); }, POLL_MS);
+  return () => { ended = true; stop(); clearTimeout(timer); clearInterval(poll); charts.forEach((chart) => chart.end()); };
 }

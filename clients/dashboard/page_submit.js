@@ -100,9 +100,8 @@ export function submit(view, _, session) {
       h("div", { class: "two" }, h("form", { onsubmit: go, novalidate: true },
         h("section", { class: "card" }, h("div", { class: "fields" }, model.element, file.element,
           h("div", { class: "field" }, h("label", { for: "upload" }, "Upload a file"), upload, h("span", { class: "help" }, "JSON Lines; it is then the training file")), valid.element,
-          suffix.element, fields.filter(first).map((field) => field.element))),
-        [...groups].map(([name, list]) => h("details", { class: "card" }, h("summary", {}, name), h("div", { class: "fields" }, list))),
-        wrong, button), plan));
+          suffix.element, fields.filter(first).map((field) => field.element)), h("br"), wrong, button),
+        [...groups].map(([name, list]) => h("details", { class: "card" }, h("summary", {}, name), h("div", { class: "fields" }, list)))), plan));
     change();
   };
 

@@ -12,6 +12,7 @@ export class Series {
     this.keys = keys;
     this.lines = new Map(); // "key rank" -> Map(step -> {value, attempt})
     this.added = 0;
+    this.meanwhile = [];
   }
 
   put(key, rank, step, value, attempt) {
@@ -23,9 +24,13 @@ export class Series {
   }
 
   async load() {
+    this.meanwhile = []; // messages that come before the answer: it may not have their points
     const answer = await get(`${JOBS}/${this.jobId}/metrics?keys=${this.keys.join()}&max_points=${POINTS_MAX}`);
     this.lines.clear();
     this.added = 0;
+    const meanwhile = this.meanwhile;
+    this.meanwhile = [];
+    for (const message of meanwhile) this.add(message);
     for (const one of answer.data)
       for (const [step, value] of one.points) this.put(one.key, one.rank, step, value, one.attempt);
   }
@@ -35,6 +40,7 @@ export class Series {
     for (const [key, value] of Object.entries(message.metrics))
       if (this.keys.includes(key)) this.put(key, message.rank, message.step, value, message.attempt);
     this.added += 1;
+    if (this.meanwhile.length < LIVE_MAX) this.meanwhile.push(message);
     return this.added > LIVE_MAX;
   }
 

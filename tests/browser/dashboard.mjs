@@ -89,6 +89,7 @@ await shot("job");
 await clean("job");
 
 step("zoom and smoothing survive live points; reload in mid-run");
+await page.evaluate(() => scrollTo(0, 0));
 const box = await page.locator(".chart").first().boundingBox();
 await page.mouse.move(box.x + 120, box.y + 80);
 await page.mouse.down();

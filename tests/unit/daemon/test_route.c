@@ -88,7 +88,11 @@ static void test_no_other_path(void **state)
 {
     (void)state;
     static const char *const absent[] = {
-        "/",
+        "//",
+        "/dashboard",
+        "/dashboard/",
+        "/dashboard/a/b",
+        "/dashboard/..",
         "/v1",
         "/v1/files/",
         "/v1//files",
