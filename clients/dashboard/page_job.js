@@ -83,7 +83,7 @@ export function job(view, id) {
     const heads = ["Time", "Event"];
     const list = (await get(`${path}/events?limit=100`)).data.filter((event) => event.type === "message");
     fill(events, list.length === 0 ? h("p", { class: "soft" }, "No events yet.") : table(heads, list.map((event) => row(heads,
-      [h("span", { class: "small soft" }, time(event.created_at)), event.level === "info" ? event.message : h("span", {}, badge(event.level === "error" ? "failed" : "warning"), ` ${event.message}`)]))));
+      [h("span", { class: "small soft when" }, time(event.created_at)), event.level === "info" ? event.message : h("span", {}, badge(event.level === "error" ? "failed" : "warning"), ` ${event.message}`)]))));
   };
   const drawCheckpoints = async () => {
     const heads = ["Step", "Loss", "Validation loss", "Size", "Time"];

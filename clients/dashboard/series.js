@@ -47,7 +47,7 @@ export class Series {
   // {label: Map(step -> number)} of the keys that are there; with ranks, one line a rank.
   pick(labels) {
     const picked = {};
-    for (const [name, line] of this.lines) {
+    for (const [name, line] of [...this.lines].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }))) {
       const [key, rank] = name.split(" ");
       if (!(key in labels)) continue;
       const ranks = [...this.lines.keys()].filter((other) => other.startsWith(`${key} `)).length;
