@@ -61,8 +61,7 @@ tests ci -LE "$single" --repeat until-pass:2 || { wait; exit 1; }
 if [ -n "$mode" ]; then
     echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
     wait "$sanitized"
-    tests debug -L 'unit|fuzz' -j "$jobs"
-    tests debug -L dist --repeat until-pass:2
+    tests debug -L 'unit|dist|fuzz' -j "$jobs" --repeat until-pass:2
 fi
 if [ "$mode" = --long ]; then
     echo "== clang-tidy"
