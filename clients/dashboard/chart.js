@@ -80,6 +80,8 @@ export class Chart {
   }
 
   make(options) {
+    const { PLUGINS, Plugins } = window.Dygraph;
+    window.Dygraph.PLUGINS = PLUGINS.filter((one) => one !== Plugins.Legend);
     const { file, ...rest } = options;
     fill(this.canvas);
     this.graph = new window.Dygraph(this.canvas, file, { ...rest, legend: "never", connectSeparatedPoints: true,

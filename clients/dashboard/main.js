@@ -24,10 +24,11 @@ function show() {
   const [name, argument] = location.hash.replace(/^#\/?/, "").split("/");
   const page = name === "jobs" && argument ? job : PAGES[name] ?? jobs;
   for (const link of document.querySelectorAll("#nav a"))
-    link.toggleAttribute("aria-current", link.getAttribute("href") === `#/${PAGES[name] ? name : "jobs"}`);
+    if (link.getAttribute("href") === `#/${PAGES[name] ? name : "jobs"}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   document.title = "Ithaca";
   fill(view, loading());
-  leave = page(view, argument && decodeURIComponent(argument), session);
+  leave = page(view, argument, session);
 }
 
 function setSession(value) {

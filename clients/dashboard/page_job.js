@@ -36,22 +36,28 @@ export function job(view, id) {
   const head = h("div"), grid = h("div", { class: "grid" }), memory = h("section", { class: "card" }), wrong = h("div");
   const events = h("div"), output = h("pre", { tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output of the rank" }), checkpoints = h("div"), settings = h("pre", { tabindex: "0" });
   const rankChoice = h("select", { id: "rank", onchange: () => log(true) });
-  let now = null, plan = null, timer = 0, ended = false, logAfter = 0, logAttempt = 0;
+  let now = null, plan = null, timer = 0, frame = 0, ended = false, logAfter = 0, logAttempt = 0, logging = Promise.resolve();
+  let actions = null, actionsState = null; // made anew when the state changes only: a button keeps its focus
 
   const act = (name, question) => async (event) => {
     if (question && !confirm(question)) return;
     event.target.disabled = true;
     try { await post(`${path}/${name}`); fill(wrong); } catch (error) { fill(wrong, note("bad", error.message)); }
+    event.target.disabled = false;
     load();
   };
   const drawHead = () => {
     const own = now.ithaca, over = ENDS.includes(own.state), active = ["running", "starting"].includes(own.state);
-    document.title = `${own.state} · ${now.fine_tuned_model ?? id} · Ithaca`;
-    fill(head, h("div", { class: "head" }, h("h1", {}, now.fine_tuned_model ?? id), badge(own.state),
-      h("div", { class: "actions" },
+    if (actionsState !== own.state) {
+      actionsState = own.state;
+      actions = h("div", { class: "actions" },
         active ? h("button", { type: "button", onclick: act("pause") }, "Pause") : null,
         own.state === "paused" || own.state === "failed" ? h("button", { type: "button", onclick: act("resume") }, "Resume") : null,
-        over ? null : h("button", { type: "button", class: "danger", onclick: act("cancel", "Cancel this job? Its checkpoints stay.") }, "Cancel job"))),
+        over ? null : h("button", { type: "button", class: "danger", onclick: act("cancel", "Cancel this job? Its checkpoints stay.") }, "Cancel job"));
+    }
+    const focused = document.activeElement;
+    document.title = `${own.state} · ${now.fine_tuned_model ?? id} · Ithaca`;
+    fill(head, h("div", { class: "head" }, h("h1", {}, now.fine_tuned_model ?? id), badge(own.state), actions),
       now.error?.message ? note("bad", h("b", {}, now.error.code), " ", now.error.message)
         : own.reason_text && !["succeeded", "running"].includes(own.state) ? note("warn", own.reason_text) : null,
       own.state === "queued" && own.pending_reason ? note("warn", `Waits: ${words(own.pending_reason)}${own.queue_position ? `, place ${own.queue_position} in the queue` : ""}${own.estimated_start ? `; starts in about ${until(own.estimated_start)}` : ""}.`) : null,
@@ -60,6 +66,7 @@ export function job(view, id) {
           ["Speed", own.tokens_per_s ? `${number(Math.round(own.tokens_per_s))} tokens/s` : "–"], ["Model", now.model], ["Context", `${number(own.spec.seq_len)} tokens`],
           ["Ranks", String(own.spec.gpus)], ["Trained tokens", number(now.trained_tokens)], ["Attempt", String(own.attempt)], ["Owner", own.owner], ["Started", time(own.started_at)],
           own.gpus?.length ? ["GPUs", own.gpus.map((gpu) => gpu.slice(0, 12)).join(", ")] : null, ["Id", h("span", { class: "mono" }, id)]])));
+    if (actions.contains(focused)) focused.focus({ preventScroll: true });
     settings.textContent = JSON.stringify(own.spec, null, 2);
     const ranks = own.spec.gpus;
     if (rankChoice.length !== ranks) fill(rankChoice, Array.from({ length: ranks }, (_, rank) => h("option", { value: String(rank) }, String(rank))));
@@ -91,7 +98,9 @@ export function job(view, id) {
     fill(checkpoints, list.length === 0 ? h("p", { class: "soft" }, "None yet.") : table(heads, list.map((one) => row(heads,
       [String(one.step_number), number(one.metrics.train_loss), number(one.metrics.valid_loss), bytes(one.ithaca.bytes), h("span", { class: "small" }, time(one.created_at))]))));
   };
-  const log = async (anew) => {
+  // One reading after the other: each goes on where the one before ended.
+  const log = (anew) => { logging = logging.then(() => readLog(anew)); return logging; };
+  const readLog = async (anew) => {
     if (anew || logAttempt !== now.ithaca.attempt) logAfter = 0;
     logAttempt = now.ithaca.attempt;
     // A rank that was not started has no output: an error, but nothing is wrong.
@@ -114,18 +123,21 @@ export function job(view, id) {
     await load();
     if (now === null || ended) return;
     try {
-      plan = (await get(`${path}/memory`)).planned;
       await series.load();
       if (!ended) drawCharts();
+      plan = (await get(`${path}/memory`)).planned;
+      if (!ended) drawMemory();
     } catch (error) { if (error.status !== 0) fill(wrong, note("bad", error.message)); }
   };
+  // Many messages, one drawing a frame.
+  const paint = () => { frame ||= requestAnimationFrame(() => { frame = 0; if (!ended) drawCharts(); }); };
   const soon = () => { timer ||= setTimeout(() => { timer = 0; load(); }, 1000); };
   const stop = listen((kind, data) => {
     if (kind === "open") loadAll();
     if (data === undefined || data.job_id !== id) return;
     if (kind === "metrics") {
-      if (series.add(data)) series.load().then(drawCharts, () => {});
-      else drawCharts();
+      if (series.add(data)) series.load().then(paint, () => {});
+      else paint();
     }
     soon();
   });

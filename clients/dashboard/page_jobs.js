@@ -36,16 +36,17 @@ export function jobs(view) {
       ENDS.includes(own.state) ? null : until(own.eta), job.model, own.owner, h("span", { class: "small" }, time(job.created_at))]);
   };
   const draw = () => {
-    const focus = document.activeElement?.getAttribute("href");
+    const had = document.activeElement, name = had?.hasAttribute("href") ? "href" : "aria-label", focus = had?.getAttribute(name);
     fill(view, h("div", { class: "head" }, h("h1", {}, "Jobs"), h("div", { class: "actions" }, compare, h("a", { class: "button first", href: "#/submit" }, "New job"))),
       h("div", { class: "card" }, list.length === 0
         ? empty("No jobs yet", h("p", {}, "A model, a file of conversations and a context length are all it takes."), h("a", { class: "button first", href: "#/submit" }, "Submit the first job"))
         : table(HEADS, list.map(line)), more ? h("button", { type: "button", onclick: () => load(list.at(-1).id) }, "Older jobs") : null));
-    if (focus) view.querySelector(`a[href="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+    if (focus) view.querySelector(`[${name}="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
   };
   const load = async (after) => {
     try {
-      const answer = await get(`${JOBS}?limit=${PAGE}${after ? `&after=${after}` : ""}`);
+      // Read anew: as many as are shown, so that older ones stay.
+      const answer = await get(`${JOBS}?limit=${after ? PAGE : Math.max(PAGE, list.length)}${after ? `&after=${after}` : ""}`);
       if (ended) return;
       list = after ? [...list, ...answer.data] : answer.data;
       more = answer.has_more;

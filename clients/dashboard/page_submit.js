@@ -76,6 +76,7 @@ export function submit(view, _, session) {
       }
     };
     upload.addEventListener("change", async () => {
+      if (upload.files.length === 0) return;
       const form = new FormData();
       form.append("purpose", "fine-tune");
       form.append("file", upload.files[0]);

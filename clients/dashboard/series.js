@@ -23,7 +23,10 @@ export class Series {
     if (old === undefined || old.attempt <= attempt) line.set(step, { value: value ?? NaN, attempt });
   }
 
-  async load() {
+  // Once at a time: who asks meanwhile waits for the same answer.
+  load() { return (this.loading ??= this.read().finally(() => { this.loading = undefined; })); }
+
+  async read() {
     this.meanwhile = []; // messages that come before the answer: it may not have their points
     const answer = await get(`${JOBS}/${this.jobId}/metrics?keys=${this.keys.join()}&max_points=${POINTS_MAX}`);
     this.lines.clear();
