@@ -249,28 +249,43 @@ int io_make_dirs(const char *path, mode_t mode, struct err *err)
     return 0;
 }
 
+/* A folder's list; NULL with errno. A link is none. */
+static DIR *io_list_at(int parent, const char *name)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (folder == NULL) {
+        int errnum = errno;
+        io_close(&fd);
+        errno = errnum;
+    }
+    return folder;
+}
+
+/* The next name in it; NULL at its end. */
+static const char *io_list_next(DIR *folder)
+{
+    const struct dirent *entry;
+    do
+        entry = readdir(folder);
+    while (entry != NULL && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    return entry != NULL ? entry->d_name : NULL;
+}
+
 static int io_remove_at(int parent, const char *name, struct err *err)
 {
     if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
         return 0;
     if (errno != EISDIR && errno != EPERM)
         return err_set_errno(err, errno, "%s: remove", name);
-    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return err_set_errno(err, errno, "%s: open to remove", name);
-    DIR *folder = fdopendir(fd);
-    if (folder == NULL) {
-        io_close(&fd);
+    DIR *folder = io_list_at(parent, name);
+    if (folder == NULL)
         return err_set_errno(err, errno, "%s: list to remove", name);
-    }
     int rc = 0;
-    const struct dirent *entry;
-    while (rc == 0 && (entry = readdir(folder)) != NULL) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        rc = io_remove_at(fd, entry->d_name, err);
-    }
-    (void)closedir(folder); /* read only; closes fd */
+    const char *entry;
+    while (rc == 0 && (entry = io_list_next(folder)) != NULL)
+        rc = io_remove_at(dirfd(folder), entry, err);
+    (void)closedir(folder); /* read only */
     if (rc == 0 && unlinkat(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
         rc = err_set_errno(err, errno, "%s: remove folder", name);
     return rc;
@@ -289,19 +304,14 @@ static int io_bytes_at(int parent, const char *name, int64_t *bytes, struct err 
     *bytes += info.st_blocks * 512; /* the unit of st_blocks, whatever the disk's */
     if (!S_ISDIR(info.st_mode))
         return 0;
-    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
-    if (folder == NULL) {
-        int errnum = errno;
-        io_close(&fd);
-        return errnum == ENOENT ? 0 : err_set_errno(err, errnum, "%s: list", name);
-    }
+    DIR *folder = io_list_at(parent, name);
+    if (folder == NULL)
+        return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s: list", name);
     int rc = 0;
-    const struct dirent *entry;
-    while (rc == 0 && (entry = readdir(folder)) != NULL)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            rc = io_bytes_at(fd, entry->d_name, bytes, err);
-    (void)closedir(folder); /* read only; closes fd */
+    const char *entry;
+    while (rc == 0 && (entry = io_list_next(folder)) != NULL)
+        rc = io_bytes_at(dirfd(folder), entry, bytes, err);
+    (void)closedir(folder); /* read only */
     return rc;
 }
 
