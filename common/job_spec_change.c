@@ -42,7 +42,7 @@ static int change_merge(json_t *job, const json_t *ithaca, struct err *err)
         if (!change_is_allowed(key))
             return change_refuse(field, err);
         if (json_object_set(job, key, value) != 0)
-            return err_set(err, ERR_NOMEM, "out of host memory: %s", field);
+            return mem_fail(err, sizeof *value, field);
     }
     return 0;
 }
@@ -65,7 +65,7 @@ int job_spec_change(const struct job_spec *spec, const json_t *body, struct job_
                              "ithaca must be an object with the fields to change");
     CLEANUP(json_unref) json_t *job = job_spec_json(spec);
     if (job == NULL)
-        return err_set(err, ERR_NOMEM, "out of host memory: the job");
+        return mem_fail(err, sizeof *spec, "the job");
     TRY(change_merge(json_object_get(job, "ithaca"), ithaca, err));
     return job_spec_parse(job, ret_spec, err);
 }

@@ -5,6 +5,7 @@
 #include "common/job_field.h"
 #include "common/job_spec.h"
 #include "common/lora_shape.h"
+#include "common/mem_measured.h"
 #include "common/mesh.h"
 #include "common/must.h"
 
@@ -15,8 +16,7 @@ enum {
     JOB_TILE_MLP_TOKENS = 16384, /* weight gradients of fewer tokens are slower */
     JOB_KEEP_INPUT_EVERY = 4,    /* a quarter of the inputs; three layers replayed at most */
     JOB_EPOCHS_DEFAULT = 3,
-    JOB_REHEARSE_STEPS = 3,      /* the first warms up */
-    JOB_REHEARSE_STEPS_MAX = 100 /* = MEM_MEASURED_STEPS_MAX: a report keeps each */
+    JOB_REHEARSE_STEPS = 3 /* the first warms up */
 };
 
 /* "auto" becomes `value`; a given value must be it, because `why`. */
@@ -231,11 +231,11 @@ static int job_resolve_rehearsal(struct job_spec *spec, struct err *err)
 {
     if (spec->rehearse && spec->max_steps == 0)
         spec->max_steps = JOB_REHEARSE_STEPS;
-    if (!spec->rehearse || spec->max_steps <= JOB_REHEARSE_STEPS_MAX)
+    if (!spec->rehearse || spec->max_steps <= MEM_MEASURED_STEPS_MAX)
         return 0;
     return err_set_field(err, ERR_INVALID_VALUE, "ithaca.max_steps",
                          "ithaca.max_steps is %lld; a rehearsal makes at most %d",
-                         (long long)spec->max_steps, JOB_REHEARSE_STEPS_MAX);
+                         (long long)spec->max_steps, MEM_MEASURED_STEPS_MAX);
 }
 
 int job_spec_settle(struct job_spec *spec, const struct job_facts *facts, struct err *err)
