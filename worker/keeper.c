@@ -50,6 +50,7 @@ struct keeper {
     struct rank_process ranks[LIMIT_RANKS];
     struct exit_report report;
     int signal_fd;
+    int ras_fd;         /* keeps the port of NCCL's health service; -1: none */
     int64_t term_ms;    /* when living ranks get SIGTERM */
     int64_t kill_ms;    /* when they get SIGKILL */
     int64_t give_up_ms; /* when waiting for them ends */
@@ -378,9 +379,9 @@ static int keeper_run_ranks(struct keeper *keeper, struct err *err)
 {
     TRY(keeper_become(keeper, err));
     char **env = NULL;
-    int ras_fd = -1, ras_port = 0;
+    int ras_port = 0;
     if (keeper->options->gpus[0] != '\0' && keeper->options->world > 1) {
-        TRY(ras_port_take(&ras_fd, &ras_port, err));
+        TRY(ras_port_take(&keeper->ras_fd, &ras_port, err));
         log_info("keeper", "NCCL's health service (ncclras): 127.0.0.1:%d", ras_port);
     }
     TRY(rank_env_new(keeper->options->threads, keeper->options->gpus, ras_port, &env, err));
@@ -393,8 +394,6 @@ static int keeper_run_ranks(struct keeper *keeper, struct err *err)
     }
     keeper_sweep(keeper);
     keeper_close(keeper);
-    if (ras_fd >= 0)
-        (void)close(ras_fd); /* the port is free again */
     return keeper_report(keeper, err);
 }
 
@@ -405,7 +404,7 @@ int keeper_run(const struct keeper_options *options, struct err *err)
     if (keeper == NULL)
         return mem_fail(err, sizeof *keeper, "the keeper");
     keeper->options = options;
-    keeper->signal_fd = -1;
+    keeper->signal_fd = keeper->ras_fd = -1;
     keeper->term_ms = keeper->kill_ms = keeper->give_up_ms = KEEPER_NEVER;
     keeper->report.world = options->world;
     keeper->report.first_failed = -1;
@@ -416,6 +415,8 @@ int keeper_run(const struct keeper_options *options, struct err *err)
     int rc = keeper_run_ranks(keeper, err);
     if (keeper->signal_fd >= 0)
         (void)close(keeper->signal_fd); /* nothing in it that matters now */
+    if (keeper->ras_fd >= 0)
+        (void)close(keeper->ras_fd); /* the port is free again */
     mem_free(keeper);
     return rc;
 }

@@ -23,7 +23,6 @@
 #pragma once
 #include "common/err.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum {
