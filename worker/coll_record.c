@@ -38,9 +38,14 @@ static int record_map(struct coll_record *record, int fd, const char *path, stru
     return 0;
 }
 
+char *coll_record_path(const char *attempt_dir, int rank)
+{
+    return mem_printf("%s/collectives-%d", attempt_dir, rank);
+}
+
 int coll_record_open(const char *attempt_dir, int rank, struct coll_record **ret, struct err *err)
 {
-    CLEANUP(mem_free_ptr) char *path = mem_printf("%s/collectives-%d", attempt_dir, rank);
+    CLEANUP(mem_free_ptr) char *path = coll_record_path(attempt_dir, rank);
     struct coll_record *record = mem_new(1, sizeof *record);
     if (path == NULL || record == NULL) {
         mem_free(record);

@@ -50,6 +50,7 @@ struct coll_record_file {
     struct coll_record_call calls[COLL_RECORD_CALLS];
 };
 
+char *coll_record_path(const char *attempt_dir, int rank); /* new string, or NULL */
 /* Makes the file and takes its space. */
 int coll_record_open(const char *attempt_dir, int rank, struct coll_record **ret, struct err *err);
 void coll_record_close(struct coll_record *record); /* the file stays; NULL is fine */

@@ -13,7 +13,6 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { VERDICT_LINES = 24 }; /* calls listed of a rank */
@@ -33,18 +32,15 @@ static void verdict_done(struct verdict *verdict)
 static struct coll_record_file *verdict_read(const char *attempt_dir, uint32_t rank)
 {
     struct err ignored; /* a rank that never got that far has no record */
-    CLEANUP(mem_free_ptr) char *path = mem_printf("%s/collectives-%u", attempt_dir, rank);
+    CLEANUP(mem_free_ptr) char *path = coll_record_path(attempt_dir, (int)rank);
     CLEANUP(buf_done) struct buf bytes;
     buf_init(&bytes, sizeof(struct coll_record_file));
     if (path == NULL ||
         io_read_file(path, sizeof(struct coll_record_file), &bytes, &ignored) != 0 ||
         bytes.length != sizeof(struct coll_record_file))
         return NULL;
-    struct coll_record_file *file = mem_new(1, sizeof *file);
-    if (file == NULL)
-        return NULL;
-    memcpy(file, bytes.data, sizeof *file);
-    if (file->head.magic == COLL_RECORD_MAGIC && file->head.rank == rank)
+    struct coll_record_file *file = (void *)buf_steal(&bytes);
+    if (file != NULL && file->head.magic == COLL_RECORD_MAGIC && file->head.rank == rank)
         return file;
     mem_free(file);
     return NULL;
@@ -222,7 +218,7 @@ void coll_verdict_list(const char *attempt_dir, uint32_t rank, struct buf *out)
 void coll_verdict_clear(const char *attempt_dir, uint32_t world)
 {
     for (uint32_t rank = 0; rank < world; rank++) {
-        CLEANUP(mem_free_ptr) char *path = mem_printf("%s/collectives-%u", attempt_dir, rank);
+        CLEANUP(mem_free_ptr) char *path = coll_record_path(attempt_dir, (int)rank);
         if (path != NULL)
             (void)unlink(path); /* of no use any more, and harmless */
     }
