@@ -2,7 +2,7 @@
 // and scale are the reader's and survive every update. Without dygraphs: a table of the newest values.
 // Colours are the theme's variables, read again when it changes. The library's own legend writes inline styles, which
 // the page's policy forbids; ours is text.
-import { fill, h, row, table } from "/dashboard/dom.js";
+import { fill, gather, h, row, table } from "/dashboard/dom.js";
 import { number } from "/dashboard/text.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -26,8 +26,9 @@ export class Chart {
     this.lines = {};
     this.canvas = h("div", { class: "chart", role: "img", "aria-label": options.title });
     this.legend = h("div", { class: "legend" });
-    this.head = h("h2", {}, options.title, options.unit ? h("span", { class: "soft small" }, ` ${options.unit}`) : "");
-    this.element = h("section", { class: "card" }, h("div", { class: "chart-head" }, this.head), this.canvas, this.legend);
+    const head = h("h2", {}, options.title, options.unit ? h("span", { class: "soft small" }, ` ${options.unit}`) : "");
+    this.element = h("section", { class: "card" }, h("div", { class: "chart-head" }, head), this.canvas, this.legend);
+    this.plan = gather(() => { if (this.element.isConnected) this.draw(); });
     this.onTheme = () => { this.drop(); this.plan(); };
     addEventListener("themechange", this.onTheme);
   }
@@ -35,12 +36,8 @@ export class Chart {
   set(lines) { this.lines = lines; this.plan(); }
   look(view) { this.view = { ...this.view, ...view }; this.plan(); }
 
-  plan() {
-    this.frame ??= requestAnimationFrame(() => { this.frame = undefined; if (this.element.isConnected) this.draw(); });
-  }
-
   drop() { this.graph?.destroy(); this.graph = undefined; }
-  end() { removeEventListener("themechange", this.onTheme); cancelAnimationFrame(this.frame); this.drop(); }
+  end() { removeEventListener("themechange", this.onTheme); this.plan.end(); this.drop(); }
 
   rows(labels) {
     const steps = [...new Set(labels.flatMap((label) => [...this.lines[label].keys()]))].sort((a, b) => a - b);

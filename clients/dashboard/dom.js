@@ -1,4 +1,5 @@
-// dom: elements from calls. Text only ever becomes text nodes: nothing that a user wrote is parsed as HTML.
+// dom: elements from calls, and when they are drawn. Text only ever becomes text nodes: nothing that a user wrote is
+// parsed as HTML.
 
 export function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);
@@ -41,3 +42,13 @@ export function progress(done, total) {
 
 export const facts = (pairs) => h("dl", { class: "facts" }, pairs.filter((pair) => pair).map(([name, value]) =>
   h("div", {}, h("dt", {}, name), h("dd", {}, value ?? "–"))));
+
+// However often the function that this returns is called, `call` is made once: so many ms after the first, or without
+// `ms` with the next frame. Its end() takes back what was asked for.
+export function gather(call, ms) {
+  const [start, cancel] = ms === undefined ? [requestAnimationFrame, cancelAnimationFrame] : [setTimeout, clearTimeout];
+  let asked = 0;
+  const ask = () => { asked ||= start(() => { asked = 0; call(); }, ms); };
+  ask.end = () => cancel(asked);
+  return ask;
+}

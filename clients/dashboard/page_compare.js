@@ -1,7 +1,7 @@
 // page_compare: one metric of several jobs on one chart.
 import { get, JOBS } from "/dashboard/api.js";
 import { Chart, tools } from "/dashboard/chart.js";
-import { fill, h, note } from "/dashboard/dom.js";
+import { fill, gather, h, note } from "/dashboard/dom.js";
 import { listen } from "/dashboard/live.js";
 import { Series } from "/dashboard/series.js";
 import { bytes, percent, seconds } from "/dashboard/text.js";
@@ -21,10 +21,7 @@ export function compare(view, argument = "") {
   let ended = false;
   const draw = () => CHARTS.forEach(({ key }, i) => {
     const lines = {};
-    for (const run of runs) {
-      const line = run.lines.get(`${key} 0`);
-      if (line) lines[names.get(run.jobId)] = new Map([...line].map(([step, point]) => [step, point.value]));
-    }
+    for (const run of runs) Object.assign(lines, run.pick({ [key]: names.get(run.jobId) }, 0));
     charts[i].element.hidden = Object.keys(lines).length === 0;
     charts[i].set(lines);
   });
@@ -38,13 +35,14 @@ export function compare(view, argument = "") {
       if (!ended) draw();
     } catch (error) { if (!ended && error.status !== 0) fill(view, note("bad", error.message)); }
   };
+  const paint = gather(draw);
   const stop = listen((kind, data) => {
     if (kind === "open") load();
     const run = kind === "metrics" ? runs.find((one) => one.jobId === data.job_id) : undefined;
-    if (run?.add(data)) load(); else if (run) draw();
+    if (run?.add(data)) load(); else if (run) paint();
   });
   fill(view, h("div", { class: "head" }, h("h1", {}, `${ids.length} jobs compared`), h("div", { class: "actions" }, ids.map((id) => h("a", { class: "small", href: `#/jobs/${id}` }, id.slice(-6))))),
     tools(() => charts), h("div", { class: "grid" }, charts.map((chart) => chart.element)));
   load();
-  return () => { ended = true; stop(); charts.forEach((chart) => chart.end()); };
+  return () => { ended = true; stop(); paint.end(); charts.forEach((chart) => chart.end()); };
 }

@@ -2,7 +2,7 @@
 import { get, JOBS, post } from "/dashboard/api.js";
 import { bar, keys, parts } from "/dashboard/bars.js";
 import { Chart, tools } from "/dashboard/chart.js";
-import { facts, fill, h, note, progress, row, table } from "/dashboard/dom.js";
+import { facts, fill, gather, h, note, progress, row, table } from "/dashboard/dom.js";
 import { listen } from "/dashboard/live.js";
 import { Series } from "/dashboard/series.js";
 import { badge, bytes, ENDS, number, percent, seconds, time, until, words } from "/dashboard/text.js";
@@ -15,19 +15,11 @@ const CHARTS = [
   { title: "MFU", keys: { mfu_causal: "causal", mfu_full: "full" }, format: percent, zero: true },
   { title: "Step time by phase", unit: "rank 0", stacked: true, format: seconds, keys: { compute_s: "computing", gather_wait_s: "gather wait",
     reduce_wait_s: "reduce wait", exchange_wait_s: "exchange wait", ring_wait_s: "ring wait", sums_wait_s: "sums wait",
-    offload_out_wait_s: "offload out", offload_in_wait_s: "offload in", states_wait_s: "states wait" }, rank: "0" },
+    offload_out_wait_s: "offload out", offload_in_wait_s: "offload in", states_wait_s: "states wait" }, rank: 0 },
   { title: "Memory by rank", format: bytes, zero: true, keys: { arena_peak_bytes: "arena peak", device_bytes: "device", host_bytes: "host" } },
 ];
 const POLL_MS = 4000;
 const KEYS = [...new Set(CHARTS.flatMap((chart) => Object.keys(chart.keys)))];
-
-// Only one rank's lines, without its number.
-function ofRank(lines, rank) {
-  const found = {};
-  for (const [label, line] of Object.entries(lines))
-    if (rank === undefined || !label.includes(", rank ") || label.endsWith(`, rank ${rank}`)) found[rank === undefined ? label : label.split(", rank ")[0]] = line;
-  return found;
-}
 
 export function job(view, id) {
   const path = `${JOBS}/${id}`;
@@ -36,7 +28,7 @@ export function job(view, id) {
   const head = h("div"), grid = h("div", { class: "grid" }), memory = h("section", { class: "card" }), wrong = h("div");
   const events = h("div"), output = h("pre", { tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output of the rank" }), checkpoints = h("div"), settings = h("pre", { tabindex: "0" });
   const rankChoice = h("select", { id: "rank", onchange: () => log(true) });
-  let now = null, plan = null, timer = 0, frame = 0, ended = false, logAfter = 0, logAttempt = 0, logging = Promise.resolve();
+  let now = null, plan = null, ended = false, logAfter = 0, logAttempt = 0, logging = Promise.resolve();
   let actions = null, actionsState = null; // made anew when the state changes only: a button keeps its focus
 
   const act = (name, question) => async (event) => {
@@ -72,7 +64,7 @@ export function job(view, id) {
     if (rankChoice.length !== ranks) fill(rankChoice, Array.from({ length: ranks }, (_, rank) => h("option", { value: String(rank) }, String(rank))));
   };
   const drawCharts = () => {
-    CHARTS.forEach((options, i) => charts[i].set(ofRank(series.pick(options.keys), options.rank)));
+    CHARTS.forEach((options, i) => charts[i].set(series.pick(options.keys, options.rank)));
     charts.forEach((chart) => { chart.element.hidden = Object.keys(chart.lines).length === 0 && chart.options.title !== "Loss"; });
     drawMemory();
   };
@@ -80,7 +72,7 @@ export function job(view, id) {
     memory.hidden = plan === null;
     if (plan === null) return;
     const list = parts(plan), limit = plan.device_limit_bytes;
-    const measured = [...series.last("arena_peak_bytes").keys()].sort((a, b) => a - b).map((rank) => [rank, series.max("arena_peak_bytes", rank)]);
+    const measured = series.largest("arena_peak_bytes");
     const scale = Math.max(plan.peak_device_bytes, ...measured.map((one) => one[1]));
     fill(memory, h("h2", {}, "Memory of a rank: planned and measured"), bar("planned", list, scale, null), keys(list), h("br"),
       measured.map(([rank, most]) => bar(`rank ${rank}`, [["measured peak", most, 0]], scale, null)),
@@ -129,9 +121,7 @@ export function job(view, id) {
       if (!ended) drawMemory();
     } catch (error) { if (error.status !== 0) fill(wrong, note("bad", error.message)); }
   };
-  // Many messages, one drawing a frame.
-  const paint = () => { frame ||= requestAnimationFrame(() => { frame = 0; if (!ended) drawCharts(); }); };
-  const soon = () => { timer ||= setTimeout(() => { timer = 0; load(); }, 1000); };
+  const paint = gather(() => { if (!ended) drawCharts(); }), soon = gather(load, 1000);
   const stop = listen((kind, data) => {
     if (kind === "open") loadAll();
     if (data === undefined || data.job_id !== id) return;
@@ -150,5 +140,5 @@ export function job(view, id) {
   loadAll();
   // What changes without a message: the time that is left, why it waits.
   const poll = setInterval(() => { if (now !== null && !ENDS.includes(now.ithaca.state)) soon(); }, POLL_MS);
-  return () => { ended = true; stop(); clearTimeout(timer); clearInterval(poll); charts.forEach((chart) => chart.end()); };
+  return () => { ended = true; stop(); paint.end(); soon.end(); clearInterval(poll); charts.forEach((chart) => chart.end()); };
 }

@@ -1,6 +1,6 @@
 // page_jobs: all jobs, newest first, with where each stands. States and steps come live; a new job is fetched.
 import { get, JOBS } from "/dashboard/api.js";
-import { empty, fill, h, note, progress, row, table } from "/dashboard/dom.js";
+import { empty, fill, gather, h, note, progress, row, table } from "/dashboard/dom.js";
 import { listen } from "/dashboard/live.js";
 import { badge, ENDS, number, time, until, words } from "/dashboard/text.js";
 
@@ -15,7 +15,7 @@ function standing(job) {
 }
 
 export function jobs(view) {
-  let list = [], more = false, timer = 0, ended = false;
+  let list = [], more = false, ended = false;
   const chosen = new Set();
   const compare = h("a", { class: "button", hidden: true }, "Compare");
 
@@ -55,12 +55,11 @@ export function jobs(view) {
       if (!ended && list.length === 0) fill(view, note("bad", error.message));
     }
   };
-  // Many messages, one reading: at most one a second.
-  const soon = () => { timer ||= setTimeout(() => { timer = 0; load(); }, 1000); };
+  const soon = gather(load, 1000);
   const stop = listen((kind, data) => {
     if (kind === "open" || kind === "state") soon();
     if (kind === "metrics" && data.rank === 0) soon();
   });
   load();
-  return () => { ended = true; stop(); clearTimeout(timer); };
+  return () => { ended = true; stop(); soon.end(); };
 }

@@ -1,6 +1,6 @@
 // page_machine: the queue, in order and why each waits, and what jobs run on.
 import { get } from "/dashboard/api.js";
-import { empty, facts, fill, h, note, progress, row, table } from "/dashboard/dom.js";
+import { empty, facts, fill, gather, h, note, progress, row, table } from "/dashboard/dom.js";
 import { listen } from "/dashboard/live.js";
 import { badge, bytes, number, percent, seconds, time, until, words } from "/dashboard/text.js";
 
@@ -8,12 +8,13 @@ const EVERY_MS = 5000; // the health of GPUs is not in the stream
 const RUNS = ["Job", "Owner", "State", "Slots", "Priority", "Started", "Ends in"];
 const WAITS = ["Place", "Job", "Owner", "Why it waits", "Slots", "Priority", "Starts in", "Created"];
 const SLOTS = ["Slot", "State", "Job", "Memory", "Use", "Temperature", "Power", "Errors"];
+const USERS = ["User", "Slots now", "Counts for fair share", "Ever"];
 
 const link = (id) => (id ? h("a", { class: "mono", href: `#/jobs/${id}` }, id) : h("span", { class: "soft" }, "of another user"));
 const used = (one) => (one.total_bytes ? h("span", {}, progress(one.used_bytes, one.total_bytes), h("span", { class: "small soft" }, `${bytes(one.used_bytes)} of ${bytes(one.total_bytes)}`)) : null);
 
 export function machine(view) {
-  let timer = 0, soon = 0, ended = false;
+  let timer = 0, ended = false;
   const load = async () => {
     clearTimeout(timer);
     try {
@@ -33,9 +34,10 @@ export function machine(view) {
       : table(SLOTS, gpus.map((one) => row(SLOTS, [h("span", {}, one.name ?? one.id, one.name ? h("div", { class: "small soft mono" }, one.id) : ""),
         h("span", {}, badge(words(one.state)), one.reason ? h("div", { class: "small soft" }, one.reason) : ""), one.job_id ? link(one.job_id) : null, used(one), one.utilization === undefined ? null : percent(one.utilization),
         one.temperature_c ? `${one.temperature_c} °C` : null, one.power_w ? `${number(Math.round(one.power_w))} W` : null, one.xid_count ? `${one.xid_count}: ${one.xid_last}` : null])))),
-    queue.users.length === 0 ? null : h("section", { class: "card" }, h("h2", {}, "Use by user"), table(["User", "Slots now", "Counts for fair share", "Ever"], queue.users.map((one) =>
-      row(["User", "Slots now", "Counts for fair share", "Ever"], [one.user, String(one.slots), seconds(one.used_s), seconds(one.total_s)])))));
-  const stop = listen((kind) => { if (kind === "open" || kind === "state") soon ||= setTimeout(() => { soon = 0; load(); }, 500); });
+    queue.users.length === 0 ? null : h("section", { class: "card" }, h("h2", {}, "Use by user"), table(USERS, queue.users.map((one) =>
+      row(USERS, [one.user, String(one.slots), seconds(one.used_s), seconds(one.total_s)])))));
+  const soon = gather(load, 500);
+  const stop = listen((kind) => { if (kind === "open" || kind === "state") soon(); });
   load();
-  return () => { ended = true; stop(); clearTimeout(timer); clearTimeout(soon); };
+  return () => { ended = true; stop(); clearTimeout(timer); soon.end(); };
 }

@@ -10,16 +10,16 @@ export class Series {
   constructor(jobId, keys) {
     this.jobId = jobId;
     this.keys = keys;
-    this.lines = new Map(); // "key rank" -> Map(step -> {value, attempt})
+    this.lines = new Map(); // key -> Map(rank -> Map(step -> {value, attempt}))
     this.added = 0;
     this.meanwhile = [];
   }
 
   put(key, rank, step, value, attempt) {
-    const name = `${key} ${rank}`;
-    if (!this.lines.has(name)) this.lines.set(name, new Map());
-    const line = this.lines.get(name);
-    const old = line.get(step);
+    if (!this.lines.has(key)) this.lines.set(key, new Map());
+    const ranks = this.lines.get(key);
+    if (!ranks.has(rank)) ranks.set(rank, new Map());
+    const line = ranks.get(rank), old = line.get(step);
     if (old === undefined || old.attempt <= attempt) line.set(step, { value: value ?? NaN, attempt });
   }
 
@@ -31,11 +31,9 @@ export class Series {
     const answer = await get(`${JOBS}/${this.jobId}/metrics?keys=${this.keys.join()}&max_points=${POINTS_MAX}`);
     this.lines.clear();
     this.added = 0;
-    const meanwhile = this.meanwhile;
-    this.meanwhile = [];
-    for (const message of meanwhile) this.add(message);
     for (const one of answer.data)
       for (const [step, value] of one.points) this.put(one.key, one.rank, step, value, one.attempt);
+    for (const message of this.meanwhile.splice(0)) this.add(message);
   }
 
   // A message of the stream. True: there are so many live points that it should be loaded again.
@@ -43,34 +41,26 @@ export class Series {
     for (const [key, value] of Object.entries(message.metrics))
       if (this.keys.includes(key)) this.put(key, message.rank, message.step, value, message.attempt);
     this.added += 1;
-    if (this.meanwhile.length < LIVE_MAX) this.meanwhile.push(message);
+    if (this.loading && this.meanwhile.length < LIVE_MAX) this.meanwhile.push(message);
     return this.added > LIVE_MAX;
   }
 
-  // {label: Map(step -> number)} of the keys that are there; with ranks, one line a rank.
-  pick(labels) {
+  // {label: Map(step -> number)} of the keys that are there: of one rank, or of all, one line a rank.
+  pick(labels, only) {
     const picked = {};
-    for (const [name, line] of [...this.lines].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }))) {
-      const [key, rank] = name.split(" ");
-      if (!(key in labels)) continue;
-      const ranks = [...this.lines.keys()].filter((other) => other.startsWith(`${key} `)).length;
-      picked[ranks > 1 ? `${labels[key]}, rank ${rank}` : labels[key]] = new Map([...line].map(([step, point]) => [step, point.value]));
+    for (const key of Object.keys(labels).sort()) {
+      const ranks = this.lines.get(key) ?? new Map();
+      for (const [rank, line] of [...ranks].sort(([a], [b]) => a - b)) {
+        if (only !== undefined && rank !== only) continue;
+        picked[only === undefined && ranks.size > 1 ? `${labels[key]}, rank ${rank}` : labels[key]] = new Map([...line].map(([step, point]) => [step, point.value]));
+      }
     }
     return picked;
   }
 
-  // The newest value of a key on each rank: Map(rank -> number).
-  last(key) {
-    const found = new Map();
-    for (const [name, line] of this.lines) {
-      const [own, rank] = name.split(" ");
-      if (own === key) found.set(Number(rank), line.get(Math.max(...line.keys())).value);
-    }
-    return found;
-  }
-
-  max(key, rank) {
-    const line = this.lines.get(`${key} ${rank}`);
-    return line ? [...line.values()].reduce((most, point) => Math.max(most, point.value || 0), 0) : 0;
+  // The largest value of a key on each rank: [[rank, number]], in order of ranks.
+  largest(key) {
+    return [...this.lines.get(key) ?? []].sort(([a], [b]) => a - b)
+      .map(([rank, line]) => [rank, [...line.values()].reduce((most, point) => Math.max(most, point.value || 0), 0)]);
   }
 }
