@@ -12,19 +12,20 @@ let signedOut = () => {};
 export const onSignedOut = (call) => { signedOut = call; };
 
 export async function request(method, path, body, headers = {}) {
+  const json = body !== undefined && !(body instanceof FormData);
   let answer, text;
   try {
-    answer = await fetch(path, { method, credentials: "same-origin", cache: "no-store", body: body === undefined || body instanceof FormData ? body : JSON.stringify(body),
-      headers: body === undefined || body instanceof FormData ? headers : { "Content-Type": "application/json", ...headers } });
+    answer = await fetch(path, { method, credentials: "same-origin", cache: "no-store", body: json ? JSON.stringify(body) : body,
+      headers: json ? { "Content-Type": "application/json", ...headers } : headers });
     text = await answer.text();
   } catch {
     throw new ApiError(0, "The daemon does not answer. This page tries again by itself.", null);
   }
-  let json = null;
-  try { json = JSON.parse(text); } catch { /* a proxy's page */ }
-  if (answer.ok) return json;
+  let value = null;
+  try { value = JSON.parse(text); } catch { /* a proxy's page */ }
+  if (answer.ok) return value;
   if (answer.status === 401 && !headers.Authorization) signedOut();
-  throw new ApiError(answer.status, json?.error?.message ?? `The daemon answered ${answer.status}.`, json?.error?.param ?? null);
+  throw new ApiError(answer.status, value?.error?.message ?? `The daemon answered ${answer.status}.`, value?.error?.param ?? null);
 }
 
 export const get = (path) => request("GET", path);

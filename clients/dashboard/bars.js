@@ -5,7 +5,7 @@ import { bytes, words } from "/dashboard/text.js";
 // parts: [[category, bytes]]; scale: bytes that the whole width stands for; limit: bytes, or null.
 export function bar(label, parts, scale, limit) {
   const total = parts.reduce((sum, part) => sum + part[1], 0);
-  const over = limit !== null && limit !== undefined && total > limit;
+  const over = total > (limit ?? Infinity);
   const element = h("div", { class: over ? "bar over" : "bar", role: "img",
     "aria-label": `${label}: ${bytes(total)}${limit ? ` of ${bytes(limit)}` : ""}${over ? ", does not fit" : ""}` });
   for (const [name, size, tone] of parts) {

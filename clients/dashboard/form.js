@@ -57,8 +57,8 @@ export class Field {
 
   say(text) {
     this.wrong.textContent = text ?? "";
-    this.control.toggleAttribute("aria-invalid", Boolean(text));
     if (text) this.control.setAttribute("aria-invalid", "true");
+    else this.control.removeAttribute("aria-invalid");
   }
 
   check() {

@@ -9,6 +9,9 @@ import { bytes, number, percent, seconds, words } from "/dashboard/text.js";
 const FIRST = ["gpus", "seq_len", "optimizer.learning_rate", "batch.sequences", "max_steps", "save.every_steps"];
 const TYPING_MS = 350; // so long nothing is typed before the plan is asked for
 
+// randomUUID is there on https and the loopback only.
+const newKey = () => crypto.randomUUID?.() ?? String(Math.random());
+
 function choice(id, label, help, ...options) {
   const control = h("select", { id }, options);
   return { control, element: h("div", { class: "field" }, h("label", { for: id }, label), control, h("span", { class: "help" }, help)) };
@@ -53,7 +56,7 @@ export function submit(view, _, session) {
     const change = () => { fill(wrong); if (model.control.value && fields.every((field) => field.check())) estimate({ model: model.control.value, ithaca: collect(fields) }); };
     const fields = rows(schema.properties.ithaca).map((one) => new Field(one, change));
     const first = (field) => FIRST.includes(field.path.join("."));
-    let key = crypto.randomUUID?.() ?? String(Math.random());
+    let key = newKey();
     const button = h("button", { class: "first", type: "submit", disabled: session.scope === "read" }, "Submit job");
 
     const go = async (event) => {
@@ -70,7 +73,7 @@ export function submit(view, _, session) {
         field?.say(error.message);
         field?.element.closest("details")?.setAttribute("open", "");
         fill(wrong, note("bad", error.message));
-        if (error.status !== 0) key = crypto.randomUUID?.() ?? String(Math.random()); // an answer: the next is another request
+        if (error.status !== 0) key = newKey(); // an answer: the next is another request
         button.disabled = false;
         (field?.control ?? button).focus();
       }
