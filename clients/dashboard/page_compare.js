@@ -35,11 +35,12 @@ export function compare(view, argument = "") {
       if (!ended) draw();
     } catch (error) { if (!ended && error.status !== 0) fill(view, note("bad", error.message)); }
   };
-  const paint = gather(draw);
+  const paint = gather(() => { if (!ended) draw(); });
   const stop = listen((kind, data) => {
     if (kind === "open") load();
     const run = kind === "metrics" ? runs.find((one) => one.jobId === data.job_id) : undefined;
-    if (run?.add(data)) load(); else if (run) paint();
+    if (run?.add(data)) run.load().then(paint, () => {});
+    else if (run) paint();
   });
   fill(view, h("div", { class: "head" }, h("h1", {}, `${ids.length} jobs compared`), h("div", { class: "actions" }, ids.map((id) => h("a", { class: "small", href: `#/jobs/${id}` }, id.slice(-6))))),
     tools(() => charts), h("div", { class: "grid" }, charts.map((chart) => chart.element)));
