@@ -103,7 +103,7 @@ int coordinator_depends_step(struct coordinator_job *job, struct err *err)
     }
     job->depends = waits;
     job->depends_known = true;
-    coordinator->queue_changed = true;
+    coordinator->queue_changes++;
     return 0;
 }
 
@@ -239,6 +239,6 @@ int coordinator_change(struct coordinator *coordinator, const char *job_id, cons
     job_spec_done(&job->spec);
     job->spec = spec;
     coordinator_depends_reset(job);
-    coordinator->queue_changed = true;
+    coordinator->queue_changes++;
     return 0;
 }

@@ -36,7 +36,7 @@ int coordinator_job_move(struct coordinator_job *job, struct job_move *move, str
              move->reason_text != NULL ? ": " : "",
              move->reason_text != NULL ? move->reason_text : "");
     job->state = move->to;
-    coordinator->queue_changed = true;
+    coordinator->queue_changes++;
     job->prepared |= move->to == JOB_STATE_QUEUED;
     job->restarts += move->restarted;
     if (move->from == JOB_STATE_FAILED)

@@ -83,11 +83,13 @@ struct coordinator {
     struct gpu_watch *watch;  /* over the GPUs; NULL on the CPU */
     struct gpu_report report; /* its newest */
     struct usage usage;
-    bool drained;         /* nothing starts */
-    bool queue_changed;   /* since the last pass */
-    int64_t pass_ms;      /* of it (monotonic) */
-    int64_t charged_ms;   /* until when use is counted (monotonic) */
-    int64_t usage_put_ms; /* when it was written (monotonic) */
+    bool drained;          /* nothing starts */
+    int64_t queue_changes; /* so far: what a pass goes by was changed */
+    int64_t queue_decided; /* of these, those that the last pass of a tick has seen */
+    int64_t queue_shown;   /* those that the last pass of all has seen */
+    int64_t pass_ms;       /* of it (monotonic) */
+    int64_t charged_ms;    /* until when use is counted (monotonic) */
+    int64_t usage_put_ms;  /* when it was written (monotonic) */
     struct telemetry telemetry;
     struct coordinator_job *jobs; /* oldest first */
     int64_t job_count;

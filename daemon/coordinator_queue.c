@@ -190,7 +190,7 @@ static int queue_pass(struct coordinator *coordinator, struct queue_pass *pass, 
     }
     sched_pass(sched);
     queue_keep(sched);
-    coordinator->queue_changed = false;
+    coordinator->queue_shown = coordinator->queue_changes;
     coordinator->pass_ms = sched->now_ms;
     return 0;
 }
@@ -240,12 +240,15 @@ void coordinator_queue_tick(struct coordinator *coordinator)
 {
     struct queue_pass pass = {.sched = {.now_ms = 0}};
     struct err err;
-    if (!coordinator->queue_changed &&
+    if (coordinator->queue_decided == coordinator->queue_changes &&
         coordinator_now(coordinator) - coordinator->pass_ms < QUEUE_PASS_MS)
         return;
-    if (queue_pass(coordinator, &pass, &err) != 0)
+    int rc = queue_pass(coordinator, &pass, &err);
+    if (rc != 0)
         log_error("coordinator", "%s", err.text); /* the next tick looks again */
-    else if (!coordinator->stopping)
+    else
+        coordinator->queue_decided = coordinator->queue_shown;
+    if (rc == 0 && !coordinator->stopping)
         queue_act(&pass.sched);
     queue_pass_done(&pass);
 }
@@ -257,11 +260,10 @@ static void queue_refresh(struct coordinator *coordinator)
 {
     struct queue_pass pass = {.sched = {.now_ms = 0}};
     struct err err;
-    if (!coordinator->queue_changed)
+    if (coordinator->queue_shown == coordinator->queue_changes)
         return;
     if (queue_pass(coordinator, &pass, &err) != 0)
         log_warn("coordinator", "%s", err.text); /* the last pass is shown */
-    coordinator->queue_changed = true;
     queue_pass_done(&pass);
 }
 
@@ -442,7 +444,7 @@ int coordinator_queue_drain(struct coordinator *coordinator, bool drained, struc
     TRY(store_drained_put(coordinator->store, drained, err));
     log_info("coordinator", "the queue is %s", drained ? "drained" : "no longer drained");
     coordinator->drained = drained;
-    coordinator->queue_changed = true;
+    coordinator->queue_changes++;
     return 0;
 }
 

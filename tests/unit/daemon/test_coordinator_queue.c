@@ -140,6 +140,23 @@ static void test_time_limit_of_a_running_job(void **state)
     world_attempt_close(&a);
 }
 
+/* One pass shows all jobs after a change: a list of them is no pass a job. */
+static void test_a_change_is_looked_at_once(void **state)
+{
+    struct world *w = *state;
+    struct world_job first = queued(w, ",\"hold\":true");
+    struct world_job second = queued(w, ",\"hold\":true");
+    change_as(w, &second, "\"priority\":7", 0);
+    expect_reason(w, &second, 1, "held until it is released (hold: false)");
+    mem_fault_after(1); /* a pass allocates */
+    expect_reason(w, &first, 2, "held until it is released (hold: false)");
+    CLEANUP(mem_free_ptr) char *missed = mem_strdup("");
+    mem_fault_after(0);
+    assert_null(missed);
+    change(w, &second, "\"hold\":false"); /* a pass that only showed has decided nothing */
+    world_expect(w, &second, JOB_STATE_STARTING);
+}
+
 /* Every allocation fails once: the job is as it was, in memory and in the store. */
 static void test_changes_without_memory(void **state)
 {
@@ -455,6 +472,7 @@ int main(void)
         WORLD_TEST(test_priority_is_changed),
         WORLD_TEST(test_what_cannot_be_changed),
         WORLD_TEST(test_time_limit_of_a_running_job),
+        WORLD_TEST(test_a_change_is_looked_at_once),
         WORLD_TEST(test_changes_without_memory),
         WORLD_TEST(test_depends_on_one_that_succeeds),
         WORLD_TEST(test_depends_on_one_that_fails),
