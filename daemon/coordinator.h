@@ -3,8 +3,7 @@
  * never blocks and knows no HTTP.
  *
  * The way of a job:
- *   submit -> VALIDATING   the prepare child makes token shards; a bad line fails the job
- * (ERR_DATA)
+ *   submit -> VALIDATING   the prepare child makes token shards; a bad line fails it (ERR_DATA)
  *          -> QUEUED       until sched_pass() gives it slots
  *          -> STARTING     slots taken, keeper started, from the newest checkpoint if there is one
  *          -> RUNNING      all ranks are ready

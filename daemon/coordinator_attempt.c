@@ -5,10 +5,11 @@
  *   done, and the model is there        succeeded (of a rehearsal: its report)
  *   paused, pausing                     paused
  *   paused, its time is up              failed (time_limit)
- *   paused otherwise                    queued: it was preempted, the daemon stops, or none was
- * there (orphan limit) a fault worth another try, pausing  paused: what the user asked for, from an
- * older checkpoint a fault worth another try           queued, while max_restarts lasts any other
- * fault                     failed */
+ *   paused otherwise                    queued: preempted, the daemon stops, or none was there
+ *   a fault worth another try, pausing  paused: what the user asked for, from an older checkpoint
+ *   the same, preempting                queued: no restart is counted
+ *   a fault worth another try           queued, while max_restarts lasts
+ *   any other fault                     failed */
 #include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"

@@ -10,9 +10,10 @@
  *   taken      a job has it
  *   checking   a job has given it back; a look has not yet found it empty
  *   unclean    still not, INVENTORY_CLEAN_MS later: given to nobody until it is
- *   foreign    no job of ours has it, yet processes or memory are on it: left alone until it is
- * empty drained    an operator wants it to be given to nobody set_aside  it is sick (an XID of its
- * own, uncorrectable ECC errors, fallen off the bus): given to nobody until an operator undrains it
+ *   foreign    processes or memory are on it that are no job's: left alone until it is empty
+ *   drained    an operator wants it to be given to nobody
+ *   set_aside  it is sick (an XID of its own, uncorrectable ECC errors, fallen off the bus): given
+ *              to nobody until an operator undrains it
  *   free       none of these */
 #pragma once
 #include "common/err.h"
