@@ -3,7 +3,6 @@
  * one place where each thing is decided. */
 #include "daemon/coordinator.h"
 
-#include "common/io.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -31,6 +30,11 @@ void coordinator_config_defaults(struct coordinator_config *ret_config)
 int64_t coordinator_now(const struct coordinator *coordinator)
 {
     return coordinator->host->ops->monotonic_ms(coordinator->host);
+}
+
+int64_t coordinator_wall(const struct coordinator *coordinator)
+{
+    return coordinator->host->ops->wall_ms(coordinator->host);
 }
 
 struct coordinator_job *coordinator_find(const struct coordinator *coordinator, const char *job_id)
@@ -151,7 +155,7 @@ static int coordinator_insert(struct coordinator *coordinator, const struct job_
     TRY(host_new_id(coordinator->host, "ftevent-", event_id, sizeof event_id, err));
     const struct store_job row = {
         .id = id,
-        .created_ms = coordinator->host->ops->wall_ms(coordinator->host),
+        .created_ms = coordinator_wall(coordinator),
         .owner = owner,
         .spec_json = buf_str(&text),
         .model = spec->model,

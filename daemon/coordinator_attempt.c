@@ -43,7 +43,7 @@ int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, co
         .job_id = job->id,
         .number = job->attempt,
         .started_ms = job->attempt_started_ms,
-        .ended_ms = outcome[0] != '\0' ? coordinator->host->ops->wall_ms(coordinator->host) : 0,
+        .ended_ms = outcome[0] != '\0' ? coordinator_wall(coordinator) : 0,
         .keeper_pid = supervisor != NULL ? supervisor->identity.pid : 0,
         .keeper_start_time = supervisor != NULL ? (int64_t)supervisor->identity.start_time : 0,
         .boot_id = supervisor != NULL ? supervisor->identity.boot_id : "",
@@ -152,7 +152,7 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
     if (step >= 0)
         (void)snprintf(from, sizeof from, ", from %s", id);
     job->attempt++;
-    job->attempt_started_ms = coordinator->host->ops->wall_ms(coordinator->host);
+    job->attempt_started_ms = coordinator_wall(coordinator);
     (void)snprintf(text, sizeof text, "Job is starting: attempt %lld, %lld ranks%s.",
                    (long long)job->attempt, (long long)job_spec_slots(&job->spec), from);
     struct job_move move = {.to = JOB_STATE_STARTING,

@@ -181,7 +181,7 @@ static int change_store(struct coordinator_job *job, const struct job_spec *spec
         .priority = spec->priority,
         .event_id = event_id,
         .event_text = event_text,
-        .now_ms = coordinator->host->ops->wall_ms(coordinator->host),
+        .now_ms = coordinator_wall(coordinator),
     };
     TRY(store_job_change(coordinator->store, &change, &event_row, err));
     bus_publish(coordinator->bus, &(struct bus_note){.job_id = job->id, .event_row = event_row});

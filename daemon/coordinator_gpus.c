@@ -100,7 +100,7 @@ static int gpus_put(struct coordinator *coordinator, int64_t number, bool draine
         .uuid = coordinator->inventory.gpus[number].uuid,
         .drained = drained,
         .aside = aside,
-        .changed_ms = coordinator->host->ops->wall_ms(coordinator->host),
+        .changed_ms = coordinator_wall(coordinator),
     };
     return store_gpu_put(coordinator->store, &mark, err);
 }

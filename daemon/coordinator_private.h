@@ -98,7 +98,8 @@ struct coordinator {
     bool flush_failing; /* so that it is logged once */
 };
 
-int64_t coordinator_now(const struct coordinator *coordinator); /* monotonic ms */
+int64_t coordinator_now(const struct coordinator *coordinator);  /* monotonic ms */
+int64_t coordinator_wall(const struct coordinator *coordinator); /* Unix time, ms */
 
 /* coordinator.c */
 struct coordinator_job *coordinator_find(const struct coordinator *coordinator, const char *job_id);

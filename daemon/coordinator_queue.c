@@ -40,11 +40,6 @@ int coordinator_queue_init(struct coordinator *coordinator, struct err *err)
     return store_usage_list(coordinator->store, queue_load_usage, &coordinator->usage, err);
 }
 
-static int64_t queue_wall(const struct coordinator *coordinator)
-{
-    return coordinator->host->ops->wall_ms(coordinator->host);
-}
-
 static void queue_save_usage(struct coordinator *coordinator)
 {
     for (size_t i = 0; i < coordinator->usage.count; i++) {
@@ -67,7 +62,7 @@ static void queue_save_usage(struct coordinator *coordinator)
 void coordinator_queue_charge(struct coordinator *coordinator, bool save)
 {
     int64_t now_ms = coordinator_now(coordinator);
-    int64_t wall_ms = queue_wall(coordinator);
+    int64_t wall_ms = coordinator_wall(coordinator);
     double passed_s = (double)(now_ms - coordinator->charged_ms) / 1000;
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
         if (job->has_slots)
@@ -86,7 +81,7 @@ void coordinator_queue_entered(struct coordinator_job *job)
     usage_charge(&coordinator->usage, job->user, 0,
                  (double)coordinator->config.policy.entry_penalty_s *
                      (double)job_spec_slots(&job->spec),
-                 queue_wall(coordinator));
+                 coordinator_wall(coordinator));
 }
 
 /* ---- a pass -------------------------------------------------------------------------------- */
@@ -181,7 +176,7 @@ static int queue_pass(struct coordinator *coordinator, struct queue_pass *pass, 
         return mem_fail(err, jobs_max * sizeof sched->jobs[0], "a look at the queue");
     coordinator_queue_charge(coordinator, false);
     for (size_t i = 0; i < sched->user_count; i++)
-        sched->users[i].used_s = usage_now(&coordinator->usage, i, queue_wall(coordinator));
+        sched->users[i].used_s = usage_now(&coordinator->usage, i, coordinator_wall(coordinator));
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
         if (job->state == JOB_STATE_QUEUED)
             queue_add_waiting(sched, job);
@@ -346,7 +341,7 @@ static void queue_view(const struct coordinator_job *job, struct coordinator_vie
         queue_tell(job, reason, bytes);
         if (job->start_ms > 0)
             ret_view->estimated_start_ms =
-                queue_wall(coordinator) + job->start_ms - coordinator_now(coordinator);
+                coordinator_wall(coordinator) + job->start_ms - coordinator_now(coordinator);
     } else if (job->state == JOB_STATE_VALIDATING) {
         (void)snprintf(reason, bytes, "%s",
                        job->preparation != NULL ? "its files are being checked"
@@ -382,7 +377,7 @@ static int queue_show(const struct coordinator_job *job, coordinator_entry_fn *e
     };
     if (job->has_slots) {
         row.started_ms = job->attempt_started_ms;
-        row.estimated_end_ms = lasts_ms > 0 ? queue_wall(coordinator) + lasts_ms : 0;
+        row.estimated_end_ms = lasts_ms > 0 ? coordinator_wall(coordinator) + lasts_ms : 0;
     }
     queue_view(job, &row.view);
     return entry(context, &row, err);
@@ -428,7 +423,7 @@ int coordinator_users_list(struct coordinator *coordinator, coordinator_user_fn 
     for (size_t i = 0; i < usage->count; i++) {
         const struct coordinator_user row = {
             .name = usage->users[i].name,
-            .used_s = usage_now(usage, i, queue_wall(coordinator)),
+            .used_s = usage_now(usage, i, coordinator_wall(coordinator)),
             .total_s = usage->users[i].total_s,
             .slots = slots[i],
         };

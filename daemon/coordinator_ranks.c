@@ -40,7 +40,7 @@ static int ranks_add_event(struct coordinator_job *job, uint32_t rank, uint32_t 
     const struct store_event row = {
         .id = id,
         .job_id = job->id,
-        .created_ms = coordinator->host->ops->wall_ms(coordinator->host),
+        .created_ms = coordinator_wall(coordinator),
         .level = levels[level < 3 ? level : 2],
         .type = "message",
         .message = message,
