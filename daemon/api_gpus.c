@@ -9,7 +9,6 @@
 #include "daemon/xid.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { GPUS_ID_BYTES = 24 };
 
@@ -56,42 +55,29 @@ static int gpus_add_seen(json_t *json, const struct inventory_gpu *gpu)
     return json_object_update(json, more);
 }
 
-struct gpus_owner {
-    char name[LIMIT_NAME_BYTES + 1];
-};
-
-static int gpus_take_owner(void *context, const struct store_job *job, struct err *err)
-{
-    (void)err;
-    struct gpus_owner *owner = context;
-    (void)snprintf(owner->name, sizeof owner->name, "%s", job->owner);
-    return 0;
-}
-
 /* New reference: the GPU at a place of the inventory, or a slot of the CPU. */
 static json_t *gpus_json(struct api *api, const char *viewer, int64_t place)
 {
     const struct inventory *inventory = coordinator_inventory(api->coordinator);
     const struct inventory_gpu *gpu = inventory->gpu_count > 0 ? &inventory->gpus[place] : NULL;
     const char *job = coordinator_gpu_job(api->coordinator, place);
-    struct gpus_owner owner = {.name = ""};
+    char owner[LIMIT_NAME_BYTES + 1] = "";
     struct err unread; /* then it is not told */
     char id[GPUS_ID_BYTES], reason[INVENTORY_REASON_BYTES] = "";
     enum inventory_state state = job != NULL ? INVENTORY_TAKEN : INVENTORY_FREE;
     (void)snprintf(id, sizeof id, "CPU-%lld", (long long)place);
     if (job != NULL)
-        (void)store_job_get(api->store, job, gpus_take_owner, &owner, &unread);
+        (void)store_job_owner(api->store, job, owner, &unread);
     if (gpu != NULL) {
         int64_t now_ms = api->host->ops->monotonic_ms(api->host);
         state = inventory_state(gpu, now_ms);
         inventory_reason(gpu, now_ms, reason);
     }
-    json_t *json =
-        json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "id", gpu != NULL ? gpu->uuid : id,
-                  "object", "gpu", "kind", gpu != NULL ? "gpu" : "cpu", "state",
-                  inventory_state_name(state), "reason", api_text(reason), "job_id",
-                  access_is_seen(viewer, owner.name) ? api_text(job) : json_null(), "owner",
-                  api_text(owner.name));
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "id", gpu != NULL ? gpu->uuid : id, "object", "gpu",
+        "kind", gpu != NULL ? "gpu" : "cpu", "state", inventory_state_name(state), "reason",
+        api_text(reason), "job_id", access_is_seen(viewer, owner) ? api_text(job) : json_null(),
+        "owner", api_text(owner));
     if (json != NULL && (gpu == NULL || gpus_add_seen(json, gpu) == 0))
         return json;
     json_decref(json);
