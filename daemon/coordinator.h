@@ -141,7 +141,6 @@ struct coordinator_entry {
     const char *owner;
     const struct job_spec *spec;
     enum job_state state;
-    int64_t slots;
     int64_t created_ms;           /* Unix time, as all here */
     int64_t started_ms;           /* its newest attempt; 0: it waits */
     int64_t estimated_end_ms;     /* 0: not known */

@@ -119,8 +119,6 @@ int coordinator_job_move_to(struct coordinator_job *job, enum job_state to, cons
                             const char *event_text, struct err *err);
 /* Moves to QUEUED and waits. */
 int coordinator_job_enqueue(struct coordinator_job *job, struct job_move *move, struct err *err);
-/* The spec as the store keeps it. */
-int coordinator_spec_print(const struct job_spec *spec, struct buf *out, struct err *err);
 bool coordinator_job_has_process(const struct coordinator_job *job);
 void coordinator_job_free(struct coordinator_job *job);
 
@@ -136,6 +134,8 @@ int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, co
 int64_t coordinator_attempt_ran_ms(const struct coordinator_job *job); /* over all attempts */
 
 /* coordinator_change.c */
+/* The spec as the store keeps it. */
+int coordinator_spec_print(const struct job_spec *spec, struct buf *out, struct err *err);
 /* The jobs that a spec depends on are there and their owner's. */
 int coordinator_depends_check(struct coordinator *coordinator, const struct job_spec *spec,
                               const char *owner, struct err *err);

@@ -372,7 +372,6 @@ static int queue_show(const struct coordinator_job *job, coordinator_entry_fn *e
         .owner = coordinator->usage.users[job->user].name,
         .spec = &job->spec,
         .state = job->state,
-        .slots = job_spec_slots(&job->spec),
         .created_ms = job->created_ms,
     };
     if (job->has_slots) {

@@ -67,7 +67,7 @@ static int sched_compare_by_share(const void *left, const void *right)
 
 /* A user's jobs in their own order each stand behind the penalties of those before: sorting by that
  * is what taking the next job of the least user, again and again, comes to. */
-void sched_order(struct sched_pass *pass)
+static void sched_order(struct sched_pass *pass)
 {
     size_t count = pass->job_count;
     if (count == 0)

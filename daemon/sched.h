@@ -97,6 +97,3 @@ struct sched_pass {
 };
 
 void sched_pass(struct sched_pass *pass);
-
-/* The order alone. */
-void sched_order(struct sched_pass *pass);
