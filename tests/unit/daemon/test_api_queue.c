@@ -2,22 +2,13 @@
  * page by page, and what is refused. */
 #include "tests/lib/http_world.h"
 
-/* Holds jobs in the queue: each needs all slots, and none has them. */
-static struct world_job queued(struct http_world *h, const char *owner, const char *options)
-{
-    struct world_job job = world_submit_as(h->w, owner, 2, options);
-    world_run(h->w);
-    world_prepare(h->w, WORLD_GOOD_REPORT);
-    return job;
-}
-
 static void test_what_runs_and_what_waits(void **state)
 {
     struct http_world *h = *state;
     struct world_attempt a;
     struct world_job running = world_running(h->w, &a, ",\"time_limit_s\":1000");
-    struct world_job first = queued(h, "bob", ",\"priority\":3,\"preemptible\":true");
-    struct world_job second = queued(h, "ann", "");
+    struct world_job first = world_queued_as(h->w, "bob", ",\"priority\":3,\"preemptible\":true");
+    struct world_job second = world_queued_as(h->w, "ann", "");
     ask(h, "GET", "/v1/queue", NULL);
     expect(h, 200, "running.0.id", running.id);
     assert_int_equal(answer_int(h, "slots"), 2);
@@ -49,7 +40,7 @@ static void test_change(void **state)
 {
     struct http_world *h = *state;
     char path[192];
-    struct world_job job = queued(h, "admin", ",\"hold\":true");
+    struct world_job job = world_queued(h->w, ",\"hold\":true");
     (void)snprintf(path, sizeof path, "/v1/fine_tuning/jobs/%s", job.id);
     ask(h, "PATCH", path, "{\"ithaca\":{\"priority\":4,\"tags\":[\"x\"]}}");
     expect(h, 200, "id", job.id);
@@ -71,7 +62,7 @@ static void test_drain(void **state)
     struct http_world *h = *state;
     ask(h, "POST", "/v1/admin/drain", "");
     assert_true(json_is_true(answer(h, "drained")));
-    struct world_job job = queued(h, "admin", "");
+    struct world_job job = world_queued(h->w, "");
     world_expect(h->w, &job, JOB_STATE_QUEUED);
     ask(h, "GET", "/v1/queue", NULL);
     assert_true(json_is_true(answer(h, "drained")));

@@ -28,20 +28,6 @@ static void expect_reason(struct world *w, const struct world_job *job, int64_t 
     assert_string_equal(view.pending_reason, reason);
 }
 
-/* A job of two ranks in the queue, its files checked. */
-static struct world_job queued_as(struct world *w, const char *owner, const char *options)
-{
-    struct world_job job = world_submit_as(w, owner, 2, options);
-    world_run(w);
-    world_prepare(w, WORLD_GOOD_REPORT);
-    return job;
-}
-
-static struct world_job queued(struct world *w, const char *options)
-{
-    return queued_as(w, "admin", options);
-}
-
 static void finish(struct world *w, const struct world_job *job)
 {
     struct world_attempt a;
@@ -65,8 +51,8 @@ static void restart(struct world *w)
 static void test_hold_and_release(void **state)
 {
     struct world *w = *state;
-    struct world_job held = queued(w, ",\"hold\":true");
-    struct world_job next = queued(w, "");
+    struct world_job held = world_queued(w, ",\"hold\":true");
+    struct world_job next = world_queued(w, "");
     world_expect(w, &held, JOB_STATE_QUEUED);
     world_expect(w, &next, JOB_STATE_STARTING);
     expect_reason(w, &held, 1, "held until it is released (hold: false)");
@@ -86,8 +72,8 @@ static void test_priority_is_changed(void **state)
     struct world *w = *state;
     struct world_attempt a;
     struct world_job running = world_running(w, &a, "");
-    struct world_job first = queued(w, "");
-    struct world_job second = queued(w, "");
+    struct world_job first = world_queued(w, "");
+    struct world_job second = world_queued(w, "");
     expect_reason(w, &first, 1, "needs 2 of 2 slots, 0 free");
     expect_reason(w, &second, 2, "waits behind 1 other job");
     change_as(w, &second, "\"priority\":7,\"tags\":[\"x\"]", 0);
@@ -108,7 +94,7 @@ static void test_priority_is_changed(void **state)
 static void test_what_cannot_be_changed(void **state)
 {
     struct world *w = *state;
-    struct world_job job = queued(w, ",\"hold\":true");
+    struct world_job job = world_queued(w, ",\"hold\":true");
     change_as(w, &job, "\"seq_len\":128", -ERR_INVALID_VALUE);
     assert_string_equal(w->err.field, "ithaca.seq_len");
     assert_non_null(strstr(w->err.text, "these can: priority, time_limit_s"));
@@ -135,7 +121,7 @@ static void test_time_limit_of_a_running_job(void **state)
     change_as(w, &job, "\"time_limit_s\":1000", -ERR_FORBIDDEN);
     CLEANUP(json_unref) json_t *body = json_literal("{'ithaca':{'time_limit_s':5000}}");
     OK(w, coordinator_change(w->coordinator, job.id, body, "ann", true, &w->err));
-    struct world_job waiting = queued(w, ",\"time_limit_s\":10");
+    struct world_job waiting = world_queued(w, ",\"time_limit_s\":10");
     change_as(w, &waiting, "\"time_limit_s\":null", 0);
     world_attempt_close(&a);
 }
@@ -144,8 +130,8 @@ static void test_time_limit_of_a_running_job(void **state)
 static void test_a_change_is_looked_at_once(void **state)
 {
     struct world *w = *state;
-    struct world_job first = queued(w, ",\"hold\":true");
-    struct world_job second = queued(w, ",\"hold\":true");
+    struct world_job first = world_queued(w, ",\"hold\":true");
+    struct world_job second = world_queued(w, ",\"hold\":true");
     change_as(w, &second, "\"priority\":7", 0);
     expect_reason(w, &second, 1, "held until it is released (hold: false)");
     mem_fault_after(1); /* a pass allocates */
@@ -161,8 +147,8 @@ static void test_a_change_is_looked_at_once(void **state)
 static void test_changes_without_memory(void **state)
 {
     struct world *w = *state;
-    struct world_job first = queued(w, ",\"hold\":true");
-    struct world_job second = queued(w, ",\"hold\":true");
+    struct world_job first = world_queued(w, ",\"hold\":true");
+    struct world_job second = world_queued(w, ",\"hold\":true");
     CLEANUP(mem_free_ptr)
     char *text = mem_printf("{\"ithaca\":{\"priority\":3,\"depends_on\":[\"%s\"]}}", first.id);
     CLEANUP(json_unref) json_t *body = NULL;
@@ -189,9 +175,9 @@ static void test_depends_on_one_that_succeeds(void **state)
 {
     struct world *w = *state;
     char options[128], reason[160];
-    struct world_job first = queued(w, ",\"hold\":true");
+    struct world_job first = world_queued(w, ",\"hold\":true");
     (void)snprintf(options, sizeof options, ",\"depends_on\":[\"%s\"]", first.id);
-    struct world_job second = queued(w, options);
+    struct world_job second = world_queued(w, options);
     (void)snprintf(reason, sizeof reason, "waits for %s to succeed, which is queued", first.id);
     world_expect(w, &second, JOB_STATE_QUEUED);
     expect_reason(w, &second, 2, reason);
@@ -202,7 +188,7 @@ static void test_depends_on_one_that_succeeds(void **state)
     world_run(w);
     world_expect(w, &second, JOB_STATE_STARTING);
     finish(w, &second);
-    struct world_job third = queued(w, options); /* one that has succeeded long since */
+    struct world_job third = world_queued(w, options); /* one that has succeeded long since */
     finish(w, &third);
 }
 
@@ -210,11 +196,11 @@ static void test_depends_on_one_that_fails(void **state)
 {
     struct world *w = *state;
     char options[128];
-    struct world_job first = queued(w, ",\"hold\":true");
+    struct world_job first = world_queued(w, ",\"hold\":true");
     (void)snprintf(options, sizeof options, ",\"depends_on\":[\"%s\"]", first.id);
-    struct world_job second = queued(w, options);
+    struct world_job second = world_queued(w, options);
     (void)snprintf(options, sizeof options, ",\"depends_on\":[\"%s\"]", second.id);
-    struct world_job third = queued(w, options);
+    struct world_job third = world_queued(w, options);
     struct world_job checking = world_submit(w, 2, options);
     OK(w, coordinator_cancel(w->coordinator, first.id, &w->err));
     world_run(w);
@@ -234,9 +220,9 @@ static void test_dependencies_that_cannot_be(void **state)
 {
     struct world *w = *state;
     char fields[160];
-    struct world_job first = queued(w, ",\"hold\":true");
-    struct world_job second = queued(w, ",\"hold\":true");
-    struct world_job others = queued_as(w, "bob", ",\"hold\":true");
+    struct world_job first = world_queued(w, ",\"hold\":true");
+    struct world_job second = world_queued(w, ",\"hold\":true");
+    struct world_job others = world_queued_as(w, "bob", ",\"hold\":true");
     change_as(w, &first, "\"depends_on\":[\"ftjob-none\"]", -ERR_INVALID_VALUE);
     assert_string_equal(w->err.field, "ithaca.depends_on");
     (void)snprintf(fields, sizeof fields, "\"depends_on\":[\"%s\"]", others.id);
@@ -262,7 +248,7 @@ static struct world_job preempted(struct world *w, struct world_attempt *a,
     w->config.policy.preempt_after_ms = 5000;
     restart(w);
     struct world_job low = world_running(w, a, ",\"preemptible\":true");
-    *ret_head = queued(w, ",\"priority\":1");
+    *ret_head = world_queued(w, ",\"priority\":1");
     world_pass(w, 4000);
     world_expect(w, &low, JOB_STATE_RUNNING);
     assert_false(world_receive(a, 0, WIRE_PAUSE, &number));
@@ -280,7 +266,8 @@ static void test_preempted_and_resumed(void **state)
     struct world_attempt a;
     struct world_job head;
     struct world_job low = preempted(w, &a, &head);
-    struct world_job higher = queued(w, ",\"priority\":9"); /* the slots are given away already */
+    struct world_job higher =
+        world_queued(w, ",\"priority\":9"); /* the slots are given away already */
     world_end_paused(&a, 3);
     world_attempt_close(&a);
     world_expect(w, &low, JOB_STATE_QUEUED);
@@ -342,7 +329,7 @@ static void test_drain(void **state)
 {
     struct world *w = *state;
     OK(w, coordinator_queue_drain(w->coordinator, true, &w->err));
-    struct world_job job = queued(w, "");
+    struct world_job job = world_queued(w, "");
     world_expect(w, &job, JOB_STATE_QUEUED);
     expect_reason(w, &job, 1, "nothing starts: the queue is drained");
     restart(w);
@@ -386,11 +373,11 @@ static void test_shares(void **state)
     struct world *w = *state;
     struct world_attempt a;
     struct shown shown = {.text = ""};
-    struct world_job first = queued_as(w, "bob", "");
+    struct world_job first = world_queued_as(w, "bob", "");
     world_attempt_open(w, &a);
     world_ready(&a);
-    struct world_job bobs = queued_as(w, "bob", "");
-    struct world_job anns = queued_as(w, "ann", "");
+    struct world_job bobs = world_queued_as(w, "bob", "");
+    struct world_job anns = world_queued_as(w, "ann", "");
     world_pass(w, 10000);
     OK(w, coordinator_users_list(w->coordinator, show_user, &shown, &w->err));
     assert_true(shown.total_s >= 19.9 && shown.total_s < 20.1); /* two slots */
