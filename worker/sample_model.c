@@ -2,6 +2,7 @@
  * queries here are fewer than its keys: a plain loop over the cache. */
 #include "worker/sample_model.h"
 
+#include "common/cores.h"
 #include "common/mem.h"
 #include "common/model_shape.h"
 #include "common/must.h"
@@ -12,7 +13,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { SAMPLE_THREADS_MAX = 1024 };
 
@@ -93,8 +93,8 @@ static int sample_threads(void)
     const char *allowed = getenv("OMP_NUM_THREADS");
     long threads = allowed != NULL ? strtol(allowed, NULL, 10) : 0;
     if (threads < 1)
-        threads = sysconf(_SC_NPROCESSORS_ONLN);
-    return threads < 1 ? 1 : threads > SAMPLE_THREADS_MAX ? SAMPLE_THREADS_MAX : (int)threads;
+        threads = cores_allowed();
+    return threads > SAMPLE_THREADS_MAX ? SAMPLE_THREADS_MAX : (int)threads;
 }
 
 int sample_model_new(const char *model_dir, const struct model_config *config, int64_t tokens_max,
