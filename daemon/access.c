@@ -25,51 +25,46 @@ bool access_is_seen(const char *viewer, const char *owner)
     return viewer[0] == '\0' || strcmp(viewer, owner) == 0;
 }
 
-/* Words of a missing file or job, for one that is hidden. */
-static int access_hidden(const char *what, const char *id, struct err *err)
+/* Things that have owners. */
+struct access_kind {
+    const char *prefix; /* of its routes */
+    const char *what;   /* as the store calls one that is missing */
+    int (*owner)(struct store *store, const char *id, char ret_owner[LIMIT_NAME_BYTES + 1],
+                 struct err *err);
+};
+static const struct access_kind access_job = {
+    .prefix = "/v1/fine_tuning/jobs/{id}", .what = "fine-tuning job", .owner = store_job_owner};
+static const struct access_kind access_file = {
+    .prefix = "/v1/files/{id}", .what = "file", .owner = store_file_owner};
+static const struct access_kind access_upload = {
+    .prefix = "/v1/uploads/{id}", .what = "upload", .owner = uploads_owner};
+
+/* One that is hidden is refused in the words for one that is missing. */
+static int access_check_one(const struct access_kind *kind, struct store *store, const char *viewer,
+                            const char *id, struct err *err)
 {
-    return err_set(err, ERR_NOT_FOUND, "there is no %s %s", what, id);
+    char owner[LIMIT_NAME_BYTES + 1];
+    TRY(kind->owner(store, id, owner, err));
+    if (access_is_seen(viewer, owner))
+        return 0;
+    return err_set(err, ERR_NOT_FOUND, "there is no %s %s", kind->what, id);
 }
 
 int access_check_file(struct store *store, const char *viewer, const char *id, struct err *err)
 {
-    char owner[LIMIT_NAME_BYTES + 1];
-    TRY(store_file_owner(store, id, owner, err));
-    return access_is_seen(viewer, owner) ? 0 : access_hidden("file", id, err);
-}
-
-int access_check_job(struct store *store, const char *viewer, const char *id, struct err *err)
-{
-    char owner[LIMIT_NAME_BYTES + 1];
-    TRY(store_job_owner(store, id, owner, err));
-    return access_is_seen(viewer, owner) ? 0 : access_hidden("fine-tuning job", id, err);
-}
-
-static int access_check_upload(struct store *store, const char *viewer, const char *id,
-                               struct err *err)
-{
-    char owner[LIMIT_NAME_BYTES + 1];
-    TRY(uploads_owner(store, id, owner, err));
-    return access_is_seen(viewer, owner) ? 0 : access_hidden("upload", id, err);
+    return access_check_one(&access_file, store, viewer, id, err);
 }
 
 /* What the path names must be the viewer's. */
 static int access_check_path(struct api *api, const struct http_request *request, struct err *err)
 {
-    static const struct {
-        const char *prefix; /* of the routes */
-        int (*check)(struct store *store, const char *viewer, const char *id, struct err *err);
-    } rows[] = {
-        {.prefix = "/v1/fine_tuning/jobs/{id}", .check = access_check_job},
-        {.prefix = "/v1/files/{id}", .check = access_check_file},
-        {.prefix = "/v1/uploads/{id}", .check = access_check_upload},
-    };
+    static const struct access_kind *const kinds[] = {&access_job, &access_file, &access_upload};
     const struct route_match *match = http_request_route(request);
     const char *path = route_path(match->route);
     const char *viewer = access_viewer(request);
-    for (size_t i = 0; viewer[0] != '\0' && i < sizeof rows / sizeof rows[0]; i++)
-        if (strncmp(path, rows[i].prefix, strlen(rows[i].prefix)) == 0)
-            return rows[i].check(api->store, viewer, match->name, err);
+    for (size_t i = 0; viewer[0] != '\0' && i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strncmp(path, kinds[i]->prefix, strlen(kinds[i]->prefix)) == 0)
+            return access_check_one(kinds[i], api->store, viewer, match->name, err);
     return 0;
 }
 

@@ -17,4 +17,3 @@ bool access_is_seen(const char *viewer, const char *owner);
 
 /* ERR_NOT_FOUND unless the viewer sees it. */
 int access_check_file(struct store *store, const char *viewer, const char *id, struct err *err);
-int access_check_job(struct store *store, const char *viewer, const char *id, struct err *err);

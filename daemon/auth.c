@@ -75,8 +75,9 @@ static void auth_hash(const struct auth *auth, const char *token, uint8_t ret[ST
                              auth->key, sizeof auth->key); /* fails only for wrong sizes */
 }
 
-static int auth_load_key(struct auth *auth, const char *path, struct host *host, struct err *err)
+static int auth_load_key(struct auth *auth, const char *path, struct err *err)
 {
+    struct host *host = auth->host;
     if (!io_exists(path)) {
         TRY(host->ops->random(host, auth->key, sizeof auth->key, err));
         return io_write_file(path, auth->key, sizeof auth->key, 0600, err);
@@ -105,8 +106,7 @@ static int auth_make_token(struct host *host, char ret[AUTH_TOKEN_CHARS + 1], st
     return 0;
 }
 
-/* The public part of a token, which is long enough. */
-static void auth_prefix(const char *token, char ret[AUTH_PUBLIC_CHARS + 1])
+void auth_public_part(const char *token, char ret[AUTH_PUBLIC_CHARS + 1])
 {
     memcpy(ret, token, AUTH_PUBLIC_CHARS);
     ret[AUTH_PUBLIC_CHARS] = '\0';
@@ -118,7 +118,7 @@ static int auth_put(struct auth *auth, const char *id, const struct auth_grant *
     uint8_t hash[STORE_HASH_BYTES];
     char prefix[AUTH_PUBLIC_CHARS + 1];
     auth_hash(auth, token, hash);
-    auth_prefix(token, prefix);
+    auth_public_part(token, prefix);
     const struct store_token row = {.id = id,
                                     .parent = grant->parent,
                                     .prefix = prefix,
@@ -188,7 +188,7 @@ static int auth_init(struct auth *auth, const char *data_dir, struct err *err)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     if (sodium_init() < 0)
         return err_set(err, ERR_INTERNAL, "libsodium cannot start");
-    TRY(auth_load_key(auth, key_path, auth->host, err));
+    TRY(auth_load_key(auth, key_path, err));
     return auth_load_admin(auth, admin_path, err);
 }
 
@@ -244,6 +244,12 @@ static int auth_on_row(void *context, const struct store_token *token, struct er
     return 0;
 }
 
+/* Id of the row by which it was found, or "uid-<number>". */
+static const char *auth_row_id(const struct auth_who *who)
+{
+    return who->session[0] != '\0' ? who->session : who->caller;
+}
+
 static int auth_find(struct auth *auth, const char *secret, bool session, struct auth_who *ret_who,
                      struct err *err)
 {
@@ -253,9 +259,9 @@ static int auth_find(struct auth *auth, const char *secret, bool session, struct
     if (strlen(secret) != AUTH_TOKEN_CHARS)
         return err_set(err, ERR_AUTH, "the %s is not known", session ? "session" : "token");
     auth_hash(auth, secret, found.hash);
-    auth_prefix(secret, prefix);
+    auth_public_part(secret, prefix);
     TRY(store_token_find(auth->store, prefix, auth_on_row, &found, err));
-    const char *id = session ? found.who.session : found.who.caller;
+    const char *id = auth_row_id(&found.who);
     if (found.stale && store_token_used(auth->store, id, found.now_ms, &unsaved) != 0)
         log_warn("auth", "the time of use of %s is not kept: %s", id, unsaved.text);
     *ret_who = found.who;
@@ -283,12 +289,11 @@ int auth_check_session(struct auth *auth, const char *secret, struct auth_who *r
 bool auth_still_counts(struct auth *auth, const struct auth_who *who)
 {
     struct err unread;
-    bool counts = true;
-    const char *id = who->session[0] != '\0' ? who->session : who->caller;
-    if (strncmp(id, auth_uid_prefix, strlen(auth_uid_prefix)) != 0 &&
-        store_token_counts(auth->store, id, auth->host->ops->wall_ms(auth->host), &counts,
-                           &unread) != 0)
-        return true;
+    bool counts = true; /* stays where there is no row, or it cannot be read */
+    const char *id = auth_row_id(who);
+    if (strncmp(id, auth_uid_prefix, strlen(auth_uid_prefix)) != 0)
+        (void)store_token_counts(auth->store, id, auth->host->ops->wall_ms(auth->host), &counts,
+                                 &unread);
     return counts;
 }
 
@@ -308,24 +313,28 @@ static const char *auth_login(struct auth *auth, int64_t uid)
     return login->name;
 }
 
+static bool auth_is_listed(const struct settings_list *users, const char *login)
+{
+    for (size_t i = 0; i < users->count; i++)
+        if (strcmp(users->items[i].value, login) == 0)
+            return true;
+    return false;
+}
+
 int auth_check_peer(struct auth *auth, int64_t uid, const struct settings_list *admins,
                     struct auth_who *ret_who, struct err *err)
 {
-    struct auth_who who = {.scope = AUTH_SCOPE_SUBMIT};
     if (uid < 0)
         return err_set(err, ERR_AUTH, "the user at the other end of the socket is not known");
     const char *login = auth_login(auth, uid);
     bool own = uid == 0 || uid == geteuid();
-    for (size_t i = 0; i < admins->count; i++)
-        if (strcmp(admins->items[i].value, login) == 0)
-            who.scope = AUTH_SCOPE_ADMIN;
+    bool admin = own || auth_is_listed(admins, login);
+    struct auth_who who = {.scope = admin ? AUTH_SCOPE_ADMIN : AUTH_SCOPE_SUBMIT};
     (void)snprintf(who.caller, sizeof who.caller, "%s%lld", auth_uid_prefix, (long long)uid);
-    if (own)
-        who.scope = AUTH_SCOPE_ADMIN;
-    if (own || who.scope == AUTH_SCOPE_ADMIN || strcmp(login, auth_admin.user) != 0)
-        (void)snprintf(who.user, sizeof who.user, "%s", own ? auth_admin.user : login);
-    else
-        (void)snprintf(who.user, sizeof who.user, "%s", who.caller);
+    const char *user = own ? auth_admin.user : login;
+    if (!admin && strcmp(login, auth_admin.user) == 0)
+        user = who.caller; /* the admin's things are not its own */
+    (void)snprintf(who.user, sizeof who.user, "%s", user);
     *ret_who = who;
     return 0;
 }

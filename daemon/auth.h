@@ -77,6 +77,9 @@ struct auth_grant {
 int auth_grant(struct auth *auth, const struct auth_grant *grant, char ret_id[LIMIT_ID_BYTES + 1],
                char ret_secret[AUTH_TOKEN_CHARS + 1], struct err *err);
 
+/* The public prefix of a token, which has AUTH_TOKEN_CHARS. */
+void auth_public_part(const char *token, char ret[AUTH_PUBLIC_CHARS + 1]);
+
 /* May this name a user? 1..AUTH_USER_BYTES_MAX of [A-Za-z0-9_.@-], beginning with a letter, a
  * digit or "_". */
 bool auth_is_user(const char *name);

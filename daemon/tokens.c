@@ -104,8 +104,7 @@ int tokens_create(struct api *api, struct http_request *request, struct err *err
         .expires_ms = wish.expires_in_s > 0 ? now_ms + wish.expires_in_s * 1000 : 0,
     };
     TRY(auth_grant(api->auth, &grant, id, secret, err));
-    memcpy(prefix, secret, AUTH_PUBLIC_CHARS);
-    prefix[AUTH_PUBLIC_CHARS] = '\0';
+    auth_public_part(secret, prefix);
     const struct store_token made = {.id = id,
                                      .prefix = prefix,
                                      .name = grant.name,
