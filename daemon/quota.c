@@ -57,9 +57,8 @@ static int64_t quota_bucket(const struct quota *quota)
     return 2 * QUOTA_REQUEST * quota->settings->user_requests_per_s;
 }
 
-static void quota_fill(const struct quota *quota, struct quota_user *user)
+static void quota_fill(const struct quota *quota, struct quota_user *user, int64_t now_ms)
 {
-    int64_t now_ms = quota->host->ops->monotonic_ms(quota->host);
     int64_t passed_ms = now_ms - user->filled_ms;
     int64_t full = quota_bucket(quota);
     user->filled_ms = now_ms;
@@ -68,14 +67,18 @@ static void quota_fill(const struct quota *quota, struct quota_user *user)
         user->credit = full;
 }
 
-/* The user's place, with its bucket filled up to now; NULL: there are too many users. */
-static struct quota_user *quota_find(struct quota *quota, const char *name)
+/* The viewer's place, with its bucket filled up to now; NULL: it has no limits, or there are too
+ * many users. */
+static struct quota_user *quota_find(struct quota *quota, const char *viewer)
 {
+    int64_t now_ms = quota->host->ops->monotonic_ms(quota->host);
     struct quota_user *idle = NULL;
+    if (viewer[0] == '\0')
+        return NULL;
     for (int i = 0; i < quota->used; i++) {
         struct quota_user *user = &quota->users[i];
-        quota_fill(quota, user);
-        if (strcmp(user->name, name) == 0)
+        quota_fill(quota, user, now_ms);
+        if (strcmp(user->name, viewer) == 0)
             return user;
         if (user->streams == 0 && user->uploads == 0 && user->credit == quota_bucket(quota))
             idle = user;
@@ -84,9 +87,8 @@ static struct quota_user *quota_find(struct quota *quota, const char *name)
         idle = &quota->users[quota->used++];
     if (idle == NULL)
         return NULL;
-    *idle = (struct quota_user){.credit = quota_bucket(quota),
-                                .filled_ms = quota->host->ops->monotonic_ms(quota->host)};
-    (void)snprintf(idle->name, sizeof idle->name, "%s", name);
+    *idle = (struct quota_user){.credit = quota_bucket(quota), .filled_ms = now_ms};
+    (void)snprintf(idle->name, sizeof idle->name, "%s", viewer);
     return idle;
 }
 
@@ -94,7 +96,7 @@ static struct quota_user *quota_find(struct quota *quota, const char *name)
 static int quota_take(struct quota *quota, const char *viewer, struct quota_user **ret,
                       struct err *err)
 {
-    *ret = viewer[0] != '\0' ? quota_find(quota, viewer) : NULL;
+    *ret = quota_find(quota, viewer);
     if (*ret == NULL && viewer[0] != '\0')
         return err_set(err, ERR_TOO_MANY, "%d users are being served; ask again soon", QUOTA_USERS);
     return 0;
@@ -138,7 +140,7 @@ int quota_open_stream(struct quota *quota, const char *viewer, struct err *err)
 
 void quota_close_stream(struct quota *quota, const char *viewer)
 {
-    struct quota_user *user = viewer[0] != '\0' ? quota_find(quota, viewer) : NULL;
+    struct quota_user *user = quota_find(quota, viewer);
     if (user == NULL)
         return;
     must(user->streams > 0); /* an open one keeps its place */
@@ -196,7 +198,7 @@ int quota_open_upload(struct quota *quota, const char *viewer, int64_t length, s
 int quota_grow_upload(struct quota *quota, const char *viewer, int64_t bytes, struct err *err)
 {
     int64_t bytes_max = quota->settings->user_bytes_max;
-    struct quota_user *user = viewer[0] != '\0' ? quota_find(quota, viewer) : NULL;
+    struct quota_user *user = quota_find(quota, viewer);
     if (user == NULL)
         return 0;
     must(user->uploads > 0);
@@ -209,7 +211,7 @@ int quota_grow_upload(struct quota *quota, const char *viewer, int64_t bytes, st
 
 void quota_close_upload(struct quota *quota, const char *viewer, int64_t bytes)
 {
-    struct quota_user *user = viewer[0] != '\0' ? quota_find(quota, viewer) : NULL;
+    struct quota_user *user = quota_find(quota, viewer);
     if (user == NULL)
         return;
     must(user->uploads > 0 && user->upload_bytes >= bytes);
