@@ -61,6 +61,7 @@ static int replay_read(struct api *api, struct http_request *request, struct rep
         .caller = http_request_who(request)->caller,
         .target = http_request_target(request),
         .key = key,
+        .hash = ret->hash,
         .now_ms = now_ms,
         .expires_ms = now_ms + (key[0] != '\0' ? REPLAY_KEY_MS : REPLAY_HASH_MS),
     };
@@ -111,13 +112,11 @@ int replay_begin(struct api *api, struct http_request *request, struct replay *r
 {
     bool found = false;
     TRY(replay_read(api, request, ret, err));
-    ret->row.hash = ret->hash;
     CLEANUP(replay_found_done) struct replay_found earlier = {.replay = ret};
     const char *count = http_request_header(request, "x-stainless-retry-count");
     bool again = count != NULL && strtol(count, NULL, 10) > 0;
     if (ret->kept && (ret->row.key[0] != '\0' || again))
-        TRY(store_replay_find(api->store, &ret->row, ret->row.now_ms, replay_on_row, &earlier,
-                              &found, err));
+        TRY(store_replay_find(api->store, &ret->row, replay_on_row, &earlier, &found, err));
     *ret_answered = found;
     return found ? replay_answer(api, request, &earlier, err) : 0;
 }
@@ -127,7 +126,6 @@ void replay_keep(struct api *api, struct http_request *request, int status, cons
     struct replay replay;
     struct err err;
     int rc = replay_read(api, request, &replay, &err);
-    replay.row.hash = replay.hash;
     if (rc == 0 && replay.kept && !replay.makes && strlen(body) <= REPLAY_BODY_BYTES)
         rc = store_replay_put(api->store, &replay.row,
                               &(struct store_replayed){.status = status, .body = body}, &err);

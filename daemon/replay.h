@@ -15,15 +15,16 @@
  *
  * draft-ietf-httpapi-idempotency-key-header has the header's meaning. */
 #pragma once
+#include "common/io.h"
 #include "daemon/api.h"
 #include "daemon/route.h"
 
 /* How this request is remembered; texts are the request's own. */
 struct replay {
     struct store_replay row;
-    char hash[33];
-    bool kept;  /* it is one that is remembered */
-    bool makes; /* a job or a file, by its id */
+    char hash[IO_HASH_BYTES]; /* row.hash */
+    bool kept;                /* it is one that is remembered */
+    bool makes;               /* a job or a file, by its id */
 };
 
 /* Does a request of this route with a key get its first answer again? */

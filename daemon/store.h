@@ -414,8 +414,8 @@ struct store_replay {
     const char *caller, *target; /* who, and the path */
     const char *key;             /* Idempotency-Key, or "" */
     const char *hash;            /* of the body */
-    int64_t now_ms;
-    int64_t expires_ms;
+    int64_t now_ms;              /* rows that ended before are not there */
+    int64_t expires_ms;          /* not read by find */
 };
 struct store_replayed {
     const char *hash; /* of the body that it came with; not read by put */
@@ -425,8 +425,8 @@ struct store_replayed {
 };
 typedef int store_replay_fn(void *context, const struct store_replayed *replayed, struct err *err);
 /* Calls row once if there is one: that of the key, else the newest with the hash. */
-int store_replay_find(struct store *store, const struct store_replay *replay, int64_t now_ms,
-                      store_replay_fn *row, void *context, bool *ret_found, struct err *err);
+int store_replay_find(struct store *store, const struct store_replay *replay, store_replay_fn *row,
+                      void *context, bool *ret_found, struct err *err);
 /* Keeps it; the first of a key stays. Rows that have expired are dropped. */
 int store_replay_put(struct store *store, const struct store_replay *replay,
                      const struct store_replayed *answer, struct err *err);

@@ -6,8 +6,8 @@
 /* Rows beyond these: the oldest go. A day of a user's scripts; 64 KiB each at most. */
 enum { STORE_REPLAYS_MAX = 10000 };
 
-int store_replay_find(struct store *store, const struct store_replay *replay, int64_t now_ms,
-                      store_replay_fn *row, void *context, bool *ret_found, struct err *err)
+int store_replay_find(struct store *store, const struct store_replay *replay, store_replay_fn *row,
+                      void *context, bool *ret_found, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
@@ -21,7 +21,7 @@ int store_replay_find(struct store *store, const struct store_replay *replay, in
     store_bind_text(&query, replay->caller);
     store_bind_text(&query, replay->target);
     store_bind_text(&query, replay->key[0] != '\0' ? replay->key : replay->hash);
-    store_bind_i64(&query, now_ms);
+    store_bind_i64(&query, replay->now_ms);
     TRY(store_query_step(&query, ret_found, err));
     if (!*ret_found)
         return 0;
