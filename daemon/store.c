@@ -307,6 +307,15 @@ int store_query_run(struct store_query *query, struct err *err)
     return 0;
 }
 
+int store_run_text(struct store *store, enum store_database database, const char *sql,
+                   const char *text, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, database, sql, err));
+    store_bind_text(&query, text);
+    return store_query_run(&query, err);
+}
+
 const char *store_column_text(struct store_query *query, int column)
 {
     const char *text = (const char *)sqlite3_column_text(query->cached->statement, column);

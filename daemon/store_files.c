@@ -163,23 +163,15 @@ int store_file_set_status(struct store *store, const char *id, const char *statu
     return 0;
 }
 
-static int store_file_run(struct store *store, const char *sql, const char *id, struct err *err)
-{
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, sql, err));
-    store_bind_text(&query, id);
-    return store_query_run(&query, err);
-}
-
 int store_file_delete(struct store *store, const char *id, struct err *err)
 {
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
-    TRY(store_file_run(store,
+    TRY(store_run_text(store, STORE_JOBS,
                        "UPDATE jobs SET result_file = '' WHERE result_file <> '' AND result_file = "
                        "?",
                        id, err));
-    TRY(store_file_run(store, "DELETE FROM files WHERE id = ?", id, err));
+    TRY(store_run_text(store, STORE_JOBS, "DELETE FROM files WHERE id = ?", id, err));
     if (sqlite3_changes(store->databases[STORE_JOBS]) != 1)
         return store_file_missing(id, err);
     return store_transaction_commit(&transaction, err);

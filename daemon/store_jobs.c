@@ -254,24 +254,15 @@ int store_job_check_end(struct store *store, const char *id, struct err *err)
     return store_job_get(store, id, store_job_at_end, NULL, err);
 }
 
-static int store_job_delete_rows(struct store *store, const char *sql, const char *id,
-                                 struct err *err)
-{
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, sql, err));
-    store_bind_text(&query, id);
-    return store_query_run(&query, err);
-}
-
 int store_job_delete(struct store *store, const char *id, struct err *err)
 {
     TRY(store_job_check_end(store, id, err));
     TRY(store_points_forget(store, id, err));
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
-    TRY(store_job_delete_rows(store, "DELETE FROM job_events WHERE job_id = ?", id, err));
-    TRY(store_job_delete_rows(store, "DELETE FROM attempts WHERE job_id = ?", id, err));
-    TRY(store_job_delete_rows(store, "DELETE FROM jobs WHERE id = ?", id, err));
+    TRY(store_run_text(store, STORE_JOBS, "DELETE FROM job_events WHERE job_id = ?", id, err));
+    TRY(store_run_text(store, STORE_JOBS, "DELETE FROM attempts WHERE job_id = ?", id, err));
+    TRY(store_run_text(store, STORE_JOBS, "DELETE FROM jobs WHERE id = ?", id, err));
     return store_transaction_commit(&transaction, err);
 }
 

@@ -283,11 +283,9 @@ int store_points_forget(struct store *store, const char *job_id, struct err *err
 {
     if (strcmp(store->point_job, job_id) == 0)
         store->point_job[0] = '\0';
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_METRICS,
-                    "UPDATE jobs SET id = '" STORE_FORGOTTEN "' || id WHERE id = ?", err));
-    store_bind_text(&query, job_id);
-    return store_query_run(&query, err);
+    return store_run_text(store, STORE_METRICS,
+                          "UPDATE jobs SET id = '" STORE_FORGOTTEN "' || id WHERE id = ?", job_id,
+                          err);
 }
 
 static int store_purge(struct store *store, const char *sql, int64_t number, bool *ret_any,

@@ -65,6 +65,9 @@ const char *store_column_text(struct store_query *query, int column); /* never N
 int64_t store_column_i64(struct store_query *query, int column);
 double store_column_f64(struct store_query *query, int column);
 
+/* A statement without rows that takes one text. */
+int store_run_text(struct store *store, enum store_database database, const char *sql,
+                   const char *text, struct err *err);
 /* The id that a query of one column and at most one row gives; "" when it gives none. */
 int store_query_id(struct store_query *query, char ret_id[LIMIT_ID_BYTES + 1], struct err *err);
 /* One value of a query without parameters; 0 when it gives no row. */
