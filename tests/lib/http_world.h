@@ -303,6 +303,17 @@ static inline void http_world_file(struct http_world *h, const char *id, const c
     OK(h->w, store_file_insert(h->w->store, &file, &h->w->err));
 }
 
+/* Makes a token of a user's (the answer) and asks with it from now on; http_world_token() turns
+ * back to the admin's. */
+static inline void http_world_user(struct http_world *h, const char *user)
+{
+    char body[64];
+    (void)snprintf(body, sizeof body, "{\"user\":\"%s\"}", user);
+    ask(h, "POST", "/v1/tokens", body);
+    assert_int_equal(h->status, 200);
+    (void)snprintf(h->token, sizeof h->token, "%s", json_string_value(answer(h, "token")));
+}
+
 /* A job that has succeeded, with a model folder of one file. */
 static inline struct world_job http_world_succeeded(struct http_world *h)
 {

@@ -160,12 +160,8 @@ static void test_more_users_than_places(void **state)
 static void test_by_http(void **state)
 {
     struct http_world *h = *state;
-    char admin[sizeof h->token];
     limit(h);
-    ask(h, "POST", "/v1/tokens", "{\"user\":\"ann\"}");
-    assert_int_equal(h->status, 200);
-    memcpy(admin, h->token, sizeof admin);
-    (void)snprintf(h->token, sizeof h->token, "%s", json_string_value(answer(h, "token")));
+    http_world_user(h, "ann");
     put_file(h, "file-1", 99);
     static const char form[] =
         "--xyz\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nfine-tune\r\n"
@@ -199,7 +195,7 @@ static void test_by_http(void **state)
     ask(h, "GET", "/v1/files", NULL);
     expect(h, 429, "error.code", "too_many_requests");
     assert_non_null(strstr(h->head, "Retry-After: 1\r\n"));
-    memcpy(h->token, admin, sizeof admin);
+    http_world_token(h);
     for (int i = 0; i < 30; i++)
         ask(h, "GET", "/v1/files", NULL);
     assert_int_equal(h->status, 200);

@@ -154,16 +154,14 @@ static void test_other_answers(void **state)
 static void test_callers(void **state)
 {
     struct http_world *h = *state;
-    char first[LIMIT_ID_BYTES + 1], admin[sizeof h->token];
+    char first[LIMIT_ID_BYTES + 1];
     http_world_file(h, "file-a", "{}");
     (void)snprintf(first, sizeof first, "%s", post(h, JOBS, KEY("k") RETRY("0"), JOB));
-    (void)post(h, "/v1/tokens", "", "{\"user\":\"admin\"}");
-    memcpy(admin, h->token, sizeof admin);
-    (void)snprintf(h->token, sizeof h->token, "%s", json_string_value(answer(h, "token")));
+    http_world_user(h, "admin");
     assert_string_not_equal(post(h, JOBS, KEY("k"), JOB), first);
     assert_int_equal(h->status, 200);
     assert_string_not_equal(post(h, JOBS, RETRY("1"), JOB), first);
-    memcpy(h->token, admin, sizeof admin);
+    http_world_token(h);
     assert_string_equal(post(h, JOBS, KEY("k"), JOB), first);
 }
 

@@ -248,16 +248,6 @@ static void test_no_memory(void **state)
     sse_free(NULL);
 }
 
-/* Makes a token of ann's and asks with it from now on; its id. */
-static void be_ann(struct http_world *h, char id[LIMIT_ID_BYTES + 1], char admin[64])
-{
-    ask(h, "POST", "/v1/tokens", "{\"user\":\"ann\"}");
-    assert_int_equal(h->status, 200);
-    (void)snprintf(id, LIMIT_ID_BYTES + 1, "%s", json_string_value(answer(h, "id")));
-    memcpy(admin, h->token, 64);
-    (void)snprintf(h->token, sizeof h->token, "%s", json_string_value(answer(h, "token")));
-}
-
 /* A user's stream goes over what is not the user's, however much, and over what was deleted; it
  * ends with its token. */
 static void test_a_users_stream(void **state)
@@ -265,7 +255,7 @@ static void test_a_users_stream(void **state)
     struct http_world *h = *state;
     struct world_attempt a;
     struct http_client client;
-    char id[LIMIT_ID_BYTES + 1], admin[64], target[LIMIT_ID_BYTES + 32];
+    char target[LIMIT_ID_BYTES + 32];
     int64_t row = 0;
     struct world_job job = world_running(h->w, &a, "");
     send_metrics(h, &a, 1);
@@ -280,16 +270,16 @@ static void test_a_users_stream(void **state)
             };
         OK(h->w, store_points_insert(h->w->store, points, 64, &row, &h->w->err));
     }
-    be_ann(h, id, admin);
+    http_world_user(h, "ann");
+    (void)snprintf(target, sizeof target, "/v1/tokens/%s", json_string_value(answer(h, "id")));
     stream_open(h, &client, "/v1/stream", "0-0");
     char cursor[64];
     (void)snprintf(cursor, sizeof cursor, "-%lld\n\n", (long long)row);
     client_await(h, &client, cursor); /* past all of it */
     assert_int_equal(occurrences(&client, "event: "), 0);
     assert_null(strstr(buf_str(&client.in), job.id));
-    memcpy(h->token, admin, sizeof admin);
+    http_world_token(h);
     assert_false(client.ended);
-    (void)snprintf(target, sizeof target, "/v1/tokens/%s", id);
     ask(h, "DELETE", target, NULL);
     assert_int_equal(h->status, 200);
     client_await(h, &client, NULL);
