@@ -94,6 +94,12 @@ int cli_finish_arguments(const struct cli *cli, struct err *err)
     return err_set(err, ERR_USAGE, "unexpected argument %s", cli->argv[0]);
 }
 
+const char *cli_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "-";
+}
+
 int cli_print_json(const json_t *value, struct err *err)
 {
     CLEANUP(buf_done) struct buf text;

@@ -52,6 +52,8 @@ int cli_take_argument(struct cli *cli, const char *what, const char **ret, struc
 /* ERR_USAGE naming the first argument that nothing took. Call before acting. */
 int cli_finish_arguments(const struct cli *cli, struct err *err);
 
+/* A text of the API's; "-" where there is none. */
+const char *cli_text(const json_t *object, const char *key);
 int cli_print_json(const json_t *value, struct err *err); /* pretty, to stdout */
 
 /* Commands, one file each (cmd_<name>.c). */

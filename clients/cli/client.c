@@ -77,6 +77,12 @@ char *client_escape(const char *segment)
     return copy;
 }
 
+char *client_path(const char *folder, const char *id, const char *tail)
+{
+    CLEANUP(mem_free_ptr) char *escaped = client_escape(id);
+    return escaped != NULL ? mem_printf("%s%s%s", folder, escaped, tail) : NULL;
+}
+
 /* ---- requests ---- */
 
 struct client_request {

@@ -40,3 +40,5 @@ int client_stream(struct client *client, const char *path, client_event_fn *on_e
 
 /* Percent-encodes one path segment. Caller mem_free()s; NULL when out of memory. */
 char *client_escape(const char *segment);
+/* "<folder><id, escaped><tail>": a path of one thing. The same. */
+char *client_path(const char *folder, const char *id, const char *tail);

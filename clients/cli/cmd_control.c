@@ -10,20 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *control_text(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "-";
-}
-
 /* One request about a job; method NULL: GET. New reference. */
 static int control_request(struct cli *cli, const char *method, const char *id, const char *tail,
                            const json_t *body, json_t **ret, struct err *err)
 {
     struct client *client = NULL;
-    CLEANUP(mem_free_ptr) char *escaped = client_escape(id);
-    CLEANUP(mem_free_ptr)
-    char *path = escaped != NULL ? mem_printf("/v1/fine_tuning/jobs/%s%s", escaped, tail) : NULL;
+    CLEANUP(mem_free_ptr) char *path = client_path("/v1/fine_tuning/jobs/", id, tail);
     if (path == NULL)
         return mem_fail(err, strlen(id), "a path");
     TRY(cli_client(cli, &client, err));
@@ -38,7 +30,7 @@ static int control_send(struct cli *cli, const char *method, const char *id, con
     TRY(control_request(cli, method, id, tail, body, &job, err));
     if (cli->json)
         return cli_print_json(job, err);
-    (void)printf("%s is %s\n", id, control_text(json_object_get(job, "ithaca"), "state"));
+    (void)printf("%s is %s\n", id, cli_text(json_object_get(job, "ithaca"), "state"));
     return 0;
 }
 
@@ -123,7 +115,7 @@ static void control_print_checkpoint(const json_t *checkpoint)
     const json_t *valid = json_object_get(metrics, "valid_loss");
     char when[CLOCK_ISO_BYTES];
     clock_iso(json_integer_value(json_object_get(checkpoint, "created_at")) * 1000, when);
-    (void)printf("%s  %.19sZ  step %-8lld  loss %.4f", control_text(checkpoint, "id"), when,
+    (void)printf("%s  %.19sZ  step %-8lld  loss %.4f", cli_text(checkpoint, "id"), when,
                  (long long)json_integer_value(json_object_get(checkpoint, "step_number")),
                  json_number_value(json_object_get(metrics, "train_loss")));
     if (json_is_number(valid))

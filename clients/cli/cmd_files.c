@@ -9,12 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static char *files_path(const char *id, const char *tail)
-{
-    CLEANUP(mem_free_ptr) char *escaped = client_escape(id);
-    return escaped != NULL ? mem_printf("/v1/files/%s%s", escaped, tail) : NULL;
-}
-
 static void files_print(const json_t *file)
 {
     (void)printf("%s  %10lld bytes  %-9s  %s\n", json_string_value(json_object_get(file, "id")),
@@ -52,7 +46,7 @@ static int files_ls(struct cli *cli, struct client *client, struct err *err)
 static int files_get(struct cli *cli, struct client *client, const char *id, struct err *err)
 {
     const char *output = NULL;
-    CLEANUP(mem_free_ptr) char *path = files_path(id, "/content");
+    CLEANUP(mem_free_ptr) char *path = client_path("/v1/files/", id, "/content");
     TRY(cli_take_option(cli, "--output", &output, err));
     TRY(cli_finish_arguments(cli, err));
     if (path == NULL)
@@ -66,7 +60,7 @@ static int files_show_or_rm(struct cli *cli, struct client *client, const char *
                             const char *method, struct err *err)
 {
     CLEANUP(json_unref) json_t *answer = NULL;
-    CLEANUP(mem_free_ptr) char *path = files_path(id, "");
+    CLEANUP(mem_free_ptr) char *path = client_path("/v1/files/", id, "");
     TRY(cli_finish_arguments(cli, err));
     if (path == NULL)
         return mem_fail(err, LIMIT_ID_BYTES, "a path");

@@ -8,19 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *jobs_text(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "-";
-}
-
-/* "/v1/fine_tuning/jobs/<id><tail>"; NULL when out of memory. */
-static char *jobs_path(const char *id, const char *tail)
-{
-    CLEANUP(mem_free_ptr) char *escaped = client_escape(id);
-    return escaped != NULL ? mem_printf("/v1/fine_tuning/jobs/%s%s", escaped, tail) : NULL;
-}
-
 static int jobs_request(struct cli *cli, const char *method, char *path, json_t **ret,
                         struct err *err)
 {
@@ -60,8 +47,8 @@ static void jobs_print_row(const json_t *job)
                    (long long)json_integer_value(json_object_get(ithaca, "steps_total")));
     char when[CLOCK_ISO_BYTES];
     clock_iso(json_integer_value(json_object_get(job, "created_at")) * 1000, when);
-    (void)printf("%s  %.19sZ  %-10s  %-11s  %s\n", jobs_text(job, "id"), when,
-                 jobs_text(ithaca, "state"), progress, jobs_text(job, "model"));
+    (void)printf("%s  %.19sZ  %-10s  %-11s  %s\n", cli_text(job, "id"), when,
+                 cli_text(ithaca, "state"), progress, cli_text(job, "model"));
 }
 
 /* Says that a page was not all there is. */
@@ -113,22 +100,22 @@ int cmd_show(struct cli *cli, struct err *err)
     CLEANUP(json_unref) json_t *job = NULL;
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
-    TRY(jobs_request(cli, NULL, jobs_path(id, ""), &job, err));
+    TRY(jobs_request(cli, NULL, client_path("/v1/fine_tuning/jobs/", id, ""), &job, err));
     if (cli->json)
         return cli_print_json(job, err);
     const json_t *ithaca = json_object_get(job, "ithaca");
     const json_t *error = json_object_get(job, "error");
     jobs_print_row(job);
     if (json_is_string(json_object_get(ithaca, "pending_reason")))
-        (void)printf("waits: %s\n", jobs_text(ithaca, "pending_reason"));
+        (void)printf("waits: %s\n", cli_text(ithaca, "pending_reason"));
     if (json_is_object(error))
-        (void)printf("failed: %s (%s)\n", jobs_text(error, "message"), jobs_text(error, "code"));
+        (void)printf("failed: %s (%s)\n", cli_text(error, "message"), cli_text(error, "code"));
     if (json_is_string(json_object_get(ithaca, "resumed_from")))
         (void)printf("attempt %lld began with %s\n",
                      (long long)json_integer_value(json_object_get(ithaca, "attempt")),
-                     jobs_text(ithaca, "resumed_from"));
+                     cli_text(ithaca, "resumed_from"));
     if (json_is_string(json_object_get(job, "fine_tuned_model")))
-        (void)printf("model: %s\n", jobs_text(job, "fine_tuned_model"));
+        (void)printf("model: %s\n", cli_text(job, "fine_tuned_model"));
     jobs_print_rehearsal(json_object_get(ithaca, "rehearsal"));
     return 0;
 }
@@ -143,7 +130,7 @@ int cmd_events(struct cli *cli, struct err *err)
     TRY(cli_finish_arguments(cli, err));
     char tail[96];
     (void)snprintf(tail, sizeof tail, "/events%s", query[0] != '\0' ? query : "?limit=100");
-    TRY(jobs_request(cli, NULL, jobs_path(id, tail), &list, err));
+    TRY(jobs_request(cli, NULL, client_path("/v1/fine_tuning/jobs/", id, tail), &list, err));
     if (cli->json)
         return cli_print_json(list, err);
     const json_t *events = json_object_get(list, "data");
@@ -153,8 +140,8 @@ int cmd_events(struct cli *cli, struct err *err)
         clock_iso(json_integer_value(json_object_get(event, "created_at")) * 1000, when);
         const char *who =
             json_string_value(json_object_get(json_object_get(event, "data"), "user"));
-        (void)printf("%.19sZ  %-5s  %s%s%s\n", when, jobs_text(event, "level"),
-                     jobs_text(event, "message"), who != NULL ? "  by " : "",
+        (void)printf("%.19sZ  %-5s  %s%s%s\n", when, cli_text(event, "level"),
+                     cli_text(event, "message"), who != NULL ? "  by " : "",
                      who != NULL ? who : "");
     }
     jobs_print_more(list, "events");
@@ -176,10 +163,10 @@ int cmd_logs(struct cli *cli, struct err *err)
                             attempt != NULL ? "&attempt=" : "", attempt != NULL ? attempt : "");
     if (tail == NULL)
         return mem_fail(err, LIMIT_ID_BYTES, "a path");
-    TRY(jobs_request(cli, NULL, jobs_path(id, tail), &logs, err));
+    TRY(jobs_request(cli, NULL, client_path("/v1/fine_tuning/jobs/", id, tail), &logs, err));
     if (cli->json)
         return cli_print_json(logs, err);
-    (void)fputs(json_string_value(json_object_get(logs, "text")) ? jobs_text(logs, "text") : "",
+    (void)fputs(json_string_value(json_object_get(logs, "text")) ? cli_text(logs, "text") : "",
                 stdout);
     return 0;
 }
@@ -199,13 +186,13 @@ int cmd_models(struct cli *cli, struct err *err)
         const char *reason = json_string_value(json_object_get(card, "reason"));
         double billions = json_number_value(json_object_get(card, "parameters")) * 1e-9;
         if (reason != NULL)
-            printf("%s: cannot be used: %s\n", jobs_text(model, "id"), reason);
+            printf("%s: cannot be used: %s\n", cli_text(model, "id"), reason);
         else if (billions > 0)
-            printf("%-40s %-6s %8.3fB parameters, context %lld\n", jobs_text(model, "id"),
-                   jobs_text(card, "family"), billions,
+            printf("%-40s %-6s %8.3fB parameters, context %lld\n", cli_text(model, "id"),
+                   cli_text(card, "family"), billions,
                    (long long)json_integer_value(json_object_get(card, "context_length")));
         else
-            printf("%s\n", jobs_text(model, "id"));
+            printf("%s\n", cli_text(model, "id"));
     }
     return 0;
 }

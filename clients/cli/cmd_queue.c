@@ -8,12 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *queue_text(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "-";
-}
-
 static long long queue_whole(const json_t *object, const char *key)
 {
     return (long long)json_integer_value(json_object_get(object, key));
@@ -37,9 +31,9 @@ static void queue_print_entry(const json_t *entry)
         (void)printf("%4lld", (long long)json_integer_value(position));
     else
         (void)printf("    ");
-    (void)printf("  %-30s  %-10s  %-10s  slots %lld  priority %lld", queue_text(entry, "id"),
-                 queue_text(entry, "owner"), queue_text(entry, "state"),
-                 queue_whole(entry, "slots"), queue_whole(entry, "priority"));
+    (void)printf("  %-30s  %-10s  %-10s  slots %lld  priority %lld", cli_text(entry, "id"),
+                 cli_text(entry, "owner"), cli_text(entry, "state"), queue_whole(entry, "slots"),
+                 queue_whole(entry, "priority"));
     queue_print_time(entry, "estimated_end", "until");
     queue_print_time(entry, "estimated_start", "starts");
     if (json_is_string(reason))
@@ -62,10 +56,10 @@ static void queue_print(const json_t *queue)
     json_array_foreach(waiting, i, row) queue_print_entry(row);
     if (unseen > 0)
         (void)printf("and %lld more that wait\n", unseen);
-    json_array_foreach(json_object_get(queue, "users"), i, row)(void) printf(
-        "%s: %lld slots now, %.2f slot-hours of late, %.2f in all\n", queue_text(row, "user"),
-        queue_whole(row, "slots"), json_number_value(json_object_get(row, "used_s")) / 3600,
-        json_number_value(json_object_get(row, "total_s")) / 3600);
+    json_array_foreach(json_object_get(queue, "users"), i, row)(void)
+        printf("%s: %lld slots now, %.2f slot-hours of late, %.2f in all\n", cli_text(row, "user"),
+               queue_whole(row, "slots"), json_number_value(json_object_get(row, "used_s")) / 3600,
+               json_number_value(json_object_get(row, "total_s")) / 3600);
 }
 
 int cmd_queue(struct cli *cli, struct err *err)

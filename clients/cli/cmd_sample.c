@@ -11,9 +11,7 @@ static int sample_job_model(struct client *client, const char *job_id, char **re
                             struct err *err)
 {
     CLEANUP(json_unref) json_t *job = NULL;
-    CLEANUP(mem_free_ptr) char *escaped = client_escape(job_id);
-    CLEANUP(mem_free_ptr)
-    char *path = escaped != NULL ? mem_printf("/v1/fine_tuning/jobs/%s", escaped) : NULL;
+    CLEANUP(mem_free_ptr) char *path = client_path("/v1/fine_tuning/jobs/", job_id, "");
     if (path == NULL)
         return mem_fail(err, strlen(job_id), "a path");
     TRY(client_json(client, NULL, path, NULL, &job, err));

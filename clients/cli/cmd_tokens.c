@@ -11,19 +11,14 @@
 
 enum { TOKENS_DAYS_MAX = 3650 };
 
-static const char *tokens_text(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "-";
-}
-
 /* "2026-11-30", or "-" for null. */
 static void tokens_day(const json_t *object, const char *key, char ret[CLOCK_ISO_BYTES])
 {
     const json_t *time = json_object_get(object, key);
+    char whole[CLOCK_ISO_BYTES] = "-";
     if (json_is_integer(time))
-        clock_iso(json_integer_value(time) * 1000, ret);
-    (void)snprintf(ret, CLOCK_ISO_BYTES, "%.10s", json_is_integer(time) ? ret : "-");
+        clock_iso(json_integer_value(time) * 1000, whole);
+    (void)snprintf(ret, CLOCK_ISO_BYTES, "%.10s", whole);
 }
 
 static void tokens_print(const json_t *token)
@@ -34,9 +29,9 @@ static void tokens_print(const json_t *token)
     tokens_day(token, "expires_at", expires);
     bool revoked = json_is_integer(json_object_get(token, "revoked_at"));
     (void)printf("%-30s  %s  %-6s  %-12s  made %s  used %-10s  ends %-10s  %s\n",
-                 tokens_text(token, "id"), tokens_text(token, "prefix"),
-                 tokens_text(token, "scope"), tokens_text(token, "user"), created, used,
-                 revoked ? "revoked" : expires, tokens_text(token, "name"));
+                 cli_text(token, "id"), cli_text(token, "prefix"), cli_text(token, "scope"),
+                 cli_text(token, "user"), created, used, revoked ? "revoked" : expires,
+                 cli_text(token, "name"));
 }
 
 /* The options of `create` as a body. New reference. */
@@ -71,9 +66,9 @@ static int tokens_create(struct cli *cli, struct client *client, struct err *err
     TRY(client_json(client, "POST", "/v1/tokens", body, &token, err));
     if (cli->json)
         return cli_print_json(token, err);
-    (void)fprintf(stderr, "%s of %s; it is shown this once:\n", tokens_text(token, "id"),
-                  tokens_text(token, "user"));
-    (void)printf("%s\n", tokens_text(token, "token"));
+    (void)fprintf(stderr, "%s of %s; it is shown this once:\n", cli_text(token, "id"),
+                  cli_text(token, "user"));
+    (void)printf("%s\n", cli_text(token, "token"));
     return 0;
 }
 
@@ -96,9 +91,7 @@ static int tokens_revoke(struct cli *cli, struct client *client, struct err *err
     CLEANUP(json_unref) json_t *answer = NULL;
     TRY(cli_take_argument(cli, "the token's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
-    CLEANUP(mem_free_ptr) char *escaped = client_escape(id);
-    CLEANUP(mem_free_ptr)
-    char *path = escaped != NULL ? mem_printf("/v1/tokens/%s", escaped) : NULL;
+    CLEANUP(mem_free_ptr) char *path = client_path("/v1/tokens/", id, "");
     if (path == NULL)
         return mem_fail(err, LIMIT_ID_BYTES, "a path");
     TRY(client_json(client, "DELETE", path, NULL, &answer, err));
@@ -132,6 +125,6 @@ int cmd_whoami(struct cli *cli, struct err *err)
     TRY(client_json(client, NULL, "/v1/session", NULL, &who, err));
     if (cli->json)
         return cli_print_json(who, err);
-    (void)printf("%s (%s)\n", tokens_text(who, "user"), tokens_text(who, "scope"));
+    (void)printf("%s (%s)\n", cli_text(who, "user"), cli_text(who, "scope"));
     return 0;
 }

@@ -126,9 +126,7 @@ int cmd_watch_job(struct cli *cli, const char *job_id, struct err *err)
     struct watch watch = {.cli = cli};
     CLEANUP(json_unref) json_t *job = NULL;
     CLEANUP(json_unref) json_t *before = NULL;
-    CLEANUP(mem_free_ptr) char *id = client_escape(job_id);
-    CLEANUP(mem_free_ptr)
-    char *path = id != NULL ? mem_printf("/v1/fine_tuning/jobs/%s", id) : NULL;
+    CLEANUP(mem_free_ptr) char *path = client_path("/v1/fine_tuning/jobs/", job_id, "");
     CLEANUP(mem_free_ptr) char *stream = path != NULL ? mem_printf("%s/stream", path) : NULL;
     if (stream == NULL)
         return mem_fail(err, strlen(job_id), "a path");

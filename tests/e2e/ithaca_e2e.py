@@ -261,6 +261,12 @@ class Daemon:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
 
+def refused(*args, **more):
+    """Exit status and log of a daemon that does not start."""
+    with Daemon(*args, wait=False, **more) as daemon:
+        return daemon.process.wait(timeout=30), daemon.log()
+
+
 def processes_of(text, ignore=()):
     """(pid, command line) of every process whose command line contains a text, such as a data folder."""
     found = []

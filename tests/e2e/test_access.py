@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import ITHACA, SOURCE_DIR, Client, Daemon, form  # noqa: E402
+from ithaca_e2e import ITHACA, SOURCE_DIR, Client, Daemon, form, refused  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
 
@@ -117,6 +117,8 @@ class Users(unittest.TestCase):
         self.assertEqual(ithaca("tokens", "list", env={**where, "ITHACA_TOKEN": token}).returncode, 77)
         listed = ithaca("--data-dir", self.data_dir, "tokens", "list")
         line = next(line for line in listed.stdout.splitlines() if token[:15] in line)
+        self.assertRegex(line, r"  made (\d{4}-\d\d-\d\d)  used \d{4}-\d\d-\d\d  ends \d{4}-\d\d-\d\d  ci$")
+        self.assertRegex(listed.stdout, r"(?m)^token-admin .*  ends -           admin\.token$")
         self.assertNotIn(token, listed.stdout)
         revoked = ithaca("--data-dir", self.data_dir, "tokens", "revoke", line.split()[0])
         self.assertEqual(revoked.returncode, 0, revoked.stderr)
@@ -309,12 +311,9 @@ class Doors(unittest.TestCase):
             path = os.path.join(folder, "socket")
             with Daemon("--socket", path, "--socket-mode", "0600") as first:
                 self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-                second = Daemon("--socket", path, wait=False)
-                try:
-                    self.assertEqual(second.process.wait(timeout=30), 75)
-                    self.assertIn("another daemon listens on", second.log())
-                finally:
-                    second.__exit__(None, None, None)
+                status, log = refused("--socket", path)
+                self.assertEqual(status, 75)
+                self.assertIn("another daemon listens on", log)
                 self.assertEqual(UnixClient(path).get("/healthz").status, 200)
                 first.kill()  # the socket stays
                 self.assertTrue(os.path.exists(path))
@@ -323,12 +322,9 @@ class Doors(unittest.TestCase):
             self.assertFalse(os.path.exists(path))
             with open(path, "w", encoding="utf-8"):
                 pass
-            refused = Daemon("--socket", path, wait=False)
-            try:
-                self.assertEqual(refused.process.wait(timeout=30), 75)
-                self.assertIn("is no socket", refused.log())
-            finally:
-                refused.__exit__(None, None, None)
+            status, log = refused("--socket", path)
+            self.assertEqual(status, 75)
+            self.assertIn("is no socket", log)
             self.assertTrue(os.path.exists(path))
 
     @unittest.skipUnless(shutil.which("openssl"), "no openssl to make a certificate")
@@ -373,12 +369,9 @@ class Doors(unittest.TestCase):
                                (("--tls-cert", cert, "--tls-key", cert), "PEM")):
                 if args[-1] == cert:
                     os.chmod(cert, 0o600)
-                refused = Daemon(*args, wait=False)
-                try:
-                    self.assertNotEqual(refused.process.wait(timeout=30), 0)
-                    self.assertIn(text, refused.log())
-                finally:
-                    refused.__exit__(None, None, None)
+                status, log = refused(*args)
+                self.assertNotEqual(status, 0)
+                self.assertIn(text, log)
 
     def test_no_tls_beyond_loopback_is_warned_of(self):
         with Daemon("--listen", "0.0.0.0") as daemon:

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Daemon, until  # noqa: E402
+from ithaca_e2e import ITHACAD, Daemon, refused, until  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
 
@@ -41,14 +41,6 @@ class Disk:
                 except OSError:
                     size //= 2
         return path
-
-
-def refused(daemon):
-    """Exit status and log of a daemon that does not start."""
-    try:
-        return daemon.process.wait(timeout=30), daemon.log()
-    finally:
-        daemon.__exit__(None, None, None)
 
 
 class Storage(unittest.TestCase):
@@ -94,15 +86,11 @@ class Storage(unittest.TestCase):
                 self.skipTest("no right to mount a small disk")
             with Daemon(data_dir=disk.path) as daemon:
                 self.assertEqual(daemon.client().upload(LINE)["bytes"], len(LINE))
-            log = tempfile.mkdtemp(prefix="ithaca-e2e-")
             subprocess.run(["mount", "-o", "remount,ro", disk.path], check=True)
-            daemon = Daemon(data_dir=log, wait=False)  # whose log can be written
-            daemon.kill()
-            result = subprocess.run([daemon.process.args[0], "run", "--data-dir", disk.path, "--port", "0"],
+            result = subprocess.run([ITHACAD, "run", "--data-dir", disk.path, "--port", "0"],
                                     capture_output=True, text=True, timeout=30, check=False)
             self.assertNotEqual(result.returncode, 0)
             self.assertRegex(result.stderr, rf"ithacad: {disk.path}/.*: Read-only file system")
-            subprocess.run(["rm", "-rf", log], check=True)
 
     def test_damaged_and_newer_files(self):
         with tempfile.TemporaryDirectory(prefix="ithaca-e2e-") as folder:
@@ -118,7 +106,7 @@ class Storage(unittest.TestCase):
             with open(path, "wb") as file:
                 file.write(b"not a database, though it was one before " * 200)
             os.unlink(path + "-wal")
-            status, told = refused(Daemon(data_dir=folder, wait=False))
+            status, told = refused(data_dir=folder)
             self.assertEqual(status, 70)
             self.assertRegex(told, r"jobs\.db is damaged \(.*\): put a backup of it in its place")
             with open(path, "wb") as file:
@@ -130,7 +118,7 @@ class Storage(unittest.TestCase):
             with sqlite3.connect(path) as database:
                 database.execute("PRAGMA user_version = 999")
             database.close()
-            status, told = refused(Daemon(data_dir=folder, wait=False))
+            status, told = refused(data_dir=folder)
             self.assertEqual(status, 70)
             self.assertRegex(told, r"has version 999, this daemon knows up to \d+: start a newer ithacad")
 
