@@ -5,8 +5,7 @@
  * Of a rehearsal (job field `rehearse`) more is told: what a whole step of the node would take,
  *
  *     predicted_step_s = whole_step_s   measured, the layers left out at the time of the others
- *                      + network_wait_s modelled (common/time_plan.h): what collectives add to a
- * step
+ *                      + network_wait_s modelled (common/time_plan.h): what collectives add
  *
  * The copies that stand for the network are in whole_step_s, so that predicted_step_s is rather too
  * long than too short. */
