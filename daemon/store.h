@@ -376,8 +376,8 @@ struct store_token {
     int64_t revoked_ms;   /* 0: it is not */
 };
 typedef int store_token_fn(void *context, const struct store_token *token, struct err *err);
-/* One of the same id becomes this one, unused, if its hash is another. last_used_ms and revoked_ms
- * are not read. */
+/* One of the same id becomes this one, unused and without its sessions, if its hash is another.
+ * last_used_ms and revoked_ms are not read. */
 int store_token_put(struct store *store, const struct store_token *token, struct err *err);
 int store_token_find(struct store *store, const char *prefix, store_token_fn *row, void *context,
                      struct err *err); /* ERR_AUTH when unknown */

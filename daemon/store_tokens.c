@@ -24,7 +24,7 @@ static struct store_token store_token_row(struct store_query *query)
     };
 }
 
-int store_token_put(struct store *store, const struct store_token *token, struct err *err)
+static int store_token_upsert(struct store *store, const struct store_token *token, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
@@ -44,6 +44,17 @@ int store_token_put(struct store *store, const struct store_token *token, struct
     store_bind_i64(&query, token->created_ms);
     store_bind_i64(&query, token->expires_ms);
     return store_query_run(&query, err);
+}
+
+int store_token_put(struct store *store, const struct store_token *token, struct err *err)
+{
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
+    TRY(store_token_upsert(store, token, err));
+    if (sqlite3_changes(store->databases[STORE_JOBS]) > 0) /* a new one has no sessions yet */
+        TRY(store_run_text(store, STORE_JOBS, "DELETE FROM tokens WHERE parent = ?", token->id,
+                           err));
+    return store_transaction_commit(&transaction, err);
 }
 
 int store_token_find(struct store *store, const char *prefix, store_token_fn *row, void *context,

@@ -219,6 +219,31 @@ static void test_grants(void **state)
     assert_string_equal(err.text, "the session was revoked");
 }
 
+/* An admin token that became known is changed by deleting its file: what was opened with it goes
+ * too. */
+static void test_sessions_end_with_an_old_admin_token(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct auth_grant wish = {.parent = AUTH_ADMIN_ID,
+                                    .name = "session",
+                                    .user = "admin",
+                                    .scope = AUTH_SCOPE_ADMIN,
+                                    .expires_ms = INT64_MAX};
+    char id[LIMIT_ID_BYTES + 1], header[128], path[128];
+    struct auth_who who;
+    struct err err;
+    grant(fixture, &wish, id, header);
+    const char *secret = header + strlen("Bearer ");
+    reopen(fixture); /* with the same token */
+    assert_int_equal(auth_check_session(fixture->auth, secret, &who, &err), 0);
+    assert_true(auth_still_counts(fixture->auth, &who));
+    path_of(fixture, "admin.token", path);
+    assert_int_equal(unlink(path), 0);
+    reopen(fixture);
+    assert_int_equal(auth_check_session(fixture->auth, secret, &who, &err), -ERR_AUTH);
+    assert_false(auth_still_counts(fixture->auth, &who));
+}
+
 static void test_scopes_and_users(void **state)
 {
     (void)state;
@@ -283,6 +308,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_keys, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_grants, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_peers, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_sessions_end_with_an_old_admin_token, open_all,
+                                        close_all),
         cmocka_unit_test(test_scopes_and_users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
