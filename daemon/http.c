@@ -326,13 +326,6 @@ static void http_log(void *context, const char *format, va_list args)
     log_debug("http", "libmicrohttpd: %s", text);
 }
 
-static void http_close(int *fd)
-{
-    if (*fd >= 0)
-        (void)close(*fd); /* a socket: nothing to lose */
-    *fd = -1;
-}
-
 static size_t http_keep_escapes(void *context, struct MHD_Connection *connection, char *text)
 {
     (void)context;
@@ -452,7 +445,7 @@ void http_stop(struct http *http)
             door->fd = MHD_quiesce_daemon(door->mhd); /* the socket is ours again */
         if (door->local && door->fd >= 0)
             (void)unlink(http->settings->socket); /* the next daemon replaces what is left */
-        http_close(&door->fd);
+        http_listen_close(&door->fd);
     }
     struct http_request *next;
     for (struct http_request *request = http->first; request != NULL; request = next) {

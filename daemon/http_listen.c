@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static void http_listen_close(int *fd)
+void http_listen_close(int *fd)
 {
     if (*fd >= 0)
         (void)close(*fd); /* a socket: nothing to lose */

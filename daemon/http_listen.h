@@ -5,6 +5,8 @@
 
 struct settings;
 
+/* Closes a socket, with which nothing is lost; *fd becomes -1, and may be that. */
+void http_listen_close(int *fd);
 /* *ret_port: the one in use. ERR_IN_USE when it is taken. */
 int http_listen_tcp(const struct settings *settings, int *ret_fd, int *ret_port, struct err *err);
 /* Makes the socket with the group and mode that settings say. One that a daemon left behind is

@@ -77,9 +77,8 @@ struct http_request {
     bool suspended;     /* in the library's sense: resume exactly once */
     bool deferred;      /* the handler answers later */
     bool answered;      /* response is ready, or could not be made (NULL) */
-    bool queued;        /* response was given to the library */
     int status;
-    struct MHD_Response *response; /* owned until queued */
+    struct MHD_Response *response; /* owned until the library has it */
     struct loop_watch *watch;      /* for the client's leaving */
     void (*gone)(void *context);   /* of a deferred answer */
     void *gone_context;
