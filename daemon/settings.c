@@ -24,9 +24,9 @@
 static const char settings_file_flag[] = "--settings";
 static const char settings_file_variable[] = "ITHACA_SETTINGS";
 /* Variables of the other programs and of the tests. */
-static const char *const settings_foreign[] = {"ITHACA_SETTINGS",  "ITHACA_URL",
-                                               "ITHACA_TOKEN",     "ITHACA_CACERT",
-                                               "ITHACA_BUILD_DIR", "ITHACA_SOURCE_DIR"};
+static const char *const settings_foreign[] = {
+    "ITHACA_SETTINGS",         "ITHACA_URL",       "ITHACA_TOKEN",     "ITHACA_CACERT",
+    "ITHACA_STREAM_SILENCE_S", "ITHACA_BUILD_DIR", "ITHACA_SOURCE_DIR"};
 
 /* Values given as text, by row; borrowed from argv and the environment. */
 struct settings_texts {

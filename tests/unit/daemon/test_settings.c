@@ -181,10 +181,11 @@ static void test_unknown_variables(void **state)
     (void)state;
     char known[] = "ITHACA_PORT=1";
     char foreign[] = "ITHACA_URL=x";
+    char silence[] = "ITHACA_STREAM_SILENCE_S=9"; /* of the command line's too */
     char test[] = "ITHACA_TEST_SEED=1";
     char other[] = "HOME=/";
     char wrong[] = "ITHACA_PROT=1";
-    char *fine[] = {known, foreign, test, other, NULL};
+    char *fine[] = {known, foreign, silence, test, other, NULL};
     char *bad[] = {known, wrong, NULL};
     assert_null(settings_unknown_variable(fine));
     assert_ptr_equal(settings_unknown_variable(bad), wrong);
