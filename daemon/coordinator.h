@@ -148,8 +148,9 @@ struct coordinator_entry {
 };
 typedef int coordinator_entry_fn(void *context, const struct coordinator_entry *entry,
                                  struct err *err);
-/* Those with slots first, in the order of submission, then at most `limit` of the queue in its
- * order, from behind position `after`. ret_waiting: how many wait in all. */
+/* Those with slots first, in the order of submission, among them, where `after` is 0, those that
+ * start in this moment; then at most `limit` of the queue in its order, from behind position
+ * `after`. ret_waiting: how many wait in all. */
 int coordinator_queue_list(struct coordinator *coordinator, int64_t after, int64_t limit,
                            coordinator_entry_fn *entry, void *context, int64_t *ret_waiting,
                            struct err *err);

@@ -324,12 +324,6 @@ static void queue_tell(const struct coordinator_job *job, char *ret, size_t byte
     must(false);
 }
 
-/* Of a job that is queued. One that starts in this moment is not passed by another any more. */
-static int64_t queue_position(const struct coordinator_job *job)
-{
-    return job->position > 0 ? job->position : 1;
-}
-
 static void queue_view(const struct coordinator_job *job, struct coordinator_view *ret_view)
 {
     const struct coordinator *coordinator = job->coordinator;
@@ -337,7 +331,7 @@ static void queue_view(const struct coordinator_job *job, struct coordinator_vie
     char *reason = ret_view->pending_reason;
     const size_t bytes = sizeof ret_view->pending_reason;
     if (job->state == JOB_STATE_QUEUED) {
-        ret_view->queue_position = queue_position(job);
+        ret_view->queue_position = job->position > 0 ? job->position : 1; /* it starts now */
         queue_tell(job, reason, bytes);
         if (job->start_ms > 0)
             ret_view->estimated_start_ms =
@@ -394,11 +388,13 @@ int coordinator_queue_list(struct coordinator *coordinator, int64_t after, int64
         return mem_fail(err, (size_t)limit * sizeof(void *), "the queue");
     queue_refresh(coordinator);
     for (const struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
-        int64_t place = queue_position(job) - after - 1;
-        if (job->has_slots)
+        bool waits = job->state == JOB_STATE_QUEUED;
+        bool starts = waits && job->position == 0;
+        int64_t place = job->position - after - 1;
+        if (job->has_slots || (starts && after == 0))
             TRY(queue_show(job, entry, context, err));
-        waiting += job->state == JOB_STATE_QUEUED;
-        if (job->state == JOB_STATE_QUEUED && place >= 0 && place < limit)
+        waiting += waits;
+        if (waits && place >= 0 && place < limit)
             shown[place] = job;
     }
     for (int64_t i = 0; i < limit; i++)

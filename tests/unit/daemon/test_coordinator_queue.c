@@ -367,6 +367,25 @@ static int show_user(void *context, const struct coordinator_user *user, struct 
     return 0;
 }
 
+/* Before a tick has come. */
+static void test_one_that_starts_hides_no_other(void **state)
+{
+    struct world *w = *state;
+    struct shown shown = {.text = ""};
+    int64_t waiting = 0;
+    OK(w, coordinator_queue_drain(w->coordinator, true, &w->err));
+    (void)world_queued_as(w, "bob", "");
+    (void)world_queued_as(w, "ann", "");
+    OK(w, coordinator_queue_drain(w->coordinator, false, &w->err));
+    OK(w, coordinator_queue_list(w->coordinator, 0, 1, show_entry, &shown, &waiting, &w->err));
+    assert_string_equal(shown.text, "bob queued 0 starts next\n"
+                                    "ann queued 0 needs 2 of 2 slots, 2 free\n");
+    assert_int_equal(waiting, 2);
+    shown.text[0] = '\0';
+    OK(w, coordinator_queue_list(w->coordinator, 1, 9, show_entry, &shown, &waiting, &w->err));
+    assert_string_equal(shown.text, "");
+}
+
 /* Who has used less goes first, also under the next daemon. */
 static void test_shares(void **state)
 {
@@ -467,6 +486,7 @@ int main(void)
         WORLD_TEST(test_preempted_and_resumed),
         WORLD_TEST(test_other_ends_of_a_preempted_job),
         WORLD_TEST(test_drain),
+        WORLD_TEST(test_one_that_starts_hides_no_other),
         WORLD_TEST(test_shares),
         WORLD_TEST(test_when_a_job_ends),
         WORLD_TEST(test_caps),
