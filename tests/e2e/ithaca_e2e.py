@@ -228,6 +228,11 @@ class Daemon:
     def client(self, **more):
         return Client(self.port, self.token, **more)
 
+    def ithaca(self, *words, seconds=60):
+        """The command line, for this daemon."""
+        return subprocess.run([ITHACA, "--data-dir", self.data_dir, *words], capture_output=True, encoding="utf-8",
+                              timeout=seconds, check=False)
+
     def log(self):
         with open(self.log_path, encoding="utf-8", errors="replace") as file:
             return file.read()

@@ -3,7 +3,6 @@ answers, its results downloaded, a checkpoint of it, and what is refused."""
 import json
 import os
 import struct
-import subprocess
 import tempfile
 import unittest
 
@@ -44,8 +43,7 @@ class Adapters(unittest.TestCase):
         cls.daemon.__exit__(None, None, None)
 
     def ithaca(self, *arguments):
-        done = subprocess.run([e2e.ITHACA, "--data-dir", self.daemon.data_dir, *arguments], timeout=60,
-                              capture_output=True, text=True, check=False)
+        done = self.daemon.ithaca(*arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 

@@ -5,7 +5,6 @@
 import json
 import os
 import struct
-import subprocess
 import time
 import unittest
 
@@ -34,10 +33,10 @@ class FirstLight(unittest.TestCase):
         cls.client = cls.daemon.client()
         try:
             start = time.monotonic()
-            done = cls.ithaca("submit", os.path.join(e2e.EXAMPLE_DIR, "job.json"),
-                              "--training-file", os.path.join(e2e.EXAMPLE_DIR, "train.jsonl"),
-                              "--validation-file", os.path.join(e2e.EXAMPLE_DIR, "valid.jsonl"), "--follow",
-                              seconds=SECONDS_AT_MOST * 3)
+            done = cls.daemon.ithaca("submit", os.path.join(e2e.EXAMPLE_DIR, "job.json"),
+                                     "--training-file", os.path.join(e2e.EXAMPLE_DIR, "train.jsonl"),
+                                     "--validation-file", os.path.join(e2e.EXAMPLE_DIR, "valid.jsonl"), "--follow",
+                                     seconds=SECONDS_AT_MOST * 3)
             cls.seconds = time.monotonic() - start
             cls.followed = done
             cls.job_id = done.stdout.strip()
@@ -51,11 +50,6 @@ class FirstLight(unittest.TestCase):
     def tearDownClass(cls):
         assert cls.daemon.stop() == 0
         cls.daemon.__exit__(None, None, None)
-
-    @classmethod
-    def ithaca(cls, *arguments, seconds=60):
-        return subprocess.run([e2e.ITHACA, "--data-dir", cls.daemon.data_dir, *arguments], timeout=seconds,
-                              capture_output=True, text=True, check=False)
 
     def test_follow_ends_with_success_in_time(self):
         self.assertEqual(self.followed.returncode, 0, self.followed.stderr)
@@ -100,7 +94,7 @@ class FirstLight(unittest.TestCase):
         right = {"--job": 0, "--model": 0}
         for question, answer in held_out():
             for option, name in (("--job", self.job_id), ("--model", "tiny-llama")):
-                done = self.ithaca("sample", option, name, "--prompt", question, "--max-tokens", "96")
+                done = self.daemon.ithaca("sample", option, name, "--prompt", question, "--max-tokens", "96")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 right[option] += done.stdout.rstrip("\n") == answer
         print(f"exactly right: tuned {right['--job']} of {QUESTIONS}, base {right['--model']}")

@@ -1,7 +1,6 @@
 """GPUs that a file plays (jobs compute on the CPU): who has them, who is left alone, what is sick, over restarts too."""
 import json
 import os
-import subprocess
 import unittest
 
 import ithaca_e2e as e2e
@@ -73,7 +72,7 @@ class TestGpus(unittest.TestCase):
         os.kill(min(pids), 9)
 
     def ithaca(self, *words):
-        done = subprocess.run([e2e.ITHACA, *words, "--data-dir", self.daemon.data_dir], capture_output=True, text=True)
+        done = self.daemon.ithaca(*words)
         return done.returncode, done.stdout + done.stderr
 
     def test_others_are_left_alone_and_what_is_given_back_is_checked(self):
@@ -111,7 +110,6 @@ class TestGpus(unittest.TestCase):
         job = self.run_at(1, 1, max_restarts=1)
         self.assertEqual(self.client.job(job)["ithaca"]["gpus"], [UUIDS[0]])
         self.gpus.set(0, xids=[79])
-        gpu = self.gpu(0)
         e2e.until("XID is seen", 20, lambda: self.gpu(0)["reason"])
         gpu = self.gpu(0)
         self.assertEqual((gpu["state"], gpu["reason"]), ("taken", "set aside: XID 79: the GPU has fallen off the bus"))

@@ -141,8 +141,8 @@ class Measure(unittest.TestCase):
             for step in (1, 2):
                 parts = sum(steps[key][step] for key in keys[1:])
                 self.assertLess(abs(parts - steps["step_time_s"][step]), 0.05 * steps["step_time_s"][step] + 0.05)
-            shown = subprocess.run([ITHACA, "--data-dir", daemon.data_dir, "show", job["id"]], capture_output=True, timeout=60,
-                                   check=True, encoding="utf-8")
+            shown = daemon.ithaca("show", job["id"])
+            self.assertEqual(shown.returncode, 0, shown.stderr)
             self.assertIn("rehearsed: rank 0 of 4, 1 of 4 layers; ", shown.stdout)
             said = [event["message"] for event in client.get(f"/v1/fine_tuning/jobs/{job['id']}/events").json()["data"]]
             self.assertTrue(any(message.startswith("Rehearsal is over, rank 0 of 4 with 1 of 4 layers") for message in said), said)

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 import urllib.parse
 
-from ithaca_e2e import ITHACA, SOURCE_DIR, WORKER, Daemon
+from ithaca_e2e import SOURCE_DIR, WORKER, Daemon
 
 FIXTURES = os.path.join(SOURCE_DIR, "tests", "fixtures")
 LINES = b'{"messages":[{"role":"user","content":"question"},{"role":"assistant","content":"an answer"}]}\n' * 8
@@ -83,8 +83,9 @@ class Models(unittest.TestCase):
         self.assertIn("model-00002-of-00002.safetensors", models["no-shard"]["reason"])
         self.assertIn("mamba", models["other-kind"]["reason"])
         self.assertNotIn(self.root, json.dumps(models))
-        listed = subprocess.run([ITHACA, "--data-dir", self.daemon.data_dir, "models"], capture_output=True, text=True,
-                                check=True).stdout.splitlines()
+        done = self.daemon.ithaca("models")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        listed = done.stdout.splitlines()
         self.assertEqual(len(listed), len(models))
         self.assertTrue(any(line.startswith("no-shard: cannot be used: ") for line in listed), listed)
         self.assertTrue(any(line.split()[:2] == ["org/llama", "llama"] and "131072" in line for line in listed), listed)

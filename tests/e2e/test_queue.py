@@ -2,12 +2,11 @@
 """The queue of a machine of two slots: why jobs wait, holds, dependencies, changes, room made for others, drain, and what
 users see of each other."""
 import os
-import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import ITHACA, Client, Daemon, until  # noqa: E402
+from ithaca_e2e import Client, Daemon, until  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
 SMALL = {"gpus": 1, "seq_len": 64, "max_steps": 4, "batch": {"sequences": 2}}
@@ -44,8 +43,7 @@ class Queue(unittest.TestCase):
         return answer.json()
 
     def ithaca(self, *args):
-        done = subprocess.run([ITHACA, "--data-dir", self.daemon.data_dir, *args], capture_output=True, text=True,
-                              timeout=60, check=False)
+        done = self.daemon.ithaca(*args)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 import unittest
@@ -97,8 +96,7 @@ class Scene(unittest.TestCase):
 
     def run_cli(self, *words):
         """What `ithaca` prints; it must succeed."""
-        done = subprocess.run([e2e.ITHACA, "--data-dir", self.daemon.data_dir, *words], capture_output=True, text=True,
-                              timeout=60, check=False)
+        done = self.daemon.ithaca(*words)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
