@@ -84,10 +84,8 @@ int coordinator_load(struct coordinator *coordinator, const struct store_job *ro
         coordinator_job_free(job);
         return err_wrap(err, rc, "job %s", row->id);
     }
-    struct coordinator_job **end = &coordinator->jobs;
-    while (*end != NULL)
-        end = &(*end)->next;
-    *end = job;
+    *coordinator->jobs_end = job;
+    coordinator->jobs_end = &job->next;
     coordinator->job_count++;
     return 0;
 }
@@ -114,6 +112,7 @@ int coordinator_new(const struct coordinator_config *config, struct host *host, 
     coordinator->host = host;
     coordinator->store = store;
     coordinator->bus = bus;
+    coordinator->jobs_end = &coordinator->jobs;
     int rc = coordinator_init(coordinator, loop, err);
     if (rc != 0) {
         coordinator_free(coordinator);
@@ -209,7 +208,8 @@ void coordinator_flush(struct coordinator *coordinator)
 
 void coordinator_drop_ended(struct coordinator *coordinator)
 {
-    for (struct coordinator_job **at = &coordinator->jobs; *at != NULL;) {
+    struct coordinator_job **at = &coordinator->jobs;
+    while (*at != NULL) {
         struct coordinator_job *job = *at;
         if (!job_state_is_end(job->state)) {
             at = &job->next;
@@ -221,6 +221,7 @@ void coordinator_drop_ended(struct coordinator *coordinator)
         coordinator_depends_ended(coordinator, job->id);
         coordinator_job_free(job);
     }
+    coordinator->jobs_end = at;
 }
 
 void coordinator_tick(struct coordinator *coordinator)

@@ -91,7 +91,8 @@ struct coordinator {
     int64_t charged_ms;    /* until when use is counted (monotonic) */
     int64_t usage_put_ms;  /* when it was written (monotonic) */
     struct telemetry telemetry;
-    struct coordinator_job *jobs; /* oldest first */
+    struct coordinator_job *jobs;      /* oldest first */
+    struct coordinator_job **jobs_end; /* where the next one is put */
     int64_t job_count;
     int preparing;      /* prepare children */
     bool stopping;      /* running jobs are paused, or left: config.leave_running */
