@@ -273,9 +273,7 @@ static void test_preemption_goes_on(void **state)
     w->config.policy.preempt_after_ms = 0;
     reopen(w);
     struct world_job job = world_running(w, &a, ",\"preemptible\":true");
-    struct world_job head = world_submit(w, 2, ",\"priority\":1");
-    world_run(w);
-    world_prepare(w, WORLD_GOOD_REPORT);
+    struct world_job head = world_queued(w, ",\"priority\":1");
     world_expect(w, &job, JOB_STATE_PREEMPTING);
     end_under_the_next_daemon(w, &job, &a);
     world_expect(w, &job, JOB_STATE_QUEUED);
