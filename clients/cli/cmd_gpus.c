@@ -1,7 +1,6 @@
 /* cmd_gpus: what jobs run on, one line each; drain and undrain. */
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
-#include "common/limits.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -39,16 +38,14 @@ static void gpus_print(const json_t *gpu)
     (void)printf("%s%s\n", reason[0] != '\0' ? "  " : "", reason);
 }
 
-/* One GPU's name in a path; what was asked of it. */
-static int gpus_post(struct cli *cli, const char *what, json_t **ret, struct err *err)
+/* tail: "/drain" or "/undrain". */
+static int gpus_post(struct cli *cli, const char *tail, json_t **ret, struct err *err)
 {
     const char *id = NULL;
     struct client *client = NULL;
     TRY(cli_take_argument(cli, "the GPU's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
-    CLEANUP(mem_free_ptr) char *escaped = client_escape(id);
-    CLEANUP(mem_free_ptr)
-    char *path = escaped != NULL ? mem_printf("/v1/gpus/%s/%s", escaped, what) : NULL;
+    CLEANUP(mem_free_ptr) char *path = client_path("/v1/gpus/", id, tail);
     if (path == NULL)
         return mem_fail(err, strlen(id), "a path");
     TRY(cli_client(cli, &client, err));
@@ -77,10 +74,11 @@ int cmd_gpus(struct cli *cli, struct err *err)
     if (cli->argc == 0)
         return gpus_list(cli, err);
     TRY(cli_take_argument(cli, "drain or undrain", &what, err));
-    if (strcmp(what, "drain") != 0 && strcmp(what, "undrain") != 0)
+    const bool drain = strcmp(what, "drain") == 0;
+    if (!drain && strcmp(what, "undrain") != 0)
         return err_set(err, ERR_USAGE, "gpus %s: write drain or undrain, or nothing for the list",
                        what);
-    TRY(gpus_post(cli, what, &gpu, err));
+    TRY(gpus_post(cli, drain ? "/drain" : "/undrain", &gpu, err));
     if (cli->json)
         return cli_print_json(gpu, err);
     gpus_print(gpu);
