@@ -83,17 +83,11 @@ static int api_series_add(void *context, const struct store_point *point, struct
                    (long long)point->attempt, (long long)point->rank);
     json_t *one = json_object_get(series->by_name, name);
     if (one == NULL) {
-        one = json_pack("{s:s, s:s, s:I, s:I, s:[]}", "key", metric_name(point->metric), "unit",
-                        metric_unit(point->metric), "attempt", (json_int_t)point->attempt, "rank",
-                        (json_int_t)point->rank, "points");
+        one = api_series_json(point->metric, point->attempt, point->rank);
         if (json_object_set_new(series->by_name, name, one) != 0)
             return mem_fail(err, 0, "a series");
     }
-    json_t *value = json_pack("[I, o, o]", (json_int_t)point->step, json_number(point->value),
-                              json_number(point->wall_s));
-    if (json_array_append_new(json_object_get(one, "points"), value) != 0)
-        return mem_fail(err, 0, "a series");
-    return 0;
+    return api_series_put(one, point->step, point->value, point->wall_s, err);
 }
 
 /* keys=loss,tokens_per_s */

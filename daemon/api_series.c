@@ -51,31 +51,44 @@ static void series_walk_end(void *context)
 
 /* ---- points ---- */
 
+json_t *api_series_json(enum metric_id metric, int64_t attempt, int64_t rank)
+{
+    return json_pack("{s:s, s:s, s:I, s:I, s:[]}", "key", metric_name(metric), "unit",
+                     metric_unit(metric), "attempt", (json_int_t)attempt, "rank", (json_int_t)rank,
+                     "points");
+}
+
+int api_series_put(json_t *series, int64_t step, double value, double wall_s, struct err *err)
+{
+    json_t *point =
+        json_pack("[I, o, o]", (json_int_t)step, json_number(value), json_number(wall_s));
+    return json_array_append_new(json_object_get(series, "points"), point) == 0
+               ? 0
+               : mem_fail(err, 0, "a series");
+}
+
 enum { SERIES_NO_MEMORY = 1 }; /* ends a sampling */
 
 /* The series of a point's attempt, borrowed: among the newest, which are of the same metric and
  * rank. NULL when out of memory. */
 static json_t *series_of(struct series_walk *walk, int64_t attempt)
 {
-    const char *key = metric_name(walk->query.metric);
     for (size_t i = json_array_size(walk->data); i > walk->first_series; i--) {
         json_t *series = json_array_get(walk->data, i - 1);
         if (json_integer_value(json_object_get(series, "attempt")) == attempt)
             return series;
     }
-    json_t *series =
-        json_pack("{s:s, s:s, s:I, s:I, s:[]}", "key", key, "unit", metric_unit(walk->query.metric),
-                  "attempt", (json_int_t)attempt, "rank", (json_int_t)walk->query.rank, "points");
+    json_t *series = api_series_json(walk->query.metric, attempt, walk->query.rank);
     return json_array_append_new(walk->data, series) == 0 ? series : NULL;
 }
 
 static int series_keep(void *context, const struct sampler_point *point)
 {
     json_t *series = series_of(context, point->attempt);
-    json_t *value = json_pack("[I, o, o]", (json_int_t)point->step, json_number(point->value),
-                              json_number(point->wall_s));
-    return json_array_append_new(json_object_get(series, "points"), value) != 0 ? SERIES_NO_MEMORY
-                                                                                : 0;
+    struct err full; /* said by who adds points */
+    return api_series_put(series, point->step, point->value, point->wall_s, &full) != 0
+               ? SERIES_NO_MEMORY
+               : 0;
 }
 
 static int series_add(void *context, const struct store_point *point, struct err *err)

@@ -254,10 +254,12 @@ static int uploads_check_room(const char *dir, int64_t bytes, struct err *err)
     DIR *stream = opendir(dir);
     if (stream == NULL)
         return err_set_errno(err, errno, "the upload's parts");
-    for (const struct dirent *entry; (entry = readdir(stream)) != NULL; count++)
+    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;)
         if (fstatat(dirfd(stream), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(info.st_mode))
+            S_ISREG(info.st_mode)) {
             used += info.st_size;
+            count++;
+        }
     (void)closedir(stream); /* read only */
     if (count < UPLOADS_PARTS_MAX && used / 2 <= bytes)
         return 0;

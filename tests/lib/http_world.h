@@ -305,6 +305,14 @@ static inline void http_world_file(struct http_world *h, const char *id, const c
 
 /* Makes a token of a user's (the answer) and asks with it from now on; http_world_token() turns
  * back to the admin's. */
+/* As many turns of the loop, of 5 ms each where nothing happens, as some rounds of housekeeping
+ * need; on a busy machine a turn lasts longer, and more is due in it. */
+static inline void http_world_turn(struct http_world *h)
+{
+    for (int i = 0; i < 60; i++)
+        OK(h->w, loop_turn(h->w->loop, 5, &h->w->err));
+}
+
 static inline void http_world_user(struct http_world *h, const char *user)
 {
     char body[64];

@@ -88,12 +88,6 @@ static void test_job_without_points(void **state)
     results_free(NULL);
 }
 
-static void turn(struct http_world *h)
-{
-    for (int64_t end_ms = clock_monotonic_ms() + 200; clock_monotonic_ms() < end_ms;)
-        OK(h->w, loop_turn(h->w->loop, 5, &h->w->err));
-}
-
 static void test_deleted_job_leaves_nothing(void **state)
 {
     struct http_world *h = *state;
@@ -122,7 +116,7 @@ static void test_deleted_job_leaves_nothing(void **state)
     assert_int_equal(h->status, 404);
     ask(h, "GET", "/v1/files?purpose=fine-tune-results", NULL);
     assert_int_equal(json_array_size(answer(h, "data")), 0);
-    turn(h);
+    http_world_turn(h);
     bool more = true;
     OK(h->w, store_points_purge(h->w->store, &more, &h->w->err));
     assert_false(more); /* housekeeping has deleted its points, some at a time */
