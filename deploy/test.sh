@@ -84,6 +84,7 @@ if [ "$mode" = --long ]; then
     echo "== a training file of 1 GiB, and a minute of load"
     export ITHACA_BUILD_DIR=$PWD/build/ci
     /usr/bin/python3 tests/fault/large_input.py >tests/bench/results/large_input.txt
+    /usr/bin/python3 tests/fault/large_input.py --mebibytes 200 --one-line >>tests/bench/results/large_input.txt
     /usr/bin/python3 tests/bench/bench_api.py 15 >tests/bench/results/load.txt
     echo "== fuzzing, 10 CPU-minutes a target"
     fuzzed=0
