@@ -6,6 +6,7 @@ libopenblas-openmp-dev libcurl4-openssl-dev libsodium-dev liburing-dev libxxhash
 libpcre2-dev libutf8proc-dev ca-certificates"
 PACKAGES_TEST="libcmocka-dev python3 python3-numpy"
 PACKAGES_ALL="g++ curl git"
+PACKAGES_BROWSER="chromium libjs-dygraphs" # for the dashboard's test; it is skipped where they cannot be had
 PACKAGES_LONG="clang clang-tidy libclang-rt-dev libomp-dev"
 
 # Unpacks a package into a folder without installing it: nothing of it is started, no root is needed.

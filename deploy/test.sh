@@ -21,10 +21,12 @@ esac
 packages_install $PACKAGES_BUILD $PACKAGES_TEST
 [ -z "$mode" ] || packages_install $PACKAGES_ALL
 [ "$mode" != --long ] || packages_install $PACKAGES_LONG
+[ -z "$mode" ] || packages_install $PACKAGES_BROWSER ||
+    echo "chromium could not be installed (Ubuntu has it as a snap only): the dashboard's test is skipped" >&2
 command -v npm >/dev/null 2>&1 || packages_install nodejs npm
-# What tests compare with and drive the daemon with: reference encoders, OpenAI's client. Without them (no registry) the
-# tests that need them are skipped.
-for folder in tests/reference tests/sdk; do
+# What tests compare with and drive the daemon with: reference encoders, OpenAI's client, a browser's driver. Without them
+# (no registry) the tests that need them are skipped.
+for folder in tests/reference tests/sdk tests/browser; do
     [ "$folder/node_modules/.package-lock.json" -nt "$folder/package-lock.json" ] ||
         (cd "$folder" && npm ci --no-audit --no-fund --loglevel=error) ||
         echo "npm ci failed: the tests in $folder that need its packages are skipped" >&2

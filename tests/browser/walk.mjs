@@ -1,16 +1,15 @@
-// The dashboard in a browser, against a daemon that run.py started: signs in, submits from the form, watches live,
+// The dashboard in a browser, against a daemon that test_browser.py started: signs in, submits from the form, watches live,
 // compares, cancels, reloads, loses the daemon and finds it again; on a phone's width, by keys alone, in both themes.
 // It fails on the first thing that is not so, on any console error, and on what axe-core finds.
-//   node dashboard.mjs <url> <token> <folder for screenshots, or ->
+//   node walk.mjs <url> <token> <browser> <folder for screenshots, or ->
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
-import { existsSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
-const [url, token, shots] = process.argv.slice(2);
+const [url, token, program, shots] = process.argv.slice(2);
 const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const program = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find((path) => existsSync(path));
 const said = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const ask = async (what) => { console.log(`ask ${what}`); return (await said.next()).value; };
 
@@ -36,7 +35,6 @@ async function until(question) {
 
 // The page's policy forbids scripts of others; evaluate() is the driver's own door.
 async function clean(name) {
-  const { readFileSync } = await import("node:fs");
   await page.evaluate(readFileSync(axe, "utf8"));
   const found = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] }));
   assert.deepEqual(found.violations.map((one) => `${name}: ${one.id}: ${one.nodes[0].html.slice(0, 200)}`), []);
