@@ -82,6 +82,11 @@ int tokenizer_load(const char *model_dir, struct tokenizer **ret, struct err *er
         err->code = ERR_MODEL; /* the sentence stands; it is the model that is wrong */
         return -ERR_MODEL;
     }
+    if (rc == -ERR_NOT_FOUND)
+        return err_set(err, ERR_MODEL,
+                       "%s: there is no tokenizer.json; download it too (a tokenizer.model is not "
+                       "read)",
+                       model_dir);
     TRY(rc);
     rc = tokenizer_read(tokenizer, json, err);
     if (rc != 0)

@@ -49,6 +49,17 @@ static int card_check_weights(const char *model_dir, struct err *err)
                    model_dir);
 }
 
+/* What it says is the preparation's business. */
+static int card_check_tokenizer(const char *model_dir, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *tokenizer = io_join(model_dir, "tokenizer.json");
+    if (tokenizer == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (io_exists(tokenizer))
+        return 0;
+    return err_set(err, ERR_MODEL, "%s: there is no tokenizer.json; download it too", model_dir);
+}
+
 static json_t *card_degrees(const struct model_config *config)
 {
     json_t *degrees = json_array();
@@ -68,7 +79,8 @@ static int card_read(const char *model_dir, struct model_config *ret_config,
     TRY(model_config_load(model_dir, ret_config, err));
     TRY(model_shape_build(ret_config, &shape, err));
     *ret_parameters = shape.parameters;
-    return card_check_weights(model_dir, err);
+    TRY(card_check_weights(model_dir, err));
+    return card_check_tokenizer(model_dir, err);
 }
 
 json_t *model_card(const struct settings *settings, const char *model_dir)

@@ -171,6 +171,42 @@ int cmd_logs(struct cli *cli, struct err *err)
     return 0;
 }
 
+/* "8.03B": a number of parameters in three digits or so. */
+static void jobs_short_count(double count, char ret_text[16])
+{
+    static const char units[] = {' ', 'K', 'M', 'B', 'T'};
+    size_t unit = 0;
+    for (; count >= 999.5 && unit + 1 < sizeof units; unit++)
+        count /= 1000;
+    int digits = unit == 0 || count >= 99.95 ? 0 : count >= 9.995 ? 1 : 2;
+    (void)snprintf(ret_text, 16, "%.*f%c", digits, count, units[unit]);
+}
+
+/* One line: can it be used, how large is it, how may its heads be shared. */
+static void jobs_print_model(const json_t *model)
+{
+    const json_t *card = json_object_get(model, "ithaca"); /* tuned ones have none */
+    const json_t *reason = json_object_get(card, "reason");
+    char parameters[16];
+    size_t i;
+    const json_t *degree;
+    if (json_is_string(reason)) {
+        printf("%s: cannot be used: %s\n", cli_text(model, "id"), json_string_value(reason));
+        return;
+    }
+    if (card == NULL) {
+        printf("%s\n", cli_text(model, "id"));
+        return;
+    }
+    jobs_short_count(json_number_value(json_object_get(card, "parameters")), parameters);
+    printf("%-40s %-6s %6s parameters, context %lld, ulysses", cli_text(model, "id"),
+           cli_text(card, "family"), parameters,
+           (long long)json_integer_value(json_object_get(card, "context_length")));
+    json_array_foreach(json_object_get(card, "ulysses"), i, degree)
+        printf(" %lld", (long long)json_integer_value(degree));
+    printf("\n");
+}
+
 int cmd_models(struct cli *cli, struct err *err)
 {
     CLEANUP(json_unref) json_t *list = NULL;
@@ -182,17 +218,7 @@ int cmd_models(struct cli *cli, struct err *err)
     const json_t *model;
     json_array_foreach(json_object_get(list, "data"), i, model)
     {
-        const json_t *card = json_object_get(model, "ithaca");
-        const char *reason = json_string_value(json_object_get(card, "reason"));
-        double billions = json_number_value(json_object_get(card, "parameters")) * 1e-9;
-        if (reason != NULL)
-            printf("%s: cannot be used: %s\n", cli_text(model, "id"), reason);
-        else if (billions > 0)
-            printf("%-40s %-6s %8.3fB parameters, context %lld\n", cli_text(model, "id"),
-                   cli_text(card, "family"), billions,
-                   (long long)json_integer_value(json_object_get(card, "context_length")));
-        else
-            printf("%s\n", cli_text(model, "id"));
+        jobs_print_model(model);
     }
     return 0;
 }

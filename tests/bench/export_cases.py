@@ -57,7 +57,7 @@ def make(name, out):
         if name.startswith("fixture_"):
             os.unlink(os.path.join(case.base, "model.safetensors"))
             shutil.copytree(os.path.join(FIXTURES, name[len("fixture_"):]), case.base, dirs_exist_ok=True,
-                            ignore=shutil.ignore_patterns("reference.*"))
+                            ignore=shutil.ignore_patterns("reference.*", "tokenizer*"))
         elif case.config["torch_dtype"] == "bfloat16":
             to_bf16(os.path.join(case.base, "model.safetensors"))
         case.prepare()

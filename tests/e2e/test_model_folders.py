@@ -5,22 +5,19 @@ import json
 import os
 import shutil
 import struct
-import subprocess
 import tempfile
 import unittest
 import urllib.parse
 
-from ithaca_e2e import SOURCE_DIR, WORKER, Daemon
+from ithaca_e2e import SOURCE_DIR, Daemon
 
 FIXTURES = os.path.join(SOURCE_DIR, "tests", "fixtures")
 LINES = b'{"messages":[{"role":"user","content":"question"},{"role":"assistant","content":"an answer"}]}\n' * 8
 JOB = {"gpus": 2, "seq_len": 64, "max_steps": 2, "batch": {"sequences": 2}}
 
 
-def copy_fixture(family, to, tokenizer):
+def copy_fixture(family, to):
     shutil.copytree(os.path.join(FIXTURES, family), to, ignore=shutil.ignore_patterns("reference.*"))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(os.path.join(tokenizer, name), to)
 
 
 def into_cache(folder, root, org, name, revision="0123456789abcdef"):
@@ -48,22 +45,21 @@ class Models(unittest.TestCase):
     def setUpClass(cls):
         cls.place = tempfile.mkdtemp(prefix="ithaca-models-")
         cls.root = os.path.join(cls.place, "root")
-        tokenizer = os.path.join(cls.place, "tiny")
         os.makedirs(cls.root)
-        subprocess.run([WORKER, "--init-model", "tiny-llama", tokenizer], check=True, stdout=subprocess.DEVNULL)
         cls.folders = {"org/llama": os.path.join(cls.root, "org", "llama"), "qwen3": os.path.join(cls.root, "qwen3")}
-        copy_fixture("llama", cls.folders["org/llama"], tokenizer)
-        copy_fixture("qwen3", cls.folders["qwen3"], tokenizer)
-        copy_fixture("qwen2", os.path.join(cls.place, "qwen2"), tokenizer)
+        copy_fixture("llama", cls.folders["org/llama"])
+        copy_fixture("qwen3", cls.folders["qwen3"])
+        copy_fixture("qwen2", os.path.join(cls.place, "qwen2"))
         cls.folders["Qwen/qwen2-1.5"] = into_cache(os.path.join(cls.place, "qwen2"), cls.root, "Qwen", "qwen2-1.5")
-        for name in ("no-shard", "damaged", "other-kind"):
-            copy_fixture("llama", os.path.join(cls.root, name), tokenizer)
+        for name in ("no-shard", "damaged", "other-kind", "no-tokenizer"):
+            copy_fixture("llama", os.path.join(cls.root, name))
         os.unlink(os.path.join(cls.root, "no-shard", "model-00002-of-00002.safetensors"))
         damaged = os.path.join(cls.root, "damaged", "model-00002-of-00002.safetensors")
         with open(damaged, "r+b") as file:
             file.truncate(os.path.getsize(damaged) - 1)
         with open(os.path.join(cls.root, "other-kind", "config.json"), "w", encoding="utf-8") as file:
             file.write('{"model_type": "mamba"}')
+        os.unlink(os.path.join(cls.root, "no-tokenizer", "tokenizer.json"))
         cls.daemon = Daemon("--model-roots", cls.root, "--device", "cpu")
         cls.client = cls.daemon.client()
         cls.file = cls.client.upload(LINES)["id"]
@@ -75,20 +71,23 @@ class Models(unittest.TestCase):
 
     def test_1_list(self):
         models = {one["id"]: one["ithaca"] for one in self.client.get("/v1/models").json()["data"]}
-        self.assertEqual(sorted(models), sorted([*self.folders, "tiny-llama", "no-shard", "damaged", "other-kind"]))
+        self.assertEqual(sorted(models), sorted([*self.folders, "tiny-llama", "no-shard", "damaged", "other-kind",
+                                                 "no-tokenizer"]))
         self.assertEqual(models["org/llama"], {
             "ready": True, "reason": None, "family": "llama", "parameters": 35488, "context_length": 131072,
             "ulysses": [1, 2, 4]})
         self.assertTrue(all(models[name]["ready"] for name in [*self.folders, "tiny-llama"]), models)
         self.assertIn("model-00002-of-00002.safetensors", models["no-shard"]["reason"])
         self.assertIn("mamba", models["other-kind"]["reason"])
+        self.assertIn("tokenizer.json", models["no-tokenizer"]["reason"])
         self.assertNotIn(self.root, json.dumps(models))
         done = self.daemon.ithaca("models")
         self.assertEqual(done.returncode, 0, done.stderr)
         listed = done.stdout.splitlines()
         self.assertEqual(len(listed), len(models))
         self.assertTrue(any(line.startswith("no-shard: cannot be used: ") for line in listed), listed)
-        self.assertTrue(any(line.split()[:2] == ["org/llama", "llama"] and "131072" in line for line in listed), listed)
+        self.assertIn("org/llama llama 35.5K parameters, context 131072, ulysses 1 2 4",
+                      [" ".join(line.split()) for line in listed])
         for name in self.folders:
             for spelled in (name, urllib.parse.quote(name, safe="")):
                 self.assertEqual(self.client.get("/v1/models/" + spelled).json()["ithaca"], models[name])
@@ -136,7 +135,8 @@ class Models(unittest.TestCase):
 
     def test_3_broken(self):
         for name, word in (("no-shard", "model-00002-of-00002.safetensors"),
-                           ("damaged", "model-00002-of-00002.safetensors: tensor ")):
+                           ("damaged", "model-00002-of-00002.safetensors: tensor "),
+                           ("no-tokenizer", "no-tokenizer: there is no tokenizer.json; download it too")):
             with self.subTest(name):
                 job = self.client.wait(self.client.submit(self.file, model=name, ithaca=JOB)["id"])
                 self.assertEqual(job["ithaca"]["state"], "failed")

@@ -12,10 +12,17 @@
 static struct model_folder folder;
 static json_t *card;
 
+static void put(const char *name, const char *text)
+{
+    CLEANUP(mem_free_ptr) char *path = io_join(folder.dir, name);
+    MODEL_FOLDER_OK(&folder, io_write_file(path, text, strlen(text), 0644, &folder.err));
+}
+
 static int setup(void **state)
 {
     (void)state;
     model_folder_open(&folder, &model_folder_config, NULL);
+    put("tokenizer.json", "{}");
     return 0;
 }
 
@@ -50,12 +57,6 @@ static void refused_for(const char *word)
         fail_msg("\"%s\" lacks %s, or names a root", reason, word);
 }
 
-static void put(const char *name, const char *text)
-{
-    CLEANUP(mem_free_ptr) char *path = io_join(folder.dir, name);
-    MODEL_FOLDER_OK(&folder, io_write_file(path, text, strlen(text), 0644, &folder.err));
-}
-
 static void drop(const char *name)
 {
     CLEANUP(mem_free_ptr) char *path = io_join(folder.dir, name);
@@ -81,6 +82,9 @@ static void test_ready(void **state)
 static void test_broken(void **state)
 {
     (void)state;
+    drop("tokenizer.json");
+    refused_for("no tokenizer.json");
+    put("tokenizer.json", "{}");
     drop("model.safetensors");
     refused_for("model.safetensors");
     put("model.safetensors.index.json",
