@@ -25,6 +25,7 @@ struct api {
     struct exports *exports;           /* made by main: exports_new */
     struct housekeeping *housekeeping; /* made by main: housekeeping_new */
     struct http *http;                 /* made by main: http_new */
+    struct uploads_join *joins;        /* uploads_join.c: requests that complete an upload */
 };
 
 struct http_app;
@@ -38,8 +39,8 @@ void api_app(struct api *api, struct http_app *ret_app);
 api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_events, api_jobs_metrics,
     api_jobs_logs;
 api_handler api_control_cancel, api_control_pause, api_control_resume; /* api_control.c */
-api_handler api_control_delete;
 api_handler api_control_change;
+api_handler api_delete;                                        /* api_delete.c */
 api_handler api_queue_get, api_queue_drain, api_queue_undrain; /* api_queue.c */
 /* Whether who asks may give a job this priority; ERR_FORBIDDEN. */
 int api_queue_check_priority(const struct api *api, const struct http_request *request,

@@ -1,17 +1,13 @@
-/* api_control: cancel, pause, resume, change and delete a job. A cancelled or paused one is
+/* api_control: cancel, pause, resume and change a job. A cancelled or paused one is
  * answered when no process of it is left, or after CONTROL_WAIT_MS with the state it is in. */
 #include "common/mem.h"
 #include "daemon/access.h"
 #include "daemon/api.h"
 #include "daemon/bus.h"
 #include "daemon/coordinator.h"
-#include "daemon/files.h"
-#include "daemon/housekeeping.h"
 #include "daemon/http.h"
 #include "daemon/job_fsm.h"
 #include "daemon/loop.h"
-#include "daemon/settings.h"
-#include "daemon/trash.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -173,53 +169,4 @@ int api_control_change(struct api *api, struct http_request *request, struct err
     TRY(coordinator_change(api->coordinator, id, body, http_request_owner(request), is_admin, err));
     struct control_context answer = {.api = api, .request = request};
     return store_job_get(api->store, id, control_answer_row, &answer, err);
-}
-
-/* ---- delete ---- */
-
-static int control_take_result(void *ret_file_id, const struct store_job *job, struct err *err)
-{
-    (void)err;
-    (void)snprintf(ret_file_id, LIMIT_ID_BYTES + 1, "%s", job->result_file);
-    return 0;
-}
-
-/* Rows first become unreachable, then the folder follows; what cannot be moved is as it was. */
-static int control_delete(struct api *api, const char *id, const char *folder, struct err *err)
-{
-    const char *data_dir = api->settings->data_dir;
-    struct err ignored;
-    TRY(trash_put(data_dir, folder, err));
-    int rc = store_job_delete(api->store, id, err);
-    if (rc != 0)
-        (void)trash_take_back(data_dir, folder, &ignored); /* the error before it counts */
-    return rc;
-}
-
-int api_control_delete(struct api *api, struct http_request *request, struct err *err)
-{
-    const char *id = http_request_route(request)->name;
-    char result_file[LIMIT_ID_BYTES + 1];
-    int64_t bytes = 0, result_bytes = 0;
-    CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s", api->settings->data_dir, id);
-    if (folder == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    TRY(store_job_get(api->store, id, control_take_result, result_file, err));
-    TRY(coordinator_check_forgotten(api->coordinator, id, err));
-    CLEANUP(mem_free_ptr) char *result = files_path(api->settings->data_dir, result_file);
-    if (result == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    TRY(io_tree_bytes(folder, &bytes, err));
-    if (result_file[0] != '\0')
-        TRY(io_tree_bytes(result, &result_bytes, err));
-    TRY(control_delete(api, id, folder, err));
-    struct err gone; /* it may have been deleted before */
-    if (result_file[0] != '\0')
-        (void)files_remove(api->store, api->settings->data_dir, result_file, &gone);
-    housekeeping_wake(api->housekeeping);
-    http_answer_json(request, 200,
-                     json_pack("{s:s, s:s, s:b, s:{s:I}}", "id", id, "object", "fine_tuning.job",
-                               "deleted", 1, "ithaca", "freed_bytes",
-                               (json_int_t)(bytes + result_bytes)));
-    return 0;
 }

@@ -167,8 +167,8 @@ static int series_step(struct series_walk *walk, struct err *err)
 static void series_finish(struct series_walk *walk)
 {
     if (walk->memory != NULL) {
-        (void)json_object_set(walk->memory, "data", walk->data); /* else it is seen at printing */
-        http_answer_json(walk->request, 200, json_incref(walk->memory));
+        bool whole = json_object_set(walk->memory, "data", walk->data) == 0;
+        http_answer_json(walk->request, 200, whole ? json_incref(walk->memory) : NULL);
         return;
     }
     http_answer_json(walk->request, 200,
@@ -244,15 +244,26 @@ struct series_job {
     json_t *planned; /* the memory plan of its settings, or NULL */
 };
 
-/* What the job's resolved settings take by the plan; a model that is gone has none. */
-static int series_plan(void *context, const struct store_job *job, struct err *err)
+/* What the job's resolved settings take by the plan. */
+static int series_plan(struct series_job *planned, const struct store_job *job, struct err *err)
 {
-    struct series_job *planned = context;
     CLEANUP(json_unref) json_t *body = NULL;
     CLEANUP(job_spec_done) struct job_spec spec = {.metadata = NULL};
     TRY(json_parse(job->spec_json, strlen(job->spec_json), job->id, &body, err));
     TRY(job_spec_parse_legal(body, &spec, err));
     return api_estimate_memory_json(planned->api, job->model_dir, &spec, &planned->planned, err);
+}
+
+/* null, for one that cannot be planned: its model is gone, say. */
+static int series_plan_or_null(void *context, const struct store_job *job, struct err *err)
+{
+    struct series_job *planned = context;
+    int rc = series_plan(planned, job, err);
+    if (rc == -ERR_NOMEM)
+        return rc;
+    if (rc != 0)
+        planned->planned = json_null();
+    return 0;
 }
 
 int api_series_memory(struct api *api, struct http_request *request, struct err *err)
@@ -273,12 +284,10 @@ int api_series_memory(struct api *api, struct http_request *request, struct err 
     TRY(route_query_int(query, "max_points", SAMPLER_POINTS_MIN, LIMIT_PAGE_ROWS, &points_max,
                         err));
     struct series_job job = {.api = api};
-    int rc = store_job_get(api->store, id, series_plan, &job, err);
-    if (rc == -ERR_NOT_FOUND || rc == -ERR_NOMEM)
-        return rc;
-    json_t *planned = rc == 0 ? job.planned : json_null();
-    return series_start(api, request, &wanted, rank, points_max,
-                        json_pack("{s:s, s:s, s:o}", "object", "fine_tuning.job.memory", "job_id",
-                                  id, "planned", planned),
-                        err);
+    TRY(store_job_get(api->store, id, series_plan_or_null, &job, err));
+    json_t *memory = json_pack("{s:s, s:s, s:o}", "object", "fine_tuning.job.memory", "job_id", id,
+                               "planned", job.planned);
+    if (memory == NULL) /* else it would be an answer about metrics */
+        return mem_fail(err, 0, "an answer about memory");
+    return series_start(api, request, &wanted, rank, points_max, memory, err);
 }

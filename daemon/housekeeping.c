@@ -1,5 +1,8 @@
 /* housekeeping: a timer. A round takes one thing of each kind; while it found something the next
- * one follows at once. What fails is told and waits for a later round. */
+ * one follows at once. What fails is told and waits for a later round.
+ *
+ * The trash is walked by name, a child a thing, so that one that cannot be removed (an immutable
+ * file, a mount) is in nobody's way. What a walk has left behind is tried again after a rest. */
 #include "daemon/housekeeping.h"
 
 #include "common/log.h"
@@ -17,12 +20,16 @@
 enum {
     HOUSEKEEPING_BUSY_MS = 20,     /* between rounds while there is something to do */
     HOUSEKEEPING_UPLOAD_S = 86400, /* an ended upload can be asked for so long after its hour */
+    HOUSEKEEPING_REST_MS = 600000, /* until what could not be removed is tried again */
 };
 
 struct housekeeping {
     struct api *api;
     struct loop_timer *timer;
-    struct host_process *child; /* empties the trash; or NULL */
+    struct host_process *child; /* removes the thing below; or NULL */
+    char *trashed;              /* name of the last thing taken of the walk; NULL: at its start */
+    int stuck;                  /* things that this walk could not remove */
+    int64_t rest_until_ms;      /* no walk begins before */
 };
 
 static int housekeeping_file(struct housekeeping *self, int64_t now_ms, bool *found,
@@ -68,26 +75,43 @@ static void housekeeping_child_ended(void *context, const struct host_exit *ende
     struct host *host = self->api->host;
     host->ops->forget(host, self->child);
     self->child = NULL;
-    if (ended->status == 0)
-        housekeeping_wake(self); /* there may be more */
-    else
-        log_warn("housekeeping", "something in the trash cannot be removed: see housekeeping.log");
+    self->stuck += ended->status != 0;
+    loop_timer_set(self->timer, 0, 0); /* there may be more */
+}
+
+static void housekeeping_end_walk(struct housekeeping *self, int64_t now_ms)
+{
+    if (self->stuck > 0)
+        log_warn("housekeeping",
+                 "%d things in the trash folder cannot be removed: housekeeping.log tells why",
+                 self->stuck);
+    if (self->stuck > 0)
+        self->rest_until_ms = now_ms + HOUSEKEEPING_REST_MS;
+    self->stuck = 0;
+    mem_free(self->trashed);
+    self->trashed = NULL;
 }
 
 static int housekeeping_trash(struct housekeeping *self, struct err *err)
 {
     struct host *host = self->api->host;
     const char *data_dir = self->api->settings->data_dir;
-    CLEANUP(mem_free_ptr) char *path = NULL;
-    CLEANUP(mem_free_ptr) char *log = io_join(data_dir, "housekeeping.log");
+    int64_t now_ms = host->ops->monotonic_ms(host);
+    char *name = NULL;
     struct host_identity identity;
-    if (log == NULL)
+    if (self->child != NULL || now_ms < self->rest_until_ms)
+        return 0;
+    TRY(trash_next(data_dir, self->trashed != NULL ? self->trashed : "", &name, err));
+    if (name == NULL) {
+        housekeeping_end_walk(self, now_ms);
+        return 0;
+    }
+    mem_free(self->trashed);
+    self->trashed = name;
+    CLEANUP(mem_free_ptr) char *log = io_join(data_dir, "housekeeping.log");
+    CLEANUP(mem_free_ptr) char *path = mem_printf("%s/trash/%s", data_dir, name);
+    if (log == NULL || path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    if (self->child != NULL)
-        return 0;
-    TRY(trash_first(data_dir, &path, err));
-    if (path == NULL)
-        return 0;
     const char *const argv[] = {"/bin/rm", "-rf", "--", path, NULL};
     const char *const envp[] = {NULL};
     const struct host_spawn spawn = {.argv = argv,
@@ -118,6 +142,7 @@ static void housekeeping_round(void *context)
 
 void housekeeping_wake(struct housekeeping *housekeeping)
 {
+    housekeeping->rest_until_ms = 0; /* there is something new in it */
     loop_timer_set(housekeeping->timer, 0, 0);
 }
 
@@ -144,5 +169,6 @@ void housekeeping_free(struct housekeeping *housekeeping)
     struct host *host = housekeeping->api->host;
     host->ops->forget(host, housekeeping->child); /* it goes on to its end */
     loop_timer_free(housekeeping->timer);
+    mem_free(housekeeping->trashed);
     mem_free(housekeeping);
 }

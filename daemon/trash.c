@@ -42,24 +42,37 @@ int trash_take_back(const char *data_dir, const char *folder, struct err *err)
     return trash_move(from, folder, err);
 }
 
-int trash_first(const char *data_dir, char **ret_path, struct err *err)
+/* Whether a name comes after the one that was, and before the best so far (NULL: none). */
+static bool trash_is_nearer(const char *name, const char *after, const char *best)
+{
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, after) > 0 &&
+           (best == NULL || strcmp(name, best) < 0);
+}
+
+int trash_next(const char *data_dir, const char *after, char **ret_name, struct err *err)
 {
     CLEANUP(mem_free_ptr) char *trash = io_join(data_dir, "trash");
+    CLEANUP(mem_free_ptr) char *best = NULL;
     if (trash == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    *ret_path = NULL;
+    *ret_name = NULL;
     DIR *stream = opendir(trash);
     if (stream == NULL)
         return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s", trash);
     const struct dirent *entry;
     int rc = 0;
-    while (rc == 0 && *ret_path == NULL && (entry = readdir(stream)) != NULL) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+    while (rc == 0 && (entry = readdir(stream)) != NULL) {
+        if (!trash_is_nearer(entry->d_name, after, best))
             continue;
-        *ret_path = io_join(trash, entry->d_name);
-        if (*ret_path == NULL)
-            rc = mem_fail(err, LIMIT_PATH_BYTES, "a path");
+        mem_free(best);
+        best = mem_strdup(entry->d_name);
+        if (best == NULL)
+            rc = mem_fail(err, LIMIT_PATH_BYTES, "a name");
     }
     (void)closedir(stream); /* read only */
-    return rc;
+    if (rc != 0)
+        return rc;
+    *ret_name = best;
+    best = NULL; /* the caller's. NOLINT(clang-analyzer-deadcode.DeadStores) */
+    return 0;
 }

@@ -7,5 +7,6 @@
 int trash_put(const char *data_dir, const char *folder, struct err *err);
 /* The way back, while nobody has looked: from trash_put() of the same folder. */
 int trash_take_back(const char *data_dir, const char *folder, struct err *err);
-/* Path of something in the trash, or NULL in *ret_path. The caller mem_free()s. */
-int trash_first(const char *data_dir, char **ret_path, struct err *err);
+/* Name of the next thing in the trash, in the order of names, or NULL in *ret_name; after "": the
+ * first. The caller mem_free()s. */
+int trash_next(const char *data_dir, const char *after, char **ret_name, struct err *err);

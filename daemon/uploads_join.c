@@ -1,6 +1,7 @@
 /* uploads_join: completing an upload. Its parts are copied together a slice at a turn of the loop,
  * which so stays quick however much there is; meanwhile the request waits. A client that is lost on
- * the way asks again: a completed upload answers as it did. */
+ * the way asks again: a completed upload answers as it did, and one that is being completed when
+ * the first request for it has ended, so that its parts are copied once. */
 #include "common/mem.h"
 #include "daemon/files.h"
 #include "daemon/host.h"
@@ -16,7 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { UPLOADS_SLICE_BYTES = 1 << 20 }; /* copied at a turn of the loop: a millisecond or two */
+enum {
+    UPLOADS_SLICE_BYTES = 1 << 20, /* copied at a turn of the loop: a millisecond or two */
+    UPLOADS_BEHIND_MS = 50         /* between looks whether the request before has ended */
+};
 
 /* A request that waits for its parts to be one file. */
 struct uploads_join {
@@ -27,7 +31,9 @@ struct uploads_join {
     char owner[LIMIT_NAME_BYTES + 1]; /* and the file's */
     char name[FILES_NAME_BYTES + 1];  /* of the file, as shown */
     int64_t lifetime_s;               /* of the file; 0: it stays */
-    bool completed;                   /* the upload was, before */
+    bool completed;                   /* the upload is */
+    bool copying;                     /* of its upload, the one that does it */
+    struct uploads_join *next_join;   /* in api->joins, from its first turn on */
     char *dir;                        /* of the parts */
     json_t *part_ids;                 /* strings, in the order of the file */
     size_t next;                      /* index of the part to be opened next */
@@ -40,6 +46,11 @@ struct uploads_join {
 static void uploads_join_end(void *context)
 {
     struct uploads_join *join = context;
+    struct uploads_join **at = &join->api->joins;
+    while (*at != NULL && *at != join)
+        at = &(*at)->next_join;
+    if (*at != NULL)
+        *at = join->next_join;
     loop_timer_free(join->timer);
     if (join->fd >= 0)
         (void)close(join->fd); /* only read from */
@@ -144,17 +155,6 @@ static int uploads_join_step(struct uploads_join *join, bool *ret_done, struct e
     return uploads_join_finish(join, err);
 }
 
-static void uploads_on_turn(void *context)
-{
-    struct uploads_join *join = context;
-    struct err err;
-    bool done = false;
-    if (uploads_join_step(join, &done, &err) != 0)
-        http_answer_error(join->request, &err);
-    else if (!done)
-        loop_timer_set(join->timer, 0, 0);
-}
-
 static int uploads_read_parts(json_t *body, json_t **ret_part_ids, struct err *err)
 {
     const char *key;
@@ -179,26 +179,7 @@ static int uploads_read_parts(json_t *body, json_t **ret_part_ids, struct err *e
     return 0;
 }
 
-static int uploads_join(struct uploads_join *join, struct err *err)
-{
-    struct api *api = join->api;
-    int64_t bytes = 0;
-    join->dir = uploads_dir(api->settings->data_dir, join->id);
-    join->slice = mem_new(1, UPLOADS_SLICE_BYTES);
-    if (join->dir == NULL || join->slice == NULL)
-        return mem_fail(err, UPLOADS_SLICE_BYTES, "an upload");
-    TRY(uploads_check(api, join->id, &bytes, err));
-    TRY(uploads_check_parts(join, bytes, err));
-    TRY(host_new_id(api->host, "file-", join->file_id, sizeof join->file_id, err));
-    CLEANUP(mem_free_ptr) char *path = files_path(api->settings->data_dir, join->file_id);
-    if (path == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    TRY(io_file_create(&join->spool.file, path, 0600, err));
-    TRY(loop_timer_new(api->loop, uploads_on_turn, join, &join->timer, err));
-    loop_timer_set(join->timer, 0, 0);
-    http_defer(join->request, NULL, NULL); /* a lost client's file is made all the same */
-    return 0;
-}
+/* ---- the request ---- */
 
 static int uploads_join_take(void *context, const struct store_upload *upload, struct err *err)
 {
@@ -212,19 +193,80 @@ static int uploads_join_take(void *context, const struct store_upload *upload, s
     return 0;
 }
 
+static int uploads_join_begin(struct uploads_join *join, struct err *err)
+{
+    struct api *api = join->api;
+    int64_t bytes = 0;
+    join->dir = uploads_dir(api->settings->data_dir, join->id);
+    join->slice = mem_new(1, UPLOADS_SLICE_BYTES);
+    if (join->dir == NULL || join->slice == NULL)
+        return mem_fail(err, UPLOADS_SLICE_BYTES, "an upload");
+    TRY(uploads_check(api, join->id, &bytes, err));
+    TRY(uploads_check_parts(join, bytes, err));
+    TRY(host_new_id(api->host, "file-", join->file_id, sizeof join->file_id, err));
+    CLEANUP(mem_free_ptr) char *path = files_path(api->settings->data_dir, join->file_id);
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    join->copying = true;
+    return io_file_create(&join->spool.file, path, 0600, err);
+}
+
+static bool uploads_join_is_behind(const struct uploads_join *join)
+{
+    for (const struct uploads_join *other = join->api->joins; other != NULL;
+         other = other->next_join)
+        if (other->copying && strcmp(other->id, join->id) == 0)
+            return true;
+    return false;
+}
+
+static int uploads_join_turn(struct uploads_join *join, struct err *err)
+{
+    struct api *api = join->api;
+    bool done = false;
+    int64_t wait_ms = 0;
+    if (join->copying) {
+        TRY(uploads_join_step(join, &done, err));
+        join->copying = !done;
+    } else if (uploads_join_is_behind(join)) {
+        wait_ms = UPLOADS_BEHIND_MS;
+    } else {
+        TRY(store_upload_get(api->store, join->id, uploads_join_take, join, err));
+        if (join->completed) /* by a request whose answer was lost, or that was before this one */
+            return uploads_answer(api, join->request, join->id, err);
+        TRY(uploads_join_begin(join, err));
+    }
+    if (!done)
+        loop_timer_set(join->timer, wait_ms, 0);
+    return 0;
+}
+
+static void uploads_on_turn(void *context)
+{
+    struct uploads_join *join = context;
+    struct err err;
+    if (uploads_join_turn(join, &err) != 0) {
+        join->copying = false; /* who is behind tries it itself */
+        http_answer_error(join->request, &err);
+    }
+}
+
 int uploads_complete(struct api *api, struct http_request *request, struct err *err)
 {
-    const char *id = http_request_route(request)->name;
     CLEANUP(json_unref) json_t *body = NULL;
     struct uploads_join *join = mem_new(1, sizeof *join);
     if (join == NULL)
         return mem_fail(err, sizeof *join, "an upload");
     *join = (struct uploads_join){.api = api, .request = request, .fd = -1, .spool.file.fd = -1};
+    (void)snprintf(join->id, sizeof join->id, "%.*s", LIMIT_ID_BYTES,
+                   http_request_route(request)->name);
     http_request_on_end(request, uploads_join_end, join);
     TRY(api_read_body(request, &body, err));
     TRY(uploads_read_parts(body, &join->part_ids, err));
-    TRY(store_upload_get(api->store, id, uploads_join_take, join, err));
-    if (join->completed) /* its answer was lost */
-        return uploads_answer(api, request, id, err);
-    return uploads_join(join, err);
+    TRY(loop_timer_new(api->loop, uploads_on_turn, join, &join->timer, err));
+    join->next_join = api->joins;
+    api->joins = join;
+    loop_timer_set(join->timer, 0, 0);
+    http_defer(request, NULL, NULL); /* a lost client's file is made all the same */
+    return 0;
 }

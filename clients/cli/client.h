@@ -21,6 +21,8 @@ void client_free(struct client *client);
 /* path begins with "/v1/..."; body may be NULL (GET when method is NULL). New reference. */
 int client_json(struct client *client, const char *method, const char *path, const json_t *body,
                 json_t **ret, struct err *err);
+/* All of a list of the API, page after page, as one. path has no query. New reference. */
+int client_list(struct client *client, const char *path, json_t **ret, struct err *err);
 /* Raw bytes of a GET, written to fd as they come. */
 int client_download(struct client *client, const char *path, int fd, struct err *err);
 /* The same into a file, which appears when all is there. A device or a pipe is written to as it is.

@@ -34,7 +34,7 @@ static int files_ls(struct cli *cli, struct client *client, struct err *err)
 {
     CLEANUP(json_unref) json_t *list = NULL;
     TRY(cli_finish_arguments(cli, err));
-    TRY(client_json(client, NULL, "/v1/files", NULL, &list, err));
+    TRY(client_list(client, "/v1/files", &list, err));
     if (cli->json)
         return cli_print_json(list, err);
     size_t i;

@@ -76,7 +76,7 @@ static int tokens_list(struct cli *cli, struct client *client, struct err *err)
 {
     CLEANUP(json_unref) json_t *list = NULL;
     TRY(cli_finish_arguments(cli, err));
-    TRY(client_json(client, NULL, "/v1/tokens?limit=10000", NULL, &list, err));
+    TRY(client_list(client, "/v1/tokens", &list, err));
     if (cli->json)
         return cli_print_json(list, err);
     size_t i;

@@ -98,6 +98,39 @@ static void test_parts_become_a_file(void **state)
     expect(h, 400, "error.code", "invalid_state");
 }
 
+/* Several requests complete one upload at once: its parts become one file, and each is told so. */
+static void test_completed_at_once(void **state)
+{
+    struct http_world *h = *state;
+    enum { REQUESTS = 4 };
+    struct http_client clients[REQUESTS];
+    char upload[64], part[64], request[600], body[128], file[64] = "";
+    announce(h, 5, "", upload);
+    send_part(h, upload, "data", "hello", part);
+    int length = snprintf(body, sizeof body, "{\"part_ids\":[\"%s\"]}", part);
+    (void)snprintf(request, sizeof request,
+                   "POST /v1/uploads/%s/complete HTTP/1.1\r\nHost: localhost\r\n"
+                   "Connection: close\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+                   upload, h->token, length, body);
+    for (int i = 0; i < REQUESTS; i++) { /* all are there before the loop turns */
+        client_open(h, &clients[i]);
+        assert_int_equal(send(clients[i].fd, request, strlen(request), MSG_NOSIGNAL),
+                         strlen(request));
+    }
+    for (int i = 0; i < REQUESTS; i++) {
+        client_await(h, &clients[i], NULL);
+        client_take(h, &clients[i]);
+        client_close(&clients[i]);
+        expect(h, 200, "status", "completed");
+        if (file[0] == '\0')
+            (void)snprintf(file, sizeof file, "%s", json_string_value(answer(h, "file.id")));
+        expect(h, 200, "file.id", file);
+    }
+    ask(h, "GET", "/v1/files", NULL);
+    assert_int_equal(json_array_size(answer(h, "data")), 1);
+    assert_int_equal(count_left(h, "uploads"), 0);
+}
+
 static void test_announcements_refused(void **state)
 {
     struct http_world *h = *state;
@@ -220,9 +253,8 @@ static void test_what_expires_goes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_parts_become_a_file),
-        HTTP_TEST(test_announcements_refused),
-        HTTP_TEST(test_parts_refused),
+        HTTP_TEST(test_parts_become_a_file),   HTTP_TEST(test_completed_at_once),
+        HTTP_TEST(test_announcements_refused), HTTP_TEST(test_parts_refused),
         HTTP_TEST(test_what_expires_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

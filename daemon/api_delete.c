@@ -1,0 +1,139 @@
+/* api_delete: deletes a job. What it frees is counted first, some files a turn of the loop: a job
+ * may have left thousands, on a disk that is slow to tell. Then its folder goes to the trash and
+ * its rows go, in one turn. */
+#include "common/mem.h"
+#include "daemon/api.h"
+#include "daemon/coordinator.h"
+#include "daemon/files.h"
+#include "daemon/housekeeping.h"
+#include "daemon/http.h"
+#include "daemon/loop.h"
+#include "daemon/settings.h"
+#include "daemon/trash.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+enum { DELETE_FILES = 100 }; /* looked at a turn: a millisecond, where the disk must be asked */
+
+struct api_delete {
+    struct api *api;
+    struct http_request *request;
+    char id[LIMIT_ID_BYTES + 1];          /* the job's */
+    char result_file[LIMIT_ID_BYTES + 1]; /* "": it has none */
+    char *folder;                         /* of the job */
+    char *result;                         /* of result_file's bytes */
+    FTS *walk;                            /* over both */
+    int64_t bytes;                        /* of disk, so far */
+    struct loop_timer *timer;             /* the next turn */
+};
+
+static void delete_end(void *context)
+{
+    struct api_delete *delete = context;
+    loop_timer_free(delete->timer);
+    if (delete->walk != NULL)
+        (void)fts_close(delete->walk); /* read only */
+    mem_free(delete->folder);
+    mem_free(delete->result);
+    mem_free(delete);
+}
+
+/* Rows first become unreachable, then the folder follows; what cannot be moved is as it was. */
+static int delete_job(struct api *api, const char *id, const char *folder, struct err *err)
+{
+    const char *data_dir = api->settings->data_dir;
+    struct err ignored;
+    TRY(trash_put(data_dir, folder, err));
+    int rc = store_job_delete(api->store, id, err);
+    if (rc != 0)
+        (void)trash_take_back(data_dir, folder, &ignored); /* the error before it counts */
+    return rc;
+}
+
+static int delete_finish(struct api_delete *delete, struct err *err)
+{
+    struct api *api = delete->api;
+    char owner[LIMIT_NAME_BYTES + 1];
+    /* Meanwhile it may have been deleted, or resumed. */
+    TRY(store_job_owner(api->store, delete->id, owner, err));
+    TRY(coordinator_check_forgotten(api->coordinator, delete->id, err));
+    TRY(delete_job(api, delete->id, delete->folder, err));
+    struct err gone; /* it may have been deleted before */
+    if (delete->result_file[0] != '\0')
+        (void)files_remove(api->store, api->settings->data_dir, delete->result_file, &gone);
+    housekeeping_wake(api->housekeeping);
+    http_answer_json(delete->request, 200,
+                     json_pack("{s:s, s:s, s:b, s:{s:I}}", "id", delete->id, "object",
+                               "fine_tuning.job", "deleted", 1, "ithaca", "freed_bytes",
+                               (json_int_t) delete->bytes));
+    return 0;
+}
+
+/* Counts some files; *ret_done when all are. One that cannot be looked at counts nothing. */
+static int delete_count(struct api_delete *delete, bool *ret_done, struct err *err)
+{
+    const FTSENT *entry = NULL;
+    for (int i = 0; i < DELETE_FILES; i++) {
+        errno = 0;
+        entry = fts_read(delete->walk);
+        if (entry == NULL && errno == ENOMEM)
+            return mem_fail(err, 0, "a job's files");
+        if (entry == NULL)
+            break;
+        if (entry->fts_info != FTS_DP && entry->fts_info != FTS_NS)
+            delete->bytes += entry->fts_statp->st_blocks * 512; /* the unit of st_blocks */
+    }
+    *ret_done = entry == NULL;
+    return 0;
+}
+
+static void delete_on_turn(void *context)
+{
+    struct api_delete *delete = context;
+    struct err err;
+    bool done = false;
+    int rc = delete_count(delete, &done, &err);
+    if (rc == 0 && done)
+        rc = delete_finish(delete, &err);
+    if (rc != 0)
+        http_answer_error(delete->request, &err);
+    else if (!done)
+        loop_timer_set(delete->timer, 0, 0);
+}
+
+static int delete_take_job(void *context, const struct store_job *job, struct err *err)
+{
+    struct api_delete *delete = context;
+    const char *data_dir = delete->api->settings->data_dir;
+    (void)snprintf(delete->id, sizeof delete->id, "%s", job->id);
+    (void)snprintf(delete->result_file, sizeof delete->result_file, "%s", job->result_file);
+    delete->folder = mem_printf("%s/jobs/%s", data_dir, job->id);
+    delete->result = files_path(data_dir, job->result_file);
+    return delete->folder != NULL && delete->result != NULL
+               ? 0
+               : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+}
+
+int api_delete(struct api *api, struct http_request *request, struct err *err)
+{
+    const char *id = http_request_route(request)->name;
+    struct api_delete *delete = mem_new(1, sizeof *delete);
+    if (delete == NULL)
+        return mem_fail(err, sizeof *delete, "a request that waits");
+    *delete = (struct api_delete){.api = api, .request = request};
+    http_request_on_end(request, delete_end, delete);
+    TRY(store_job_get(api->store, id, delete_take_job, delete, err));
+    TRY(coordinator_check_forgotten(api->coordinator, id, err));
+    char *const roots[] = {delete->folder, delete->result_file[0] != '\0' ? delete->result : NULL,
+                           NULL};
+    delete->walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    if (delete->walk == NULL)
+        return err_set_errno(err, errno, "%s", delete->folder);
+    TRY(loop_timer_new(api->loop, delete_on_turn, delete, &delete->timer, err));
+    loop_timer_set(delete->timer, 0, 0);
+    http_defer(request, NULL, NULL); /* a lost client's job is deleted all the same */
+    return 0;
+}

@@ -1,0 +1,53 @@
+/* api_delete: what a job's folder takes of the disk is told, however many files it has; a job goes
+ * once, whoever asks at once. */
+#include "tests/lib/http_world.h"
+
+enum { FILES = 350 }; /* several turns of the loop count them */
+
+static void fill(struct http_world *h, const struct world_job *job)
+{
+    CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s/logs", h->w->dir, job->id);
+    char name[32];
+    for (int i = 0; i < FILES; i++) {
+        (void)snprintf(name, sizeof name, "%d", i);
+        http_world_put(h, folder, name, "a page of the disk");
+    }
+}
+
+static void test_asked_twice_at_once(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client clients[2];
+    char request[400];
+    int statuses[2];
+    int64_t freed = 0;
+    struct world_job job = http_world_succeeded(h);
+    CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s", h->w->dir, job.id);
+    fill(h, &job);
+    (void)snprintf(request, sizeof request,
+                   "DELETE /v1/fine_tuning/jobs/%s HTTP/1.1\r\nHost: localhost\r\n"
+                   "Connection: close\r\nAuthorization: Bearer %s\r\n\r\n",
+                   job.id, h->token);
+    for (int i = 0; i < 2; i++) { /* both are there before the loop turns */
+        client_open(h, &clients[i]);
+        assert_int_equal(send(clients[i].fd, request, strlen(request), MSG_NOSIGNAL),
+                         strlen(request));
+    }
+    for (int i = 0; i < 2; i++) {
+        client_await(h, &clients[i], NULL);
+        client_take(h, &clients[i]);
+        client_close(&clients[i]);
+        statuses[i] = h->status;
+        if (h->status == 200)
+            freed = answer_int(h, "ithaca.freed_bytes");
+    }
+    assert_int_equal(statuses[0] + statuses[1], 200 + 404);
+    assert_true(freed >= FILES * 4096);
+    assert_false(io_exists(folder)); /* the second has put nothing back */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {HTTP_TEST(test_asked_twice_at_once)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
