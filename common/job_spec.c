@@ -196,7 +196,8 @@ int64_t job_spec_slots(const struct job_spec *spec)
 void job_spec_done(struct job_spec *spec)
 {
     json_decref(spec->metadata);
-    spec->metadata = NULL;
+    json_decref(spec->asked);
+    spec->metadata = spec->asked = NULL;
 }
 
 /* Puts a value at a dotted path, making the objects on the way. Takes the reference. */

@@ -55,6 +55,8 @@ struct job_spec {
     int64_t seed;
     json_t *metadata; /* object of strings, or NULL */
     double n_epochs;  /* <= 0: not given */
+    json_t *asked; /* job_spec_json() of it before anything was settled, to submit it again; or */
+                   /* NULL: not known. No parser sets it */
     /* `ithaca`: one member for each row of api/job_fields.def, named by the row */
 #define JOB_FIELD_INT(name, path, def, min, max, unit, doc) int64_t name;
 #define JOB_FIELD_NUM(name, path, def, min, max, unit, doc) double name;

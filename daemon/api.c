@@ -73,6 +73,7 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_JOBS_LIST] = api_jobs_list,
     [ROUTE_JOBS_GET] = api_jobs_get,
     [ROUTE_JOBS_DELETE] = api_delete,
+    [ROUTE_JOBS_ASKED] = api_jobs_asked,
     [ROUTE_JOBS_CANCEL] = api_control_cancel,
     [ROUTE_JOBS_PAUSE] = api_control_pause,
     [ROUTE_JOBS_RESUME] = api_control_resume,

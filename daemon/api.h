@@ -36,8 +36,8 @@ typedef int api_handler(struct api *api, struct http_request *request, struct er
 void api_app(struct api *api, struct http_app *ret_app);
 
 /* api_jobs.c; api_metrics.c */
-api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_events, api_jobs_metrics,
-    api_jobs_logs;
+api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_asked, api_jobs_events,
+    api_jobs_metrics, api_jobs_logs;
 api_handler api_control_cancel, api_control_pause, api_control_resume; /* api_control.c */
 api_handler api_control_change;
 api_handler api_delete;                                        /* api_delete.c */

@@ -90,6 +90,8 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     double step_s = 0;
     TRY(api_read_body(request, &body, err));
     TRY(job_spec_parse(body, &spec, err));
+    if ((spec.asked = job_spec_json(&spec)) == NULL)
+        return mem_fail(err, sizeof spec, "a job's request");
     TRY(api_queue_check_priority(api, request, (double)spec.priority, err));
     TRY(api_jobs_resolve(api, access_viewer(request), &spec, &model, &step_s, err));
     TRY(coordinator_submit(api->coordinator, &spec, step_s, model.dir, http_request_owner(request),
@@ -97,7 +99,7 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     return api_jobs_answer_one(api, request, id, err);
 }
 
-/* ---- list, get ---- */
+/* ---- list, get, what was asked for ---- */
 
 struct api_list {
     struct api *api;
@@ -174,4 +176,34 @@ int api_jobs_list(struct api *api, struct http_request *request, struct err *err
 int api_jobs_get(struct api *api, struct http_request *request, struct err *err)
 {
     return api_jobs_answer_one(api, request, http_request_route(request)->name, err);
+}
+
+/* What was changed since it was submitted counts as asked for. */
+static int api_jobs_take_changes(json_t *asked, const json_t *spec, struct err *err)
+{
+    json_t *ithaca = json_object_get(asked, "ithaca");
+    for (size_t i = 0; job_spec_changeable[i] != NULL; i++) {
+        json_t *now = json_object_get(json_object_get(spec, "ithaca"), job_spec_changeable[i]);
+        if (now != NULL && json_object_set(ithaca, job_spec_changeable[i], now) != 0)
+            return mem_fail(err, 0, "a job's request");
+    }
+    return 0;
+}
+
+static int api_jobs_answer_asked(void *context, const struct store_job *job, struct err *err)
+{
+    CLEANUP(json_unref) json_t *spec = NULL;
+    CLEANUP(json_unref) json_t *asked = NULL;
+    const char *text = job->asked_json[0] != '\0' ? job->asked_json : job->spec_json;
+    TRY(json_parse(job->spec_json, strlen(job->spec_json), job->id, &spec, err));
+    TRY(json_parse(text, strlen(text), job->id, &asked, err));
+    TRY(api_jobs_take_changes(asked, spec, err));
+    http_answer_json(context, 200, json_incref(asked));
+    return 0;
+}
+
+int api_jobs_asked(struct api *api, struct http_request *request, struct err *err)
+{
+    const char *id = http_request_route(request)->name;
+    return store_job_get(api->store, id, api_jobs_answer_asked, request, err);
 }

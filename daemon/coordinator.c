@@ -147,9 +147,12 @@ static int coordinator_insert(struct coordinator *coordinator, const struct job_
                               double predicted_step_s, const char *model_dir, const char *owner,
                               const char *id, struct err *err)
 {
-    CLEANUP(buf_done) struct buf text;
+    CLEANUP(buf_done) struct buf text, asked;
     buf_init(&text, LIMIT_JSON_BODY_BYTES);
+    buf_init(&asked, LIMIT_JSON_BODY_BYTES);
     TRY(coordinator_spec_print(spec, &text, err));
+    if (spec->asked != NULL)
+        TRY(json_print(spec->asked, &asked, err));
     char event_id[LIMIT_ID_BYTES + 1];
     TRY(host_new_id(coordinator->host, "ftevent-", event_id, sizeof event_id, err));
     const struct store_job row = {
@@ -165,6 +168,7 @@ static int coordinator_insert(struct coordinator *coordinator, const struct job_
         .ranks = job_spec_slots(spec),
         .steps_total = spec->max_steps,
         .predicted_step_s = predicted_step_s,
+        .asked_json = buf_str(&asked),
     };
     int64_t event_row = 0;
     TRY(store_job_insert(coordinator->store, &row, event_id, &event_row, err));

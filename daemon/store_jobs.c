@@ -12,7 +12,7 @@
     "id, created_ms, started_ms, finished_ms, state, reason, reason_text, owner, spec_json, "      \
     "model, model_dir, training_file, validation_file, fine_tuned_model, priority, ranks, "        \
     "attempt, steps_done, steps_total, trained_tokens, prepared, restarts, ran_ms, resumed_step, " \
-    "result_file, predicted_step_s, row"
+    "result_file, predicted_step_s, row, asked_json"
 
 static struct store_job store_job_row(struct store_query *query)
 {
@@ -44,6 +44,7 @@ static struct store_job store_job_row(struct store_query *query)
         .result_file = store_column_text(query, 24),
         .predicted_step_s = store_column_f64(query, 25),
         .row = store_column_i64(query, 26),
+        .asked_json = store_column_text(query, 27),
     };
     must(job.state < JOB_STATE_COUNT); /* the table's CHECK has the same list */
     return job;
@@ -74,7 +75,8 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
     TRY(store_query(&query, STORE_JOBS,
                     "INSERT INTO jobs (id, created_ms, state, owner, spec_json, model, model_dir, "
                     "training_file, validation_file, priority, ranks, steps_total, "
-                    "predicted_step_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "predicted_step_s, asked_json) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     err));
     store_bind_text(&query, job->id);
     store_bind_i64(&query, job->created_ms);
@@ -89,6 +91,7 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
     store_bind_i64(&query, job->ranks);
     store_bind_i64(&query, job->steps_total);
     store_bind_f64(&query, job->predicted_step_s);
+    store_bind_text(&query, job->asked_json);
     TRY(store_query_run(&query, err));
     store_query_end(&query);
     CLEANUP(mem_free_ptr)

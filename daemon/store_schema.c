@@ -170,6 +170,8 @@ static const char *const store_migrations_jobs[] = {
     ") STRICT, WITHOUT ROWID;"
     "CREATE TABLE queue (drained INTEGER NOT NULL) STRICT;"
     "INSERT INTO queue (drained) VALUES (0);",
+    /* 7: jobs that are submitted again */
+    "ALTER TABLE jobs ADD COLUMN asked_json TEXT NOT NULL DEFAULT '';",
 };
 
 static const char *const store_migrations_metrics[] = {

@@ -57,8 +57,8 @@ const char *cli_text(const json_t *object, const char *key);
 int cli_print_json(const json_t *value, struct err *err); /* pretty, to stdout */
 
 /* Commands, one file each (cmd_<name>.c). */
-cli_run_fn cmd_files, cmd_submit, cmd_ls, cmd_show, cmd_events, cmd_watch, cmd_logs, cmd_models,
-    cmd_sample, cmd_fields, cmd_download, cmd_preview;
+cli_run_fn cmd_files, cmd_submit, cmd_resubmit, cmd_ls, cmd_show, cmd_events, cmd_watch, cmd_logs,
+    cmd_models, cmd_sample, cmd_fields, cmd_download, cmd_preview;
 cli_run_fn cmd_plan, cmd_ladder, cmd_calibrate, cmd_doctor; /* each its own file, too */
 cli_run_fn cmd_tokens, cmd_whoami;                          /* cmd_tokens.c */
 cli_run_fn cmd_gpus;                                        /* cmd_gpus.c */

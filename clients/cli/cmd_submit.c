@@ -1,5 +1,5 @@
-/* cmd_submit: builds the job's JSON from a file and options, uploads local files, posts it. The
- * daemon alone judges values. */
+/* cmd_submit: builds the job's JSON from a file, or from what an older job asked for, and options;
+ * uploads local files, posts it. The daemon alone judges values. */
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
 #include "clients/cli/job_body.h"
@@ -8,33 +8,40 @@
 #include <stdio.h>
 #include <string.h>
 
-static int submit_file(struct cli *cli, json_t *job, const char *option, const char *key,
-                       struct err *err)
+/* Takes the options of a job over `job`. */
+static int submit_options(struct cli *cli, json_t *job, struct err *err)
 {
-    const char *given = NULL;
+    static const char *const files[][2] = {{"--training-file", "training_file"},
+                                           {"--validation-file", "validation_file"}};
+    TRY(job_body_options(cli, job, err));
+    for (size_t i = 0; i < 2; i++) {
+        const char *given = NULL;
+        TRY(cli_take_option(cli, files[i][0], &given, err));
+        if (given != NULL)
+            TRY(job_body_set_string(job, files[i][1], given, err));
+    }
+    return 0;
+}
+
+/* A local file is uploaded, and its id takes its place. */
+static int submit_file(struct cli *cli, json_t *job, const char *key, struct err *err)
+{
+    const char *given = json_string_value(json_object_get(job, key));
     CLEANUP(mem_free_ptr) char *id = NULL;
-    TRY(cli_take_option(cli, option, &given, err));
-    if (given == NULL)
-        given = json_string_value(json_object_get(job, key));
     if (given == NULL)
         return 0;
     TRY(cmd_files_resolve(cli, given, &id, err));
     return job_body_set_string(job, key, id, err);
 }
 
-int cmd_submit(struct cli *cli, struct err *err)
+static int submit_send(struct cli *cli, json_t *job, bool follow, struct err *err)
 {
-    CLEANUP(json_unref) json_t *job = NULL;
     CLEANUP(json_unref) json_t *answer = NULL;
     struct client *client = NULL;
     const char *id = NULL;
-    bool follow = cli_take_flag(cli, "--follow");
-    TRY(job_body_start(cli, &job, err));
-    TRY(job_body_options(cli, job, err));
     TRY(cli_client(cli, &client, err));
-    TRY(submit_file(cli, job, "--training-file", "training_file", err));
-    TRY(submit_file(cli, job, "--validation-file", "validation_file", err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(submit_file(cli, job, "training_file", err));
+    TRY(submit_file(cli, job, "validation_file", err));
     TRY(client_json(client, "POST", "/v1/fine_tuning/jobs", job, &answer, err));
     TRY(json_get_string(answer, "id", ERR_PROTOCOL, &id, err));
     if (cli->json && !follow)
@@ -43,4 +50,44 @@ int cmd_submit(struct cli *cli, struct err *err)
         (void)printf("%s\n", id);
     (void)fflush(stdout); /* the id is there before the watching begins */
     return follow ? cmd_watch_job(cli, id, err) : 0;
+}
+
+int cmd_submit(struct cli *cli, struct err *err)
+{
+    CLEANUP(json_unref) json_t *job = NULL;
+    bool follow = cli_take_flag(cli, "--follow");
+    TRY(job_body_start(cli, &job, err));
+    TRY(submit_options(cli, job, err));
+    TRY(cli_finish_arguments(cli, err));
+    return submit_send(cli, job, follow, err);
+}
+
+/* Steps asked for now stand against epochs asked for then: the newer wish counts. */
+static void submit_drop_epochs(json_t *job, const json_t *changes)
+{
+    const json_t *steps = json_object_get(json_object_get(changes, "ithaca"), "max_steps");
+    const json_t *supervised = json_object_get(json_object_get(job, "method"), "supervised");
+    if (json_is_integer(steps))
+        (void)json_object_del(json_object_get(supervised, "hyperparameters"), "n_epochs");
+}
+
+int cmd_resubmit(struct cli *cli, struct err *err)
+{
+    CLEANUP(json_unref) json_t *changes = json_object();
+    CLEANUP(json_unref) json_t *job = NULL;
+    struct client *client = NULL;
+    const char *id = NULL;
+    bool follow = cli_take_flag(cli, "--follow");
+    TRY(submit_options(cli, changes, err));
+    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_finish_arguments(cli, err));
+    CLEANUP(mem_free_ptr) char *path = client_path("/v1/fine_tuning/jobs/", id, "/request");
+    if (path == NULL)
+        return mem_fail(err, strlen(id), "a path");
+    TRY(cli_client(cli, &client, err));
+    TRY(client_json(client, NULL, path, NULL, &job, err));
+    if (json_object_update_recursive(job, changes) != 0)
+        return mem_fail(err, 0, "the job");
+    submit_drop_epochs(job, changes);
+    return submit_send(cli, job, follow, err);
 }

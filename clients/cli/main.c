@@ -20,6 +20,13 @@ const struct cli_command cli_commands[] = {
                 "fields`)\n"
                 "  --follow                 watch the job to its end\n",
      .run = cmd_submit},
+    {.name = "resubmit",
+     .usage = "resubmit JOB [options]",
+     .summary = "submit a job again, with changes",
+     .details = "Options of `ithaca submit`: what they name is changed, e.g. --set gpus=4,\n"
+                "--set lora=null. Fields that were \"auto\" then are chosen anew. max_steps takes\n"
+                "the place of the older job's epochs.\n",
+     .run = cmd_resubmit},
     {.name = "preview",
      .usage = "preview [JOB.json] --model NAME --training-file FILE [--rows N]",
      .summary = "the first rows of a file as the model will see them",

@@ -124,6 +124,33 @@ static void test_follow(void **state)
     scene_asked(s, 2, "GET /v1/fine_tuning/jobs/ftjob-new/stream HTTP/1.1");
 }
 
+/* resubmit: options over what the job asked for; nothing is sent for a wrong command line. */
+static void test_resubmit(void **state)
+{
+    struct scene *s = *state;
+    static const char asked[] =
+        "{\"model\":\"m\",\"training_file\":\"file-1\",\"method\":{\"supervised\":{"
+        "\"hyperparameters\":{\"n_epochs\":3}}},\"ithaca\":{\"gpus\":1,\"lora\":null,\"hold\":true}"
+        "}";
+    scene_reply(s, 200, asked);
+    scene_reply(s, 200, CREATED);
+    scene_run(s, cmd_resubmit, "--set", "lora.r=8", "ftjob-old", "--model=n", "--set=max_steps=5",
+              "--training-file", "file-2", NULL);
+    scene_expect(s, "ftjob-new\n");
+    scene_asked(s, 0, "GET /v1/fine_tuning/jobs/ftjob-old/request HTTP/1.1");
+    expect_job(s, 1,
+               "{\"model\":\"n\",\"training_file\":\"file-2\",\"method\":{\"supervised\":{"
+               "\"hyperparameters\":{}}},\"ithaca\":{\"gpus\":1,\"lora\":{\"r\":8},\"hold\":true,"
+               "\"max_steps\":5}}");
+    scene_run(s, cmd_resubmit, NULL);
+    scene_expect_usage(s, "the job's id");
+    scene_run(s, cmd_resubmit, "ftjob-old", "--set", "gpus", NULL);
+    scene_expect_usage(s, "write FIELD=VALUE");
+    scene_run(s, cmd_resubmit, "ftjob-old", "more", NULL);
+    scene_expect_usage(s, "unexpected argument more");
+    assert_int_equal(s->server.asked_count, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +159,7 @@ int main(void)
         SCENE_TEST(test_local_files_are_uploaded),
         SCENE_TEST(test_mistakes),
         SCENE_TEST(test_follow),
+        SCENE_TEST(test_resubmit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,7 @@ static void test_migration_from_version_1(void **state)
                              "ALTER TABLE jobs DROP COLUMN result_file;"
                              "DROP TABLE uploads;"
                              "ALTER TABLE jobs DROP COLUMN predicted_step_s;"
+                             "ALTER TABLE jobs DROP COLUMN asked_json;"
                              "DROP TABLE usage; DROP TABLE queue;"
                              "PRAGMA user_version = 1";
     const char *const metrics =
