@@ -278,6 +278,8 @@ int api_series_memory(struct api *api, struct http_request *request, struct err 
                                              METRIC_HOST_BYTES};
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++)
         wanted.metrics[metrics[i]] = true;
+    for (int peak = METRIC_PEAK_STATES_BYTES; peak <= (int)METRIC_PEAK_COMMUNICATION_BYTES; peak++)
+        wanted.metrics[peak] = true;
     TRY(route_query_int(query, "from_step", 0, INT64_MAX, &wanted.from_step, err));
     TRY(route_query_int(query, "attempt", 1, INT32_MAX, &wanted.attempt, err));
     TRY(route_query_int(query, "rank", 0, LIMIT_RANKS - 1, &rank, err));

@@ -163,6 +163,18 @@ static void gpus_take_sickness(struct coordinator *coordinator, int64_t number)
                       gpu->uuid, why);
 }
 
+/* What a fresh look says of the GPUs of jobs that run, for their ranks. */
+static void gpus_take_loads(const struct coordinator *coordinator)
+{
+    for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
+        struct supervisor *supervisor = job->has_slots ? job->supervisor : NULL;
+        int64_t ranks = supervisor != NULL ? job_spec_slots(&job->spec) : 0;
+        for (int64_t rank = 0; rank < ranks; rank++)
+            gpu_load_add(&supervisor->ranks[rank].load,
+                         &coordinator->inventory.gpus[job->gpus[rank]].seen);
+    }
+}
+
 /* Tells once what others, or a job that has ended, keep of a GPU. */
 static void gpus_tell(const struct coordinator *coordinator, struct inventory_gpu *gpu)
 {
@@ -187,6 +199,8 @@ void coordinator_gpus_look(struct coordinator *coordinator)
     if (inventory->blind != blind)
         log_warn("coordinator", "the GPUs' driver %s",
                  blind ? "answers again" : "does not answer: no GPU is given out until it does");
+    if (fresh)
+        gpus_take_loads(coordinator);
     for (int64_t i = 0; fresh && i < inventory->gpu_count; i++) {
         uint32_t xid = 0;
         while (inventory_next_xid(&inventory->gpus[i], &xid))

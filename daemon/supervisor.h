@@ -29,6 +29,7 @@
 #include "common/launch_plan.h"
 #include "common/limits.h"
 #include "common/wire.h"
+#include "daemon/gpu_load.h"
 #include "daemon/host.h"
 
 #include <stdbool.h>
@@ -50,6 +51,7 @@ struct supervisor_rank {
     uint64_t coll_seq;     /* collectives begun */
     uint32_t received_seq; /* newest frame received */
     uint32_t seen_seq;     /* newest frame acknowledged: the owner's */
+    struct gpu_load load;  /* of its GPU since its last step: the owner's */
     enum err_code failure_code;
     int failure_order; /* 1: the first of all ranks */
     char failure_text[ERR_TEXT_MAX];

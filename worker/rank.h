@@ -54,6 +54,7 @@ struct rank {
     struct checkpoint_progress progress; /* how far training has come */
     int64_t saved_step;                  /* of the newest checkpoint; -1: none */
     struct report *report;
+    bool peaks_told;                    /* of the arena, by category */
     int64_t phase_ns[WIRE_PHASE_COUNT]; /* time spent, by phase */
     int64_t exposed_ns[EXPOSED_KINDS];  /* of it, waited for in steps */
     enum wire_phase phase;              /* now */

@@ -52,6 +52,23 @@ static void train_mfu(const struct rank *rank, const struct step_result *result,
                 time_plan_flops(config, plan->spec.lora, tokens, full) / peak);
 }
 
+_Static_assert((int)METRIC_PEAK_COMMUNICATION_BYTES - (int)METRIC_PEAK_STATES_BYTES ==
+                       (int)MEM_CATEGORY_COMMUNICATION &&
+                   (int)MEM_CATEGORY_CONTEXT == (int)MEM_CATEGORY_COMMUNICATION + 1 &&
+                   (int)MEM_CATEGORY_COUNT == (int)MEM_CATEGORY_CONTEXT + 1,
+               "a metric a category, in their order; the driver's own is not in the arena");
+
+/* What the arena's peak is made of, once: it stays so. */
+static void train_peaks(struct rank *rank, struct wire_metrics *metrics)
+{
+    if (rank->peaks_told)
+        return;
+    rank->peaks_told = true;
+    for (int category = 0; category < (int)MEM_CATEGORY_CONTEXT; category++)
+        train_point(metrics, METRIC_PEAK_STATES_BYTES + (enum metric_id)category,
+                    (double)rank->arena.peak_category[category]);
+}
+
 /* Where this rank's time went. */
 static void train_waits(const struct rank *rank, const struct step_result *result,
                         struct wire_metrics *metrics)
@@ -102,6 +119,7 @@ void train_report(struct rank *rank, int64_t step, const struct step_result *res
     int64_t taken = rank->device->dev->bytes_taken(rank->device);
     if (taken > 0)
         train_point(&metrics, METRIC_DEVICE_BYTES, (double)taken);
+    train_peaks(rank, &metrics);
     train_waits(rank, result, &metrics);
     report_metrics(rank->report, &metrics);
 }

@@ -75,6 +75,22 @@ class TestGpus(unittest.TestCase):
         done = self.daemon.ithaca(*words)
         return done.returncode, done.stdout + done.stderr
 
+    def test_steps_say_how_their_gpus_were(self):
+        for number, (busy, milliwatts, celsius) in enumerate([(80, 500000, 60), (20, 100000, 35)]):
+            self.gpus.set(number, busy_percent=busy, power_mw=milliwatts, temperature_c=celsius)
+        e2e.until("the look at both", 20, lambda: [self.gpu(i)["utilization"] for i in (0, 1)] == [0.8, 0.2])
+        job = self.run_at(2, 1)
+        self.gpus.set(1, links=7)  # told by the next look, which is the next step's
+        e2e.until("a look since step 1", 20, lambda: self.gpu(1)["nvlinks"] == 7)
+        self.daemon.hold(None)
+        self.client.wait(job, ("succeeded",))
+        keys = ("gpu_utilization", "gpu_power_w", "gpu_temperature_c")
+        series = self.client.get(f"/v1/fine_tuning/jobs/{job}/metrics?keys={','.join(keys)}").json()["data"]
+        told = {(one["key"], one["rank"]): dict(point[:2] for point in one["points"]) for one in series}
+        for rank, values in enumerate([(0.8, 500, 60), (0.2, 100, 35)]):
+            for key, value in zip(keys, values):
+                self.assertEqual(told[key, rank][2], value, (key, rank))
+
     def test_others_are_left_alone_and_what_is_given_back_is_checked(self):
         self.gpus.set(1, used_bytes=3 * GIB, processes=[{"pid": 4711, "bytes": 3 * GIB}])
         self.assertIn("by process 4711", self.await_gpu(1, "foreign")["reason"])

@@ -102,6 +102,11 @@ class Stream(unittest.TestCase):
         peaks = [point[1] for one in memory["data"] if one["key"] == "arena_peak_bytes" for point in one["points"]]
         self.assertEqual(set(peaks), {planned["peak_device_bytes"]})  # planned and measured, on both ranks
         self.assertEqual({one["rank"] for one in memory["data"] if one["key"] == "host_bytes"}, {0, 1})
+        for rank in (0, 1):  # by category too, said once
+            taken = {one["key"]: one["points"] for one in memory["data"] if one["rank"] == rank and one["key"].startswith("peak_")}
+            self.assertEqual({key: [point[:2] for point in points] for key, points in taken.items()},
+                             {f"peak_{name}_bytes": [[1, size]] for name, size in planned["peak"].items()
+                              if name not in ("context", "unused")})
         self.assertEqual(self.client.get("/v1/fine_tuning/jobs/ftjob-none/memory").status, 404)
 
     def test_events_page(self):
