@@ -284,10 +284,10 @@ const struct job_request_field job_request_fields[] = {
      .schema = "{'type':'string','minLength':1,'maxLength':128,"
                "'description':'Base model: a name of GET /v1/models'}"},
     {.name = "training_file",
-     .required = true,
      .parse = request_training_file,
-     .schema = "{'type':'string','pattern':'^[A-Za-z0-9_-]{1,64}$',"
-               "'description':'Id of an uploaded JSONL file'}"},
+     .schema =
+         "{'type':'string','pattern':'^[A-Za-z0-9_-]{1,64}$',"
+         "'description':'Id of an uploaded JSONL file; a job that only measures may do without'}"},
     {.name = "validation_file",
      .parse = request_validation_file,
      .schema = "{'type':['string','null'],'pattern':'^[A-Za-z0-9_-]{1,64}$',"

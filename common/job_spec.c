@@ -149,7 +149,13 @@ static int job_parse_body(const json_t *body, struct job_spec *spec, struct err 
     const json_t *ithaca = json_object_get(body, "ithaca");
     if (ithaca != NULL && !json_is_null(ithaca))
         TRY(job_parse_group(ithaca, "ithaca", spec, err));
-    return job_request_parse(body, spec, err);
+    TRY(job_request_parse(body, spec, err));
+    bool needed = !job_spec_measures(spec) || spec->validation_file[0] != '\0';
+    if (spec->training_file[0] != '\0' || !needed)
+        return 0;
+    return err_set_field(err, ERR_MISSING_FIELD, "training_file",
+                         "training_file is missing; a job needs it, unless it only measures "
+                         "(ithaca.measure, ithaca.rehearse)");
 }
 
 int job_spec_parse_legal(const json_t *body, struct job_spec *ret_spec, struct err *err)
@@ -186,6 +192,11 @@ int job_spec_parse(const json_t *body, struct job_spec *ret_spec, struct err *er
     }
     *ret_spec = spec;
     return 0;
+}
+
+bool job_spec_measures(const struct job_spec *spec)
+{
+    return spec->measure || spec->rehearse;
 }
 
 int64_t job_spec_slots(const struct job_spec *spec)
@@ -248,13 +259,13 @@ static int job_put_text(json_t *object, const char *key, const char *text)
 
 json_t *job_spec_json(const struct job_spec *spec)
 {
-    must(spec->model[0] != '\0' && spec->training_file[0] != '\0');
-    json_t *body =
-        json_pack("{s:s, s:s, s:I, s:{s:s, s:{s:{s:o}}}, s:o}", "model", spec->model,
-                  "training_file", spec->training_file, "seed", (json_int_t)spec->seed, "method",
-                  "type", "supervised", "supervised", "hyperparameters", "n_epochs",
-                  job_epochs_json(spec->n_epochs), "ithaca", job_spec_ithaca_json(spec));
-    int bad = job_put_text(body, "validation_file", spec->validation_file);
+    must(spec->model[0] != '\0');
+    json_t *body = json_pack("{s:s, s:I, s:{s:s, s:{s:{s:o}}}, s:o}", "model", spec->model, "seed",
+                             (json_int_t)spec->seed, "method", "type", "supervised", "supervised",
+                             "hyperparameters", "n_epochs", job_epochs_json(spec->n_epochs),
+                             "ithaca", job_spec_ithaca_json(spec));
+    int bad = job_put_text(body, "training_file", spec->training_file);
+    bad |= job_put_text(body, "validation_file", spec->validation_file);
     bad |= job_put_text(body, "suffix", spec->suffix);
     if (spec->metadata != NULL)
         bad |= json_object_set_new(body, "metadata", json_deep_copy(spec->metadata));

@@ -49,7 +49,7 @@ struct job_list { /* of a JOB_FIELD_LIST */
 struct job_spec {
     /* OpenAI's fields */
     char model[LIMIT_NAME_BYTES + 1];
-    char training_file[LIMIT_ID_BYTES + 1];
+    char training_file[LIMIT_ID_BYTES + 1];   /* "" where none is needed */
     char validation_file[LIMIT_ID_BYTES + 1]; /* "" when none */
     char suffix[LIMIT_SUFFIX_BYTES + 1];      /* "" when none */
     int64_t seed;
@@ -84,6 +84,10 @@ int job_spec_change(const struct job_spec *spec, const json_t *body, struct job_
  * are any (ERR_UNSUPPORTED, naming the first). */
 int job_spec_parse_legal(const json_t *body, struct job_spec *ret_spec, struct err *err);
 int job_spec_check_served(const struct job_spec *spec, struct err *err);
+
+/* Whether it only measures: a job that says so, or that rehearses. It may be without a training
+ * file: training_file is "" then. */
+bool job_spec_measures(const struct job_spec *spec);
 
 /* Ranks that have a process: all, but one in a rehearsal. */
 int64_t job_spec_slots(const struct job_spec *spec);

@@ -16,7 +16,7 @@ enum {
     JOB_TILE_MLP_TOKENS = 16384, /* weight gradients of fewer tokens are slower */
     JOB_KEEP_INPUT_EVERY = 4,    /* a quarter of the inputs; three layers replayed at most */
     JOB_EPOCHS_DEFAULT = 3,
-    JOB_REHEARSE_STEPS = 3 /* the first warms up */
+    JOB_MEASURE_STEPS = 3 /* the first warms up */
 };
 
 /* "auto" becomes `value`; a given value must be it, because `why`. */
@@ -227,14 +227,14 @@ static int job_resolve_evaluation(const struct job_spec *spec, struct err *err)
                          "%s needs a validation_file; give one or leave it out", field);
 }
 
-static int job_resolve_rehearsal(struct job_spec *spec, struct err *err)
+static int job_resolve_measure(struct job_spec *spec, struct err *err)
 {
-    if (spec->rehearse && spec->max_steps == 0)
-        spec->max_steps = JOB_REHEARSE_STEPS;
-    if (!spec->rehearse || spec->max_steps <= MEM_MEASURED_STEPS_MAX)
+    if (job_spec_measures(spec) && spec->max_steps == 0)
+        spec->max_steps = JOB_MEASURE_STEPS;
+    if (!job_spec_measures(spec) || spec->max_steps <= MEM_MEASURED_STEPS_MAX)
         return 0;
     return err_set_field(err, ERR_INVALID_VALUE, "ithaca.max_steps",
-                         "ithaca.max_steps is %lld; a rehearsal makes at most %d",
+                         "ithaca.max_steps is %lld; a job that measures makes at most %d",
                          (long long)spec->max_steps, MEM_MEASURED_STEPS_MAX);
 }
 
@@ -260,7 +260,7 @@ int job_spec_settle(struct job_spec *spec, const struct job_facts *facts, struct
     TRY(job_settle(&resolved.grad_accum, (resolved.sequences + data_ranks - 1) / data_ranks,
                    "ithaca.batch.grad_accum",
                    "(batch.sequences / data-parallel ranks, rounded up) or \"auto\"", err));
-    TRY(job_resolve_rehearsal(&resolved, err));
+    TRY(job_resolve_measure(&resolved, err));
     if (resolved.max_steps == 0 && resolved.n_epochs <= 0)
         resolved.n_epochs = JOB_EPOCHS_DEFAULT;
     *spec = resolved;

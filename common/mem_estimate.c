@@ -38,7 +38,7 @@ int64_t mem_disk_bytes(const struct model_shape *shape, const struct job_spec *s
     bool model = !spec->lora || spec->lora_export != JOB_lora_export_ADAPTER;
     bool adapters = spec->lora && spec->lora_export != JOB_lora_export_MERGED;
     int64_t sum = 0;
-    if (spec->rehearse)
+    if (job_spec_measures(spec))
         return 0;
     bool good = estimate_add(trained, MEM_CHECKPOINT_PARAMETER_BYTES * checkpoints, &sum) &&
                 estimate_add(shape->parameters, model ? MEM_MODEL_PARAMETER_BYTES : 0, &sum) &&

@@ -21,8 +21,8 @@ enum {
     MEM_MODEL_PARAMETER_BYTES = 4        /* in the widest type */
 };
 
-/* Of so many checkpoints and of what the job leaves: of a rehearsal none. INT64_MAX where that
- * cannot be counted. */
+/* Of so many checkpoints and of what the job leaves: of one that measures none. INT64_MAX where
+ * that cannot be counted. */
 int64_t mem_disk_bytes(const struct model_shape *shape, const struct job_spec *spec,
                        int64_t checkpoints);
 

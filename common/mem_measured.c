@@ -150,24 +150,36 @@ void mem_measured_text(const struct mem_estimate *estimate, const struct mem_mea
         measured_text_rehearsal(estimate, step_s, out);
 }
 
-json_t *mem_measured_rehearsal_json(const struct mem_estimate *estimate,
-                                    const struct mem_measured *measured)
+static json_t *measured_ratio(double ratio)
+{
+    return isfinite(ratio) ? json_real(ratio) : json_null();
+}
+
+json_t *mem_measured_report_json(const struct mem_estimate *estimate,
+                                 const struct mem_measured *measured)
 {
     const struct time_plan *time = &estimate->time;
-    must(estimate->rates != NULL && estimate->spec.rehearse);
-    double whole_s = measured_whole(estimate, measured), step_s = whole_s + time->network_wait_s;
-    double rate = time->tokens / step_s;
-    return json_pack("{s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:I, s:I, "
-                     "s:I, s:I, s:o}",
-                     "rehearsed", 1, "world", (json_int_t)estimate->spec.gpus, "layers",
-                     (json_int_t)estimate->plan.layout.config.layers, "layers_worked",
-                     (json_int_t)measured->layers, "layer_s", measured->layer_s, "step_s",
-                     measured->step_s, "whole_step_s", whole_s, "network_s", time->network_s,
-                     "network_wait_s", time->network_wait_s, "network", estimate->rates->source,
-                     "predicted_step_s", step_s, "tokens_per_s", rate, "tokens_per_s_gpu",
-                     rate / (double)estimate->spec.gpus, "device_bytes",
-                     (json_int_t)measured->device_bytes, "planned_device_bytes",
-                     (json_int_t)estimate->plan.arena_bytes[MEM_ARENA_DEVICE], "taken_bytes",
-                     (json_int_t)measured->taken_bytes, "host_bytes",
-                     (json_int_t)measured->host_bytes, "waits", measured_waits_json(measured));
+    must(estimate->rates != NULL);
+    bool rehearsed = estimate->spec.rehearse; /* else the network was there, and is in the step */
+    double network_s = rehearsed ? time->network_s : 0;
+    double wait_s = rehearsed ? time->network_wait_s : 0;
+    double whole_s = measured_whole(estimate, measured), step_s = whole_s + wait_s;
+    double rate = time->tokens / step_s, faster = time->step_s / step_s;
+    return json_pack(
+        "{s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:o, "
+        "s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+        "rehearsed", (int)rehearsed, "world", (json_int_t)estimate->spec.gpus, "layers",
+        (json_int_t)estimate->plan.layout.config.layers, "layers_worked",
+        (json_int_t)measured->layers, "layer_s", measured->layer_s, "step_s", measured->step_s,
+        "whole_step_s", whole_s, "network_s", network_s, "network_wait_s", wait_s, "network",
+        estimate->rates->source, "predicted_step_s", step_s, "tokens_per_s", rate,
+        "tokens_per_s_gpu", rate / (double)estimate->spec.gpus, "mfu_causal",
+        measured_ratio(faster * time->mfu_causal), "mfu_full",
+        measured_ratio(faster * time->mfu_full), "device_bytes", (json_int_t)measured->device_bytes,
+        "planned_device_bytes", (json_int_t)estimate->plan.arena_bytes[MEM_ARENA_DEVICE],
+        "taken_bytes", (json_int_t)measured->taken_bytes, "planned_taken_bytes",
+        (json_int_t)estimate->plan.peak_device_bytes, "host_bytes",
+        (json_int_t)measured->host_bytes, "planned_host_bytes",
+        (json_int_t)estimate->plan.arena_bytes[MEM_ARENA_HOST], "waits",
+        measured_waits_json(measured));
 }

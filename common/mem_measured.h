@@ -41,9 +41,11 @@ json_t *mem_measured_json(const struct mem_measured *measured);
 /* Of a job that was planned as `estimate`, with rates. */
 void mem_measured_text(const struct mem_estimate *estimate, const struct mem_measured *measured,
                        struct buf *out);
-/* {"rehearsed": true, "world", "layers", "layers_worked", "layer_s", "step_s", "whole_step_s",
- * "network_s", "network_wait_s", "network": where its figures are from, "predicted_step_s",
- * "tokens_per_s", "tokens_per_s_gpu", "device_bytes", "planned_device_bytes", "taken_bytes",
- * "host_bytes", "waits"}; NULL: out of memory */
-json_t *mem_measured_rehearsal_json(const struct mem_estimate *estimate,
-                                    const struct mem_measured *measured);
+/* {"rehearsed", "world", "layers", "layers_worked", "layer_s", "step_s", "whole_step_s",
+ * "network_s", "network_wait_s" (0 unless rehearsed), "network": where its figures are from,
+ * "predicted_step_s", "tokens_per_s", "tokens_per_s_gpu", "mfu_causal", "mfu_full" (or null),
+ * "device_bytes", "planned_device_bytes": of the arena, "taken_bytes", "planned_taken_bytes": of
+ * the whole device, "host_bytes", "planned_host_bytes": pinned, of a rank, "waits"}; NULL: out of
+ * memory */
+json_t *mem_measured_report_json(const struct mem_estimate *estimate,
+                                 const struct mem_measured *measured);

@@ -22,8 +22,10 @@ static int prepare_request_fill(const json_t *root, struct prepare_request *requ
     TRY(prepare_copy(root, "cache_dir", &request->cache_dir, err));
     const json_t *files = json_object_get(root, "files");
     size_t count = json_array_size(files);
-    if (count < 1 || count > PREPARE_FILES_MAX)
+    if (count > PREPARE_FILES_MAX || (count == 0 && !json_object_get(root, "random_path")))
         return err_set(err, ERR_CORRUPT, "\"files\" must be a list of 1 or 2 files");
+    if (count == 0)
+        TRY(prepare_copy(root, "random_path", &request->random_path, err));
     request->file_count = count;
     for (size_t i = 0; i < count; i++) {
         const json_t *file = json_array_get(files, i);
@@ -61,9 +63,10 @@ int prepare_request_write(const char *path, const struct prepare_request *reques
     }
     CLEANUP(json_unref)
     json_t *root =
-        json_pack("{s:s, s:o, s:O, s:s, s:s, s:s}", "model_dir", request->model_dir, "spec",
+        json_pack("{s:s, s:o, s:O, s:s, s:s, s:s, s:s*}", "model_dir", request->model_dir, "spec",
                   job_spec_json(&request->spec), "files", files, "error_path", request->error_path,
-                  "progress_path", request->progress_path, "cache_dir", request->cache_dir);
+                  "progress_path", request->progress_path, "cache_dir", request->cache_dir,
+                  "random_path", request->random_path);
     if (root == NULL)
         return mem_fail(err, 0, "a prepare request");
     return json_write_file(path, root, 0600, err);
@@ -75,6 +78,7 @@ void prepare_request_done(struct prepare_request *request)
     mem_free(request->error_path);
     mem_free(request->progress_path);
     mem_free(request->cache_dir);
+    mem_free(request->random_path);
     for (size_t i = 0; i < PREPARE_FILES_MAX; i++) {
         mem_free(request->files[i].path);
         mem_free(request->files[i].name);

@@ -7,7 +7,8 @@
  *    "error_path":".../tokens/error.json", "progress_path":".../tokens/progress.json",
  *    "cache_dir":"/data/cache"}
  *
- * files: the training file, then the validation file when there is one. The child calls
+ * files: the training file, then the validation file when there is one; or none, and "random_path",
+ * where a shard of random tokens is to go. The child calls
  * dataset_prepare() on each. It exits with 0 when every report is written, bad lines or not. What
  * else goes wrong (model, disk) it writes to error_path as {"code":"invalid_model","message":"..."}
  * and exits with that code's status. Without error.json a bad end is reported by exit status or
@@ -34,6 +35,7 @@ struct prepare_request {
                              owned */
     char *cache_dir;      /* of dataset_cache.h; owned */
     struct job_spec spec; /* resolved: seq_len, overlength, train_on */
+    char *random_path;    /* a shard of random tokens to write; owned; NULL: there are files */
     size_t file_count;
     struct prepare_file files[PREPARE_FILES_MAX];
 };

@@ -6,8 +6,8 @@
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
 #include "daemon/http.h"
+#include "daemon/measurement.h"
 #include "daemon/models.h"
-#include "daemon/rehearsal.h"
 #include "daemon/settings.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct api_answer {
     struct http_request *request;
 };
 
-/* The job, what its training file holds, what a rehearsal found. */
+/* The job, what its training file holds, what it measured. */
 static int api_jobs_answer(void *context, const struct store_job *job, struct err *err)
 {
     struct api_answer *answer = context;
@@ -27,8 +27,8 @@ static int api_jobs_answer(void *context, const struct store_job *job, struct er
         return -(int)err->code;
     (void)json_object_set_new(json_object_get(json, "ithaca"), "data",
                               api_data_json(answer->api, job->id));
-    (void)json_object_set_new(json_object_get(json, "ithaca"), "rehearsal",
-                              rehearsal_json(answer->api->settings->data_dir, job->id));
+    (void)json_object_set_new(json_object_get(json, "ithaca"), "measured",
+                              measurement_json(answer->api->settings->data_dir, job->id));
     http_answer_json(answer->request, 200, json);
     return 0;
 }
@@ -72,10 +72,14 @@ static int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec
 {
     char training[] = "training_file";
     char validation[] = "validation_file";
-    TRY(api_jobs_find_file(api, viewer, spec->training_file, training, err));
+    if (spec->training_file[0] != '\0')
+        TRY(api_jobs_find_file(api, viewer, spec->training_file, training, err));
     if (spec->validation_file[0] != '\0')
         TRY(api_jobs_find_file(api, viewer, spec->validation_file, validation, err));
-    TRY(models_find_whole(api, viewer, spec->model, model, err));
+    if (job_spec_measures(spec))
+        TRY(models_find_shape(api, viewer, spec->model, model, err));
+    else
+        TRY(models_find_whole(api, viewer, spec->model, model, err));
     struct model_config config;
     TRY(model_config_load(model->dir, &config, err));
     return api_estimate_admit(api, &config, spec, ret_step_s, err);

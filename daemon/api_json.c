@@ -199,7 +199,7 @@ json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *
     CLEANUP(json_unref) json_t *parameters = api_hyperparameters(spec);
     bool succeeded = job->state == JOB_STATE_SUCCEEDED;
     json_t *json = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:O?, s:s, s:s, s:o, s:s, s:o, s:s, s:o, s:O?, s:o, s:n, "
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:O?, s:s, s:s, s:o, s:s, s:o, s:o, s:o, s:O?, s:o, s:n, "
         "s:O?, s:{s:s, s:{s:O?}}, s:o}",
         "id", job->id, "object", "fine_tuning.job", "created_at", api_time(job->created_ms),
         "error", api_error_json(api, job), "fine_tuned_model", api_text(job->fine_tuned_model),
@@ -208,7 +208,7 @@ json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *
         job->result_file[0] != '\0' ? json_pack("[s]", job->result_file) : json_array(), "status",
         job_state_public_name(job->state), "trained_tokens",
         succeeded ? json_integer(job->trained_tokens) : json_null(), "training_file",
-        job->training_file, "validation_file", api_text(job->validation_file), "seed",
+        api_text(job->training_file), "validation_file", api_text(job->validation_file), "seed",
         json_object_get(spec, "seed"), "estimated_finish", api_eta(api, job), "integrations",
         "metadata", json_object_get(spec, "metadata"), "method", "type", "supervised", "supervised",
         "hyperparameters", parameters, "ithaca", api_ithaca_json(api, job, spec));

@@ -2,7 +2,7 @@
  *
  * What becomes of a job whose ranks have all gone:
  *   cancelling                          cancelled
- *   done, and the model is there        succeeded (of a rehearsal: its report)
+ *   done, and the model is there        succeeded (of one that measures: its report)
  *   paused, pausing                     paused
  *   paused, its time is up              failed (time_limit)
  *   paused otherwise                    queued: preempted, the daemon stops, or none was there
@@ -18,7 +18,7 @@
 #include "daemon/checkpoints.h"
 #include "daemon/coordinator_private.h"
 #include "daemon/launch_local.h"
-#include "daemon/rehearsal.h"
+#include "daemon/measurement.h"
 #include "daemon/restart.h"
 #include "daemon/result_name.h"
 
@@ -77,7 +77,7 @@ static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
     const struct coordinator_config *config = &coordinator->config;
     struct launch_plan plan = {
         .attempt = (uint32_t)job->attempt,
-        .purpose = job->spec.rehearse ? LAUNCH_MEASURE : LAUNCH_TRAIN,
+        .purpose = job_spec_measures(&job->spec) ? LAUNCH_MEASURE : LAUNCH_TRAIN,
         .world = (uint32_t)job_spec_slots(&job->spec),
         .heartbeat_limit_ms = config->heartbeat_limit_ms,
         .coll_timeout_ms = config->coll_timeout_ms,
@@ -125,7 +125,7 @@ static int attempt_launch(struct coordinator_job *job, int64_t from_step, struct
     if (model == NULL)
         return mem_fail(err, 0, "a path");
     TRY(io_remove_tree(model, err)); /* of an attempt that failed at its very end */
-    TRY(rehearsal_clear(job->job_dir, err));
+    TRY(measurement_clear(job->job_dir, err));
     TRY(attempt_plan(job, from_step, &plan, err));
     const struct supervisor_owner owner = coordinator_ranks_owner(job);
     int rc = supervisor_start(coordinator->host, &coordinator->config, &owner, &plan,
@@ -254,17 +254,17 @@ static void attempt_check(struct coordinator_job *job)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-/* A rehearsal's report is there, else it cannot have succeeded. */
-static int attempt_rehearsed(struct coordinator_job *job, struct err *err)
+/* Its report is there, else it cannot have succeeded. */
+static int attempt_measured(struct coordinator_job *job, struct err *err)
 {
-    const struct rehearsal rehearsal = {.inventory = &job->coordinator->inventory,
-                                        .data_dir = job->coordinator->config.data_dir,
-                                        .job_dir = job->job_dir,
-                                        .model_dir = job->model_dir,
-                                        .spec = &job->spec};
+    const struct measurement measurement = {.inventory = &job->coordinator->inventory,
+                                            .data_dir = job->coordinator->config.data_dir,
+                                            .job_dir = job->job_dir,
+                                            .model_dir = job->model_dir,
+                                            .spec = &job->spec};
     char text[512];
     struct err why;
-    if (rehearsal_report(&rehearsal, text, sizeof text, &why) != 0)
+    if (measurement_report(&measurement, text, sizeof text, &why) != 0)
         return coordinator_job_move_to(job, JOB_STATE_FAILED, &why, NULL, err);
     return coordinator_job_move_to(job, JOB_STATE_SUCCEEDED, NULL, text, err);
 }
@@ -275,8 +275,8 @@ static int attempt_succeeded(struct coordinator_job *job, struct err *err)
     struct err why;
     if (job->state == JOB_STATE_STARTING) /* it was that fast */
         TRY(coordinator_job_move_to(job, JOB_STATE_RUNNING, NULL, NULL, err));
-    if (job->spec.rehearse)
-        return attempt_rehearsed(job, err);
+    if (job_spec_measures(&job->spec))
+        return attempt_measured(job, err);
     CLEANUP(mem_free_ptr) char *model = io_join(job->job_dir, "model");
     if (model == NULL)
         return mem_fail(err, 0, "a path");
@@ -441,7 +441,8 @@ static int attempt_end(struct coordinator_job *job, struct err *err)
     if (well && paused && job->supervisor->ranks[0].paused) /* some steps' metrics may be missing */
         job->steps_done = (int64_t)job->supervisor->paused.step;
     TRY(coordinator_attempt_progress(job, err));
-    bool has_learnt = well && !paused && job->state != JOB_STATE_CANCELLING && !job->spec.rehearse;
+    bool has_learnt =
+        well && !paused && job->state != JOB_STATE_CANCELLING && !job_spec_measures(&job->spec);
     if (has_learnt && !job->has_results)
         attempt_write_results(job);
     if (has_learnt && !job->has_results) /* the next tick goes on */

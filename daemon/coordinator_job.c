@@ -87,6 +87,9 @@ static int job_take_verdict(struct coordinator_job *job, struct err *err)
         TRY(job_set_file_status(job, file_ids[i], &verdict.files[i], err));
     if (rc != 0)
         return coordinator_job_move_to(job, JOB_STATE_FAILED, &why, NULL, err);
+    if (verdict.file_count == 0)
+        return coordinator_job_enqueue(
+            job, &(struct job_move){.event_text = "Random tokens are there. Job is queued."}, err);
     const struct preparation_file *train = &verdict.files[0];
     char text[256];
     (void)snprintf(text, sizeof text,
@@ -122,7 +125,8 @@ static int job_start_preparation(struct coordinator_job *job, struct err *err)
     const char *ids[PREPARE_FILES_MAX] = {job->spec.training_file, job->spec.validation_file};
     CLEANUP(mem_free_ptr) char *train = NULL;
     CLEANUP(mem_free_ptr) char *valid = NULL;
-    TRY(job_file_name(job, ids[0], &train, err));
+    if (ids[0][0] != '\0')
+        TRY(job_file_name(job, ids[0], &train, err));
     if (ids[1][0] != '\0')
         TRY(job_file_name(job, ids[1], &valid, err));
     const char *const names[PREPARE_FILES_MAX] = {train, valid};

@@ -5,6 +5,8 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/model_config.h"
+#include "common/model_published.h"
 #include "daemon/access.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
@@ -111,6 +113,27 @@ int models_find_whole(struct api *api, const char *viewer, const char *name,
                          "model %s is adapters alone (ithaca.lora.export \"adapter\"); a job with "
                          "\"merged\" or \"both\" leaves a model",
                          ret_entry->name);
+}
+
+int models_find_shape(struct api *api, const char *viewer, const char *name,
+                      struct models_entry *ret_entry, struct err *err)
+{
+    const struct model_config *published = model_published_find(name);
+    int rc = models_find_whole(api, viewer, name, ret_entry, err);
+    if (rc != -ERR_NOT_FOUND || published == NULL)
+        return rc;
+    CLEANUP(json_unref) json_t *config = model_config_json(published);
+    CLEANUP(mem_free_ptr) char *dir = mem_printf("%s/shapes/%s", api->settings->data_dir, name);
+    CLEANUP(mem_free_ptr) char *path = dir != NULL ? io_join(dir, "config.json") : NULL;
+    if (config == NULL || path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a model's shape");
+    TRY(io_make_dirs(dir, 0700, err));
+    TRY(json_write_file(path, config, 0600, err));
+    (void)snprintf(ret_entry->name, sizeof ret_entry->name, "%s", name);
+    (void)snprintf(ret_entry->owner, sizeof ret_entry->owner, "%s", models_local);
+    ret_entry->dir = dir;
+    dir = NULL;
+    return 0;
 }
 
 /* ---- routes ---- */

@@ -27,6 +27,11 @@ int models_find(struct api *api, const char *viewer, const char *name,
 int models_find_whole(struct api *api, const char *viewer, const char *name,
                       struct models_entry *ret_entry, struct err *err);
 
+/* The same for a job that only measures, which needs no weights: of a published model that is not
+ * here (common/model_published.h) a folder with its shape alone. */
+int models_find_shape(struct api *api, const char *viewer, const char *name,
+                      struct models_entry *ret_entry, struct err *err);
+
 /* Makes the built-in tiny-llama in the first model root when it is not there, by running the worker
  * program; returns when it is done. The loop turns meanwhile: no request may be served yet. */
 int models_make_builtin(struct api *api, struct err *err);

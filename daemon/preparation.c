@@ -53,6 +53,10 @@ static int preparation_paths(struct preparation *preparation, const char *data_d
     request->cache_dir = io_join(data_dir, "cache");
     bool whole = request->model_dir != NULL && request->error_path != NULL &&
                  request->progress_path != NULL && request->cache_dir != NULL;
+    if (request->file_count == 0) {
+        request->random_path = io_join(tokens_dir, preparation_names[0].tokens);
+        whole = whole && request->random_path != NULL;
+    }
     for (size_t i = 0; i < request->file_count; i++) {
         struct prepare_file *file = &request->files[i];
         file->path = mem_printf("%s/files/%s", data_dir, preparation->file_ids[i]);
@@ -106,7 +110,8 @@ int preparation_start(struct host *host, const char *worker_program, const char 
     struct prepare_request *request = &preparation->request;
     int rc = preparation_copy_spec(spec, &request->spec, err);
     if (rc == 0) {
-        request->file_count = request->spec.validation_file[0] != '\0' ? 2 : 1;
+        request->file_count = (size_t)(request->spec.training_file[0] != '\0') +
+                              (size_t)(request->spec.validation_file[0] != '\0');
         preparation->file_ids[0] = request->spec.training_file;
         preparation->file_ids[1] = request->spec.validation_file;
         preparation->names = names;

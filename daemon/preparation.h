@@ -13,8 +13,8 @@
 
 struct preparation; /* on the heap: its address is given to the host */
 
-/* Starts the child. data_dir holds files/<id>; tokens and reports go to <job_dir>/tokens. names:
- * what their users call the files. */
+/* Starts the child. data_dir holds files/<id>; tokens and reports go to <job_dir>/tokens, random
+ * tokens where the job has no file. names: what their users call the files. */
 int preparation_start(struct host *host, const char *worker_program, const char *data_dir,
                       const char *job_dir, const char *model_dir, const struct job_spec *spec,
                       const char *const names[PREPARE_FILES_MAX],
@@ -34,7 +34,7 @@ struct preparation_file {
 };
 
 struct preparation_verdict {
-    size_t file_count;
+    size_t file_count;                                /* 0: random tokens are there */
     struct preparation_file files[PREPARE_FILES_MAX]; /* training file, validation file */
 };
 /* Once it is over. 0 when the job can go on. ERR_DATA when a file is bad, with the first of its bad

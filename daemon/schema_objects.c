@@ -117,7 +117,7 @@ static const struct schema_object schema_rows[] = {
          "'fine_tuned_model':" TEXT_OR_NULL ",'finished_at':" TIME_OR_NULL ","
          "'hyperparameters':{'type':'object'},'model':" TEXT ",'organization_id':" TEXT ","
          "'result_files':{'type':'array','items':" TEXT "},'status':{},"
-         "'trained_tokens':" WHOLE_OR_NULL ",'training_file':" TEXT ","
+         "'trained_tokens':" WHOLE_OR_NULL ",'training_file':" TEXT_OR_NULL ","
          "'validation_file':" TEXT_OR_NULL ",'seed':" WHOLE ",'estimated_finish':" TIME_OR_NULL ","
          "'integrations':{'type':['array','null']},'metadata':{'type':['object','null'],"
          "'additionalProperties':" TEXT "},'method':{'type':['object','null']},"
@@ -142,18 +142,24 @@ static const struct schema_object schema_rows[] = {
          ",'tokens_cut':" WHOLE ",'template':" TEXT
          ",'codes':{'type':'object','additionalProperties':" WHOLE "},"
          "'histogram':{'type':'array','description':'[upper bound in tokens, rows]'}}},"
-         "'rehearsal':{'type':['object','null'],'description':'What a job with rehearse found; of "
-         "one job, not of lists','required':['rehearsed','world','layers','layers_worked',"
-         "'predicted_step_s'],'properties':{'rehearsed':{'const':true},'world':" WHOLE
+         "'measured':{'type':['object','null'],'description':'What a job with measure or rehearse "
+         "found; of one job, not of "
+         "lists','required':['rehearsed','world','layers','layers_worked',"
+         "'predicted_step_s'],'properties':{'rehearsed':{'type':'boolean'},'world':" WHOLE
          ",'layers':" WHOLE ",'layers_worked':" WHOLE ",'layer_s':{'type':'number'},'step_s':{"
          "'type':'number'},'whole_step_s':{'type':'number','description':'Of all layers, without "
          "the network'},'network_s':{'type':'number','description':'Modelled: what collectives "
          "take'},'network_wait_s':{'type':'number','description':'Modelled: what of it the step "
          "waits for'},'network':{'type':'string','description':'Where these two are from'},"
-         "'predicted_step_s':{'type':'number','description':'whole_step_s + network_wait_s'},"
-         "'tokens_per_s':{'type':'number'},'tokens_per_s_gpu':{'type':'number'},"
+         "'predicted_step_s':{'type':'number','description':'whole_step_s + network_wait_s, which "
+         "is 0 "
+         "unless rehearsed'},"
+         "'tokens_per_s':{'type':'number'},'tokens_per_s_gpu':{'type':'number'},'mfu_causal'"
+         ":" NUMBER_OR_NULL ","
+         "'mfu_full':" NUMBER_OR_NULL ","
          "'device_bytes':" WHOLE ",'planned_device_bytes':" WHOLE ",'taken_bytes':" WHOLE
-         ",'host_bytes':" WHOLE ",'waits':{'type':'object','additionalProperties':{"
+         ",'planned_taken_bytes':" WHOLE ",'host_bytes':" WHOLE ",'planned_host_bytes':" WHOLE
+         ",'waits':{'type':'object','additionalProperties':{"
          "'type':'number'}}}},"
          "'spec':{'description':'Every field of the request, resolved',"
          "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}}}"},

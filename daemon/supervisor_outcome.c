@@ -5,7 +5,7 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
-#include "daemon/rehearsal.h"
+#include "daemon/measurement.h"
 #include "daemon/supervisor.h"
 
 #include <stdio.h>
@@ -134,7 +134,7 @@ static int supervisor_tell_well(const struct supervisor *supervisor, bool *ret_p
         CLEANUP(mem_free_ptr) char *model = io_join(supervisor->plan.job_dir, "model");
         if (model == NULL)
             return mem_fail(err, strlen(supervisor->plan.job_dir), "a path");
-        paused = !io_exists(model) && !rehearsal_is_measured(supervisor->plan.job_dir);
+        paused = !io_exists(model) && !measurement_is_there(supervisor->plan.job_dir);
     }
     *ret_paused = paused;
     return 0;

@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "common/dataset_cache.h"
+#include "common/dataset_random.h"
 #include "common/mem.h"
 #include "common/model_config.h"
 #include "common/prepare_request.h"
@@ -64,6 +65,9 @@ static int prepare_files(const struct prepare_request *request, struct err *err)
     struct model_config config;
     struct err ignored; /* a next one sweeps */
     TRY(model_config_load(request->model_dir, &config, err));
+    if (request->random_path != NULL)
+        return dataset_random_write(request->random_path, 1, request->spec.seq_len,
+                                    config.vocab_size, err);
     (void)dataset_cache_sweep(request->cache_dir, &ignored);
     for (size_t i = 0; i < request->file_count; i++) {
         const struct prepare_file *file = &request->files[i];
@@ -90,7 +94,8 @@ int prepare_main(const char *request_path, struct err *err)
 {
     CLEANUP(prepare_request_done) struct prepare_request request = {0};
     TRY(prepare_request_read(request_path, &request, err));
-    int rc = weights_check_folder(request.model_dir, err);
+    bool weights = !job_spec_measures(&request.spec); /* which has random ones */
+    int rc = weights ? weights_check_folder(request.model_dir, err) : 0;
     if (rc == 0)
         rc = prepare_files(&request, err);
     struct err ignored = {0};

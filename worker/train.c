@@ -86,15 +86,18 @@ static void train_waits(const struct rank *rank, const struct step_result *resul
     train_point(metrics, METRIC_COMPUTE_S, (double)times->compute_ns * 1e-9);
 }
 
-/* What was learnt, and how fast. */
-static void train_results(const struct rank *rank, const struct step_result *result, double seconds,
-                          struct wire_metrics *metrics)
+static void train_speed(const struct rank *rank, const struct step_result *result, double seconds,
+                        struct wire_metrics *metrics)
 {
-    train_point(metrics, METRIC_LEARNING_RATE, result->rate);
     train_point(metrics, METRIC_TOKENS, (double)result->tokens);
-    train_point(metrics, METRIC_TRAINED_TOKENS, (double)result->trained);
     train_point(metrics, METRIC_TOKENS_PER_S, (double)result->tokens / seconds);
     train_mfu(rank, result, seconds, metrics);
+}
+
+static void train_learnt(const struct step_result *result, struct wire_metrics *metrics)
+{
+    train_point(metrics, METRIC_LEARNING_RATE, result->rate);
+    train_point(metrics, METRIC_TRAINED_TOKENS, (double)result->trained);
     if (result->trained == 0)
         return;
     train_point(metrics, METRIC_LOSS, result->loss);
@@ -106,8 +109,10 @@ void train_report(struct rank *rank, int64_t step, const struct step_result *res
 {
     struct wire_metrics metrics = {.step = (uint64_t)step,
                                    .wall_s = (double)clock_wall_ms() * 1e-3};
+    if (rank->number == 0 && !rank->plan->spec.rehearse) /* which has no peers to be slowed by */
+        train_speed(rank, result, seconds, &metrics);
     if (rank->number == 0 && rank->plan->purpose == LAUNCH_TRAIN)
-        train_results(rank, result, seconds, &metrics);
+        train_learnt(result, &metrics);
     if (rank->number == 0)
         train_point(&metrics, METRIC_STEP_TIME_S, seconds);
     train_point(&metrics, METRIC_HOST_BYTES, train_host_bytes());

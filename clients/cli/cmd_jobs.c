@@ -82,10 +82,18 @@ static double jobs_number_of(const json_t *object, const char *key)
     return json_number_value(json_object_get(object, key));
 }
 
-static void jobs_print_rehearsal(const json_t *report)
+static void jobs_print_measured(const json_t *report)
 {
     if (!json_is_object(report))
         return;
+    if (!json_is_true(json_object_get(report, "rehearsed"))) {
+        (void)printf("measured: a step %.4g s, %.5g tokens/s a rank; %.2f GiB of each device held, "
+                     "%.2f planned\n",
+                     jobs_number_of(report, "step_s"), jobs_number_of(report, "tokens_per_s_gpu"),
+                     jobs_number_of(report, "device_bytes") * 0x1p-30,
+                     jobs_number_of(report, "planned_device_bytes") * 0x1p-30);
+        return;
+    }
     (void)printf("rehearsed: rank 0 of %.0f, %.0f of %.0f layers; %.2f GiB of the device held; a "
                  "whole step, predicted: %.4g s, %.4g s of it for the network (modelled)\n",
                  jobs_number_of(report, "world"), jobs_number_of(report, "layers_worked"),
@@ -116,7 +124,7 @@ int cmd_show(struct cli *cli, struct err *err)
                      cli_text(ithaca, "resumed_from"));
     if (json_is_string(json_object_get(job, "fine_tuned_model")))
         (void)printf("model: %s\n", cli_text(job, "fine_tuned_model"));
-    jobs_print_rehearsal(json_object_get(ithaca, "rehearsal"));
+    jobs_print_measured(json_object_get(ithaca, "measured"));
     return 0;
 }
 

@@ -19,8 +19,7 @@ static int plan_print_json(const struct plan_command *command, const struct mem_
     if (command->run && json_object_set_new(json, "measured", mem_measured_json(measured)) != 0)
         return mem_fail(err, 0, "the plan");
     if (measured->run && estimate->spec.rehearse &&
-        json_object_set_new(json, "rehearsal", mem_measured_rehearsal_json(estimate, measured)) !=
-            0)
+        json_object_set_new(json, "rehearsal", mem_measured_report_json(estimate, measured)) != 0)
         return mem_fail(err, 0, "the plan");
     return cli_print_json(json, err);
 }

@@ -2,11 +2,10 @@
  * tokens, nothing else: the ranks make their weights themselves. */
 #include "clients/cli/local_measure.h"
 
-#include "common/dataset.h"
+#include "common/dataset_random.h"
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/model_config.h"
-#include "common/rng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,40 +21,19 @@ static int measure_config(const struct local_run *run, const struct model_config
     return json_write_file(path, json, 0600, err);
 }
 
-/* Documents of `length` tokens, all trained. */
-static int measure_write_tokens(struct dataset_writer *writer, int64_t documents, int64_t length,
-                                int64_t vocab, struct err *err)
-{
-    CLEANUP(mem_free_ptr) int32_t *ids = mem_new((size_t)length, sizeof *ids);
-    CLEANUP(mem_free_ptr) uint8_t *trained = mem_new((size_t)length, 1);
-    if (ids == NULL || trained == NULL)
-        return mem_fail(err, (size_t)length * 5, "tokens");
-    for (int64_t t = 0; t < length; t++)
-        ids[t] = (int32_t)rng_below(1, RNG_STREAM_INIT, (uint64_t)t, (uint64_t)vocab);
-    memset(trained, 1, (size_t)length);
-    for (int64_t d = 0; d < documents; d++)
-        TRY(dataset_writer_add(writer, ids, trained, length, err));
-    return dataset_writer_commit(writer, err);
-}
-
 /* One document is enough: epochs follow on each other. Of shorter ones a step's. */
 static int measure_tokens(const struct local_run *run, const struct mem_ask *ask, struct err *err)
 {
     const struct job_spec *spec = &run->plan.spec;
-    struct dataset_writer *writer = NULL;
     CLEANUP(mem_free_ptr) char *folder = io_join(run->plan.job_dir, "tokens");
     CLEANUP(mem_free_ptr) char *path = folder == NULL ? NULL : io_join(folder, "train.tok");
     bool whole = ask->document_tokens == 0 || ask->document_tokens >= spec->seq_len;
     int64_t length = whole ? spec->seq_len : ask->document_tokens;
     int64_t documents = whole ? 1 : spec->seq_len / length * spec->sequences;
-    int64_t vocab = ask->shape->config.vocab_size;
     if (path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     TRY(io_make_dirs(folder, 0700, err));
-    TRY(dataset_writer_new(path, vocab, &writer, err));
-    int rc = measure_write_tokens(writer, documents, length, vocab, err);
-    dataset_writer_free(writer);
-    return rc;
+    return dataset_random_write(path, documents, length, ask->shape->config.vocab_size, err);
 }
 
 static int measure_run(struct local_run *run, const struct mem_ask *ask,

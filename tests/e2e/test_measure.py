@@ -123,10 +123,10 @@ class Measure(unittest.TestCase):
                 **rehearse, "max_steps": 101}})
             self.assertEqual((answer.status, answer.error()["param"]), (400, "ithaca.max_steps"))
             job = client.submit(file, ithaca=rehearse)
-            self.assertEqual((job["ithaca"]["rehearsal"], job["ithaca"]["spec"]["gpus"]), (None, 4))
+            self.assertEqual((job["ithaca"]["measured"], job["ithaca"]["spec"]["gpus"]), (None, 4))
             job = client.wait(job["id"], seconds=120)
             self.assertEqual((job["status"], job["fine_tuned_model"]), ("succeeded", None), job["error"])
-            report = job["ithaca"]["rehearsal"]
+            report = job["ithaca"]["measured"]
             self.assertEqual((report["rehearsed"], report["world"], report["layers"], report["layers_worked"]), (True, 4, 4, 1))
             self.assertEqual(report["device_bytes"], report["planned_device_bytes"])
             self.assertAlmostEqual(report["whole_step_s"], report["step_s"] + 3 * report["layer_s"])
@@ -147,6 +147,41 @@ class Measure(unittest.TestCase):
             said = [event["message"] for event in client.get(f"/v1/fine_tuning/jobs/{job['id']}/events").json()["data"]]
             self.assertTrue(any(message.startswith("Rehearsal is over, rank 0 of 4 with 1 of 4 layers") for message in said), said)
             self.assertEqual(os.listdir(os.path.join(daemon.data_dir, "jobs", job["id"], "attempt-1")).count("collectives-0"), 0)
+
+    def test_measurement_as_a_job(self):
+        """Two ranks, no file, random tokens: a report, speed among the metrics, no model, no loss."""
+        measure = {"measure": True, "gpus": 2, "seq_len": 256, "batch": {"sequences": 1}, "context_parallel": {"kind": "ring"},
+                   "max_steps": 2}
+        with Daemon("--cpu-slots", "2") as daemon:
+            client = daemon.client()
+            answer = client.post("/v1/fine_tuning/jobs", {"model": "tiny-llama", "ithaca": {**measure, "measure": False}})
+            self.assertEqual((answer.status, answer.error()["param"]), (400, "training_file"))
+            answer = client.post("/v1/fine_tuning/jobs", {"model": "no-such-shape", "ithaca": measure})
+            self.assertEqual((answer.status, answer.error()["param"]), (404, "model"))
+            job = client.wait(client.submit(None, ithaca=measure)["id"])
+            self.assertEqual((job["status"], job["fine_tuned_model"], job["training_file"], job["result_files"]),
+                             ("succeeded", None, None, []), job["error"])
+            report = job["ithaca"]["measured"]
+            self.assertEqual((report["rehearsed"], report["world"], report["layers_worked"], report["network_wait_s"]),
+                             (False, 2, 4, 0))
+            self.assertEqual(report["predicted_step_s"], report["step_s"])
+            self.assertAlmostEqual(report["tokens_per_s_gpu"], 256 / report["step_s"] / 2, places=3)
+            self.assertEqual(report["device_bytes"], report["planned_device_bytes"])
+            series = client.get(f"/v1/fine_tuning/jobs/{job['id']}/metrics?keys=tokens_per_s,loss").json()["data"]
+            self.assertEqual([one["key"] for one in series], ["tokens_per_s"])
+            self.assertIn("measured: a step ", daemon.ithaca("show", job["id"]).stdout)
+
+    def test_shape_is_enough(self):
+        """A published model that is not here: ready to run in a job that only measures, and no other."""
+        body = {"model": "qwen3-0.6b", "ithaca": {"seq_len": 64, "batch": {"sequences": 1}, "max_steps": 1,
+                                                  "rehearse": {"world": 64, "layers": 1}, "hold": True}}
+        with Daemon("--cpu-slots", "1") as daemon:
+            client = daemon.client()
+            job = client.wait(client.submit(None, **body)["id"], ("queued", "failed"))
+            self.assertEqual(job["status"], "queued", job["error"])
+            body["ithaca"] = {"seq_len": 64}
+            answer = client.post("/v1/fine_tuning/jobs", {**body, "training_file": "file-x"})
+            self.assertEqual(answer.status, 400, answer.text)  # nothing can be trained of it
 
     def test_what_cannot_be_measured(self):
         done = self.ithaca("plan", "--run", "--model", "tiny-llama", worker="/nonexistent")

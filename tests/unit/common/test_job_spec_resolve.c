@@ -1,6 +1,7 @@
 /* job_spec_resolve: no auto stays, and what model or machine forbid is refused. */
 #include "common/job_field.h"
 #include "common/job_spec.h"
+#include "common/mem.h"
 #include "common/mesh.h"
 
 #include <setjmp.h>
@@ -205,6 +206,46 @@ static void test_rehearsal(void **state)
     assert_int_equal(job_spec_resolve(&spec, &test_facts, &err), -ERR_INVALID_VALUE);
 }
 
+/* What only measures may be without a file, and comes back from the store as it was. */
+static void test_measure(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body;
+        bool legal;
+    } cases[] = {
+        {"{'model':'m','ithaca':{'measure':true}}", true},
+        {"{'model':'m','training_file':null,'ithaca':{'rehearse':{'world':2}}}", true},
+        {"{'model':'m','training_file':'f','ithaca':{'measure':true}}", true},
+        {"{'model':'m','ithaca':{'measure':false}}", false},
+        {"{'model':'m','ithaca':{'rehearse':null}}", false},
+        {"{'model':'m','validation_file':'f','ithaca':{'measure':true}}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CLEANUP(json_unref) json_t *body = json_literal(cases[i].body);
+        struct job_spec spec;
+        struct err err;
+        int rc = job_spec_parse(body, &spec, &err);
+        assert_int_equal(rc, cases[i].legal ? 0 : -ERR_MISSING_FIELD);
+        if (!cases[i].legal) {
+            assert_string_equal(err.field, "training_file");
+            continue;
+        }
+        assert_true(job_spec_measures(&spec));
+        CLEANUP(json_unref) json_t *printed = job_spec_json(&spec);
+        struct job_spec again;
+        assert_int_equal(job_spec_parse(printed, &again, &err), 0);
+        assert_string_equal(again.training_file, spec.training_file);
+        assert_int_equal(again.measure, spec.measure);
+        job_spec_done(&again);
+        job_spec_done(&spec);
+    }
+    struct job_spec spec;
+    resolve("'ithaca':{'gpus':2,'measure':true}", &spec);
+    assert_int_equal(job_spec_slots(&spec), 2);
+    assert_int_equal(spec.max_steps, 3);
+}
+
 static void test_layout_of_auto(void **state)
 {
     (void)state;
@@ -338,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_resolve_fills_every_auto),
         cmocka_unit_test(test_resolve_refuses),
         cmocka_unit_test(test_rehearsal),
+        cmocka_unit_test(test_measure),
         cmocka_unit_test(test_layout_of_auto),
         cmocka_unit_test(test_layout_refused),
         cmocka_unit_test(test_layout_complete),

@@ -118,7 +118,7 @@ static void test_rehearsal(void **state)
     assert_int_equal(estimate.disk_bytes, 0);
     assert_int_equal(estimate.spec.max_steps, 3);
     assert_int_equal(read_text(BYTES STEPS "\"layers\":2,", &measured, &err), 0);
-    CLEANUP(json_unref) json_t *json = mem_measured_rehearsal_json(&estimate, &measured);
+    CLEANUP(json_unref) json_t *json = mem_measured_report_json(&estimate, &measured);
     double network = json_real_value(json_object_get(json, "network_wait_s"));
     double step = json_real_value(json_object_get(json, "predicted_step_s"));
     assert_true(json_is_true(json_object_get(json, "rehearsed")));
@@ -126,6 +126,16 @@ static void test_rehearsal(void **state)
     assert_true(network > 0 && fabs(step - 17 - network) < 1e-12);
     assert_true(
         fabs(json_real_value(json_object_get(json, "tokens_per_s_gpu")) - 65536 / step / 8) < 1e-6);
+    estimate.spec.rehearse = false; /* it measured: the network was there */
+    measured.layers = 32;
+    CLEANUP(json_unref) json_t *own = mem_measured_report_json(&estimate, &measured);
+    assert_true(json_is_false(json_object_get(own, "rehearsed")));
+    assert_true(json_real_value(json_object_get(own, "network_wait_s")) == 0);
+    assert_true(json_real_value(json_object_get(own, "predicted_step_s")) == 2);
+    double causal = json_real_value(json_object_get(own, "mfu_causal"));
+    assert_true(fabs(causal - estimate.time.mfu_causal * estimate.time.step_s / 2) < 1e-9);
+    estimate.spec.rehearse = true;
+    measured.layers = 2;
     struct buf said;
     buf_init(&said, 4096);
     mem_measured_text(&estimate, &measured, &said);

@@ -76,6 +76,25 @@ static void test_round_trip(void **state)
     prepare_request_done(&again); /* of a zeroed one */
 }
 
+/* Without files there is a path for random tokens; without both it is no request. */
+static void test_random(void **state)
+{
+    (void)state;
+#define HEAD                                                                                     \
+    "{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/c\"," \
+    "\"files\":[],\"spec\":{\"model\":\"m\",\"ithaca\":{\"measure\":true}}"
+    struct prepare_request request, again;
+    assert_int_equal(read_text(HEAD "}", &request), -ERR_CORRUPT);
+    assert_int_equal(read_text(HEAD ",\"random_path\":\"/r\"}", &request), 0);
+    assert_int_equal(prepare_request_write(path, &request, &err), 0);
+    prepare_request_done(&request);
+    assert_int_equal(prepare_request_read(path, &again, &err), 0);
+    assert_int_equal(again.file_count, 0);
+    assert_string_equal(again.random_path, "/r");
+    prepare_request_done(&again);
+#undef HEAD
+}
+
 static void test_odd_files(void **state)
 {
     (void)state;
@@ -171,9 +190,8 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        REQUEST_TEST(test_round_trip),
-        REQUEST_TEST(test_odd_files),
-        REQUEST_TEST(test_errors),
+        REQUEST_TEST(test_round_trip),          REQUEST_TEST(test_random),
+        REQUEST_TEST(test_odd_files),           REQUEST_TEST(test_errors),
         REQUEST_TEST(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

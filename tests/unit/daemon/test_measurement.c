@@ -1,6 +1,6 @@
 /* rehearsal: the report made of a measurement and of the plan for this machine; what is missing,
  * and every allocation that fails. */
-#include "daemon/rehearsal.h"
+#include "daemon/measurement.h"
 
 #include "common/io.h"
 #include "common/job_spec.h"
@@ -71,17 +71,17 @@ static void write_measured(void)
 
 static int report(char *text, size_t bytes, struct err *err)
 {
-    const struct rehearsal rehearsal = {.inventory = &inventory,
-                                        .data_dir = folder,
-                                        .job_dir = job_dir,
-                                        .model_dir = folder,
-                                        .spec = &spec};
-    return rehearsal_report(&rehearsal, text, bytes, err);
+    const struct measurement rehearsal = {.inventory = &inventory,
+                                          .data_dir = folder,
+                                          .job_dir = job_dir,
+                                          .model_dir = folder,
+                                          .spec = &spec};
+    return measurement_report(&rehearsal, text, bytes, err);
 }
 
 static json_t *told(void)
 {
-    return rehearsal_json(folder, "ftjob-a");
+    return measurement_json(folder, "ftjob-a");
 }
 
 static void test_report(void **state)
@@ -89,12 +89,12 @@ static void test_report(void **state)
     (void)state;
     struct err err;
     char text[512];
-    assert_false(rehearsal_is_measured(job_dir));
+    assert_false(measurement_is_there(job_dir));
     assert_int_equal(report(text, sizeof text, &err), -ERR_NOT_FOUND);
     CLEANUP(json_unref) json_t *none = told();
     assert_true(json_is_null(none));
     write_measured();
-    assert_true(rehearsal_is_measured(job_dir));
+    assert_true(measurement_is_there(job_dir));
     if (report(text, sizeof text, &err) != 0)
         fail_msg("%s", err.text);
     assert_memory_equal(text, "Rehearsal is over, rank 0 of 4 with 1 of 4 layers: 1.00 GiB", 59);
@@ -106,9 +106,9 @@ static void test_report(void **state)
     assert_true(json_real_value(json_object_get(json, "predicted_step_s")) == 1.75 + network);
     assert_int_equal(json_integer_value(json_object_get(json, "world")), 4);
     /* The next attempt begins with neither file. */
-    assert_int_equal(rehearsal_clear(job_dir, &err), 0);
-    assert_int_equal(rehearsal_clear(job_dir, &err), 0);
-    assert_false(rehearsal_is_measured(job_dir));
+    assert_int_equal(measurement_clear(job_dir, &err), 0);
+    assert_int_equal(measurement_clear(job_dir, &err), 0);
+    assert_false(measurement_is_there(job_dir));
     CLEANUP(json_unref) json_t *cleared = told();
     assert_true(json_is_null(cleared));
 }
