@@ -2,6 +2,7 @@
  * print it. */
 #include "common/job_spec.h"
 
+#include "common/edit_distance.h"
 #include "common/job_field.h"
 #include "common/job_request.h"
 #include "common/must.h"
@@ -10,32 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { JOB_KEY_BYTES = 64 };
-
-/* Edits (insert, delete, change a byte) from a to b, both cut to JOB_KEY_BYTES. Wagner and Fischer,
- * "The string-to-string correction problem", one row kept. */
-static size_t job_distance(const char *a, const char *b)
-{
-    size_t a_length = strnlen(a, JOB_KEY_BYTES);
-    size_t b_length = strnlen(b, JOB_KEY_BYTES);
-    size_t row[JOB_KEY_BYTES + 1];
-    for (size_t j = 0; j <= b_length; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b_length; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[b_length];
-}
+enum { JOB_KEY_BYTES = EDIT_DISTANCE_BYTES };
 
 static const char *job_leaf(const char *path)
 {
@@ -55,8 +31,8 @@ static void job_nearest_offer(struct job_nearest *nearest, const char *prefix, c
 {
     char known[2 * JOB_KEY_BYTES];
     (void)snprintf(known, sizeof known, "%s%.*s", prefix, (int)path_length, path);
-    size_t whole = job_distance(nearest->unknown, known);
-    size_t leaf = job_distance(job_leaf(nearest->unknown), job_leaf(known));
+    size_t whole = edit_distance(nearest->unknown, known);
+    size_t leaf = edit_distance(job_leaf(nearest->unknown), job_leaf(known));
     size_t distance = whole < leaf ? whole : leaf;
     if (distance >= nearest->distance)
         return;
@@ -66,7 +42,8 @@ static void job_nearest_offer(struct job_nearest *nearest, const char *prefix, c
 
 static int job_unknown(const char *path, struct err *err)
 {
-    struct job_nearest nearest = {.unknown = path, .distance = 1 + strlen(job_leaf(path)) / 3};
+    struct job_nearest nearest = {.unknown = path,
+                                  .distance = edit_distance_too_far(job_leaf(path))};
     for (size_t i = 0; i < job_request_field_count; i++)
         job_nearest_offer(&nearest, "", job_request_fields[i].name,
                           strlen(job_request_fields[i].name));

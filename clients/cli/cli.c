@@ -1,21 +1,15 @@
-/* cli: the arguments are an array from which options are taken out; what is left at the end is a
- * mistake. */
+/* cli: the command line is sorted once, by the rows of commands.def; commands then take what is
+ * theirs, and what is left at the end is a mistake. */
 #include "clients/cli/cli.h"
 
 #include "clients/cli/client.h"
+#include "common/limits.h"
 #include "common/mem.h"
+#include "common/must.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-const struct cli_command *cli_command_find(const char *name)
-{
-    for (size_t i = 0; i < cli_command_count; i++)
-        if (strcmp(cli_commands[i].name, name) == 0)
-            return &cli_commands[i];
-    return NULL;
-}
 
 const char *cli_environment(const char *name)
 {
@@ -31,68 +25,180 @@ int cli_client(struct cli *cli, struct client **ret, struct err *err)
     return 0;
 }
 
-static void cli_remove(struct cli *cli, int at, int count)
+/* ---- the command line ---- */
+
+static int cli_unknown_option(const struct cli *cli, const char *word, size_t length,
+                              struct err *err)
 {
-    for (int i = at; i + count < cli->argc; i++)
-        cli->argv[i] = cli->argv[i + count];
-    cli->argc -= count;
+    char name[64];
+    (void)snprintf(name, sizeof name, "%.*s", (int)length, word);
+    const struct command_row *nearest = command_nearest_option(cli->command, name);
+    if (nearest == NULL)
+        return err_set(err, ERR_USAGE, "unknown option %s", word);
+    return err_set(err, ERR_USAGE, "unknown option %s; did you mean %s?", word, nearest->name);
 }
 
-int cli_take_option(struct cli *cli, const char *name, const char **ret, struct err *err)
+/* "cpu, cuda or cuda_own" */
+static void cli_choices(const struct command_row *option, struct buf *out)
 {
-    size_t length = strlen(name);
-    *ret = NULL;
-    for (int i = 0; i < cli->argc && strcmp(cli->argv[i], "--") != 0; i++) {
-        if (strncmp(cli->argv[i], name, length) != 0)
-            continue;
-        if (cli->argv[i][length] == '=') {
-            *ret = cli->argv[i] + length + 1;
-            cli_remove(cli, i, 1);
-            return 0;
-        }
-        if (cli->argv[i][length] != '\0')
-            continue;
-        if (i + 1 >= cli->argc)
-            return err_set(err, ERR_USAGE, "%s needs a value", name);
-        *ret = cli->argv[i + 1];
-        cli_remove(cli, i, 2);
-        return 0;
+    const char *word = NULL;
+    size_t length;
+    while ((word = command_choice_next(option, word, &length)) != NULL) {
+        const bool last = strchr(word, '|') == NULL;
+        if (word != option->takes)
+            buf_text(out, last ? " or " : ", ");
+        buf_append(out, word, length);
+    }
+}
+
+static int cli_check_value(const struct command_row *option, const char *value, struct err *err)
+{
+    if (option->value == COMMAND_VALUE_NUMBER &&
+        (value[0] == '\0' || strspn(value, "0123456789") != strlen(value)))
+        return err_set(err, ERR_USAGE, "%s %s: write a number", option->name, value);
+    if (option->value == COMMAND_VALUE_CHOICE && !command_choice(option, value)) {
+        CLEANUP(buf_done) struct buf choices;
+        buf_init(&choices, LIMIT_NAME_BYTES);
+        cli_choices(option, &choices);
+        return err_set(err, ERR_USAGE, "%s %s: write %s", option->name, value, buf_str(&choices));
     }
     return 0;
 }
 
+/* The option at *at, which moves on over its value. */
+static int cli_parse_option(struct cli *cli, int argc, char **argv, int *at, struct err *err)
+{
+    const char *word = argv[*at];
+    const size_t length = strcspn(word, "=");
+    const struct command_row *option = strcmp(word, "-h") == 0
+                                           ? command_option(NULL, "--help", strlen("--help"))
+                                           : command_option(cli->command, word, length);
+    const char *value = word[length] == '=' ? word + length + 1 : NULL;
+    if (option == NULL)
+        return cli_unknown_option(cli, word, length, err);
+    if (option->value == COMMAND_VALUE_NOTHING && value != NULL)
+        return err_set(err, ERR_USAGE, "%s takes no value", option->name);
+    if (option->value != COMMAND_VALUE_NOTHING && value == NULL) {
+        if (*at + 1 >= argc)
+            return err_set(err, ERR_USAGE, "%s needs a value", option->name);
+        value = argv[++*at];
+    }
+    if (value != NULL)
+        TRY(cli_check_value(option, value, err));
+    if (cli->given_count == CLI_GIVEN_MAX)
+        return err_set(err, ERR_USAGE, "there are more than %d options", CLI_GIVEN_MAX);
+    cli->given[cli->given_count++] = (struct cli_given){.row = option, .value = value};
+    return 0;
+}
+
+static int cli_parse_command(struct cli *cli, const char *name, struct err *err)
+{
+    cli->command = command_find(name);
+    if (cli->command != NULL)
+        return 0;
+    const struct command_row *nearest = command_nearest(name);
+    if (nearest == NULL)
+        return err_set(err, ERR_USAGE, "unknown command %s (see `ithaca --help`)", name);
+    return err_set(err, ERR_USAGE, "unknown command %s; did you mean %s? (see `ithaca --help`)",
+                   name, nearest->name);
+}
+
+int cli_parse(struct cli *cli, int argc, char **argv, struct err *err)
+{
+    bool plain = false; /* after "--" */
+    int rc = 0;
+    cli->argv = argv; /* arguments move to its front */
+    cli->argc = 0;
+    for (int i = 0; i < argc; i++) {
+        struct err later; /* another mistake than the first */
+        struct err *sink = rc == 0 ? err : &later;
+        char *word = argv[i];
+        int rc_word = 0;
+        if (!plain && strcmp(word, "--") == 0)
+            plain = true;
+        else if (!plain && word[0] == '-' && word[1] != '\0')
+            rc_word = cli_parse_option(cli, argc, argv, &i, sink);
+        else if (cli->command == NULL)
+            rc_word = cli_parse_command(cli, word, sink);
+        else
+            argv[cli->argc++] = word;
+        rc = rc == 0 ? rc_word : rc;
+    }
+    return rc;
+}
+
+const char *cli_take_option(struct cli *cli, const char *name)
+{
+    must(command_option(cli->command, name, strlen(name)) != NULL);
+    for (size_t i = 0; i < cli->given_count; i++) {
+        struct cli_given *given = &cli->given[i];
+        if (given->taken || strcmp(given->row->name, name) != 0)
+            continue;
+        given->taken = true;
+        return given->value;
+    }
+    return NULL;
+}
+
 bool cli_take_flag(struct cli *cli, const char *name)
 {
-    for (int i = 0; i < cli->argc && strcmp(cli->argv[i], "--") != 0; i++) {
-        if (strcmp(cli->argv[i], name) == 0) {
-            cli_remove(cli, i, 1);
-            return true;
-        }
+    bool found = false;
+    must(command_option(cli->command, name, strlen(name)) != NULL);
+    for (size_t i = 0; i < cli->given_count; i++) {
+        if (strcmp(cli->given[i].row->name, name) != 0)
+            continue;
+        cli->given[i].taken = found = true;
     }
-    return false;
+    return found;
 }
 
 int cli_take_argument(struct cli *cli, const char *what, const char **ret, struct err *err)
 {
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--") == 0)
-        cli_remove(cli, 0, 1);
-    else if (cli->argc > 0 && cli->argv[0][0] == '-' && cli->argv[0][1] != '\0')
-        return err_set(err, ERR_USAGE, "unknown option %s", cli->argv[0]);
     if (cli->argc == 0)
         return err_set(err, ERR_USAGE, "%s is missing", what);
     *ret = cli->argv[0];
-    cli_remove(cli, 0, 1);
+    cli->argv++;
+    cli->argc--;
+    return 0;
+}
+
+int cli_take_verb(struct cli *cli, const char **ret, struct err *err)
+{
+    const char *word = NULL;
+    char verbs[LIMIT_NAME_BYTES] = "";
+    size_t used = 0;
+    for (const struct command_row *row = cli->command + 1; command_has(row); row++)
+        if (row->kind == COMMAND_KIND_VERB && used < sizeof verbs)
+            used += (size_t)snprintf(verbs + used, sizeof verbs - used, "%s%s",
+                                     used > 0 ? ", " : "", row->name);
+    if (cli->argc == 0)
+        return err_set(err, ERR_USAGE, "what to do is missing: one of %s", verbs);
+    TRY(cli_take_argument(cli, "what to do", &word, err));
+    const struct command_row *verb =
+        command_row(cli->command, COMMAND_KIND_VERB, word, strlen(word));
+    if (verb == NULL)
+        return err_set(err, ERR_USAGE, "unknown verb %s; use one of %s", word, verbs);
+    *ret = verb->name;
     return 0;
 }
 
 int cli_finish_arguments(const struct cli *cli, struct err *err)
 {
-    if (cli->argc == 0)
-        return 0;
-    if (cli->argv[0][0] == '-')
-        return err_set(err, ERR_USAGE, "unknown option %s", cli->argv[0]);
-    return err_set(err, ERR_USAGE, "unexpected argument %s", cli->argv[0]);
+    if (cli->argc > 0)
+        return err_set(err, ERR_USAGE, "unexpected argument %s", cli->argv[0]);
+    for (size_t i = 0; i < cli->given_count; i++) {
+        const struct cli_given *given = &cli->given[i];
+        if (given->taken)
+            continue;
+        for (size_t j = 0; j < i; j++)
+            if (cli->given[j].taken && cli->given[j].row == given->row)
+                return err_set(err, ERR_USAGE, "%s is given twice", given->row->name);
+        return err_set(err, ERR_USAGE, "%s does not belong here", given->row->name);
+    }
+    return 0;
 }
+
+/* ---- output ---- */
 
 const char *cli_text(const json_t *object, const char *key)
 {

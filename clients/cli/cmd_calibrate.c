@@ -71,7 +71,7 @@ static int calibrate_read(struct cli *cli, struct calibrate_command *command, st
 {
     command->backend = local_run_backend();
     command->seconds = CALIBRATE_SECONDS;
-    TRY(plan_command_backend(cli, &command->backend, err));
+    plan_command_backend(cli, &command->backend);
     TRY(plan_command_number(cli, "--ranks", &command->ranks, err));
     TRY(plan_command_number(cli, "--seconds", &command->seconds, err));
     if (command->seconds > CALIBRATE_SECONDS_MAX || command->ranks > LIMIT_RANKS)

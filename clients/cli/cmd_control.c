@@ -68,9 +68,8 @@ int cmd_pause(struct cli *cli, struct err *err)
 int cmd_resume(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
-    const char *checkpoint = NULL;
+    const char *checkpoint = cli_take_option(cli, "--checkpoint");
     CLEANUP(json_unref) json_t *body = NULL;
-    TRY(cli_take_option(cli, "--checkpoint", &checkpoint, err));
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
     if (checkpoint != NULL && (body = json_pack("{s:s}", "checkpoint", checkpoint)) == NULL)
@@ -103,7 +102,7 @@ int cmd_update(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
     CLEANUP(json_unref) json_t *body = json_object();
-    TRY(job_body_options(cli, body, err));
+    TRY(job_body_sets(cli, body, err));
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
     return control_send(cli, "PATCH", id, "", body, err);

@@ -133,12 +133,10 @@ static void download_tell(const json_t *files, const char *output)
 int cmd_download(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
-    const char *checkpoint = NULL;
-    const char *output = NULL;
+    const char *checkpoint = cli_take_option(cli, "--checkpoint");
+    const char *output = cli_take_option(cli, "--output");
     CLEANUP(download_done) struct download download = {.client = NULL};
     CLEANUP(json_unref) json_t *list = NULL;
-    TRY(cli_take_option(cli, "--checkpoint", &checkpoint, err));
-    TRY(cli_take_option(cli, "--output", &output, err));
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
     if (output == NULL)

@@ -45,9 +45,8 @@ static int files_ls(struct cli *cli, struct client *client, struct err *err)
 
 static int files_get(struct cli *cli, struct client *client, const char *id, struct err *err)
 {
-    const char *output = NULL;
+    const char *output = cli_take_option(cli, "--output");
     CLEANUP(mem_free_ptr) char *path = client_path("/v1/files/", id, "/content");
-    TRY(cli_take_option(cli, "--output", &output, err));
     TRY(cli_finish_arguments(cli, err));
     if (path == NULL)
         return mem_fail(err, LIMIT_ID_BYTES, "a path");
@@ -79,14 +78,12 @@ int cmd_files(struct cli *cli, struct err *err)
     const char *verb = NULL;
     const char *id = NULL;
     struct client *client = NULL;
-    TRY(cli_take_argument(cli, "what to do (upload, ls, show, get, rm)", &verb, err));
+    TRY(cli_take_verb(cli, &verb, err));
     TRY(cli_client(cli, &client, err));
     if (strcmp(verb, "upload") == 0)
         return files_upload(cli, client, err);
     if (strcmp(verb, "ls") == 0)
         return files_ls(cli, client, err);
-    if (strcmp(verb, "show") != 0 && strcmp(verb, "get") != 0 && strcmp(verb, "rm") != 0)
-        return err_set(err, ERR_USAGE, "unknown verb %s; use upload, ls, show, get or rm", verb);
     TRY(cli_take_argument(cli, "the file's id", &id, err));
     if (strcmp(verb, "get") == 0)
         return files_get(cli, client, id, err);

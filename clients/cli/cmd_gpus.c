@@ -73,12 +73,8 @@ int cmd_gpus(struct cli *cli, struct err *err)
     CLEANUP(json_unref) json_t *gpu = NULL;
     if (cli->argc == 0)
         return gpus_list(cli, err);
-    TRY(cli_take_argument(cli, "drain or undrain", &what, err));
-    const bool drain = strcmp(what, "drain") == 0;
-    if (!drain && strcmp(what, "undrain") != 0)
-        return err_set(err, ERR_USAGE, "gpus %s: write drain or undrain, or nothing for the list",
-                       what);
-    TRY(gpus_post(cli, drain ? "/drain" : "/undrain", &gpu, err));
+    TRY(cli_take_verb(cli, &what, err));
+    TRY(gpus_post(cli, strcmp(what, "drain") == 0 ? "/drain" : "/undrain", &gpu, err));
     if (cli->json)
         return cli_print_json(gpu, err);
     gpus_print(gpu);

@@ -19,23 +19,12 @@ static int jobs_request(struct cli *cli, const char *method, char *path, json_t 
     return client_json(client, method, owned, NULL, ret, err);
 }
 
-/* Takes an option that is a number; *ret = NULL when absent. */
-static int jobs_number(struct cli *cli, const char *name, const char **ret, struct err *err)
-{
-    TRY(cli_take_option(cli, name, ret, err));
-    if (*ret != NULL && ((*ret)[0] == '\0' || strspn(*ret, "0123456789") != strlen(*ret)))
-        return err_set(err, ERR_USAGE, "%s %s: write a number", name, *ret);
-    return 0;
-}
-
 /* Takes --limit N; the query string "?limit=N", or "" */
-static int jobs_limit(struct cli *cli, char *ret_query, size_t bytes, struct err *err)
+static void jobs_limit(struct cli *cli, char *ret_query, size_t bytes)
 {
-    const char *limit = NULL;
-    TRY(jobs_number(cli, "--limit", &limit, err));
+    const char *limit = cli_take_option(cli, "--limit");
     (void)snprintf(ret_query, bytes, "%s%s", limit != NULL ? "?limit=" : "",
                    limit != NULL ? limit : "");
-    return 0;
 }
 
 static void jobs_print_row(const json_t *job)
@@ -65,7 +54,7 @@ int cmd_ls(struct cli *cli, struct err *err)
 {
     CLEANUP(json_unref) json_t *list = NULL;
     char query[64];
-    TRY(jobs_limit(cli, query, sizeof query, err));
+    jobs_limit(cli, query, sizeof query);
     TRY(cli_finish_arguments(cli, err));
     TRY(jobs_request(cli, NULL, mem_printf("/v1/fine_tuning/jobs%s", query), &list, err));
     if (cli->json)
@@ -133,7 +122,7 @@ int cmd_events(struct cli *cli, struct err *err)
     const char *id = NULL;
     char query[64];
     CLEANUP(json_unref) json_t *list = NULL;
-    TRY(jobs_limit(cli, query, sizeof query, err));
+    jobs_limit(cli, query, sizeof query);
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
     char tail[96];
@@ -159,11 +148,9 @@ int cmd_events(struct cli *cli, struct err *err)
 int cmd_logs(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
-    const char *rank = NULL;
-    const char *attempt = NULL;
+    const char *rank = cli_take_option(cli, "--rank");
+    const char *attempt = cli_take_option(cli, "--attempt");
     CLEANUP(json_unref) json_t *logs = NULL;
-    TRY(jobs_number(cli, "--rank", &rank, err));
-    TRY(jobs_number(cli, "--attempt", &attempt, err));
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
     CLEANUP(mem_free_ptr)

@@ -62,6 +62,9 @@ static int plan_print_text(const struct plan_command *command, const struct mem_
 static int plan_run(struct cli *cli, struct plan_command *command, struct err *err)
 {
     CLEANUP(mem_estimate_done) struct mem_estimate estimate = {.fits = false};
+    command->longest = cli_take_flag(cli, "--max-seq-len");
+    command->buffers = cli_take_flag(cli, "--buffers");
+    command->automatic = cli_take_flag(cli, "--auto");
     TRY(plan_command_read(cli, command, err));
     if (command->longest) {
         TRY(mem_estimate_longest(&command->ask, &command->spec.seq_len, err));

@@ -59,12 +59,10 @@ static void preview_print_row(const json_t *row)
 
 static int preview_body(struct cli *cli, json_t *job, struct err *err)
 {
-    const char *file = NULL;
-    const char *rows = NULL;
+    const char *file = cli_take_option(cli, "--training-file");
+    const char *rows = cli_take_option(cli, "--rows");
     CLEANUP(mem_free_ptr) char *id = NULL;
     TRY(job_body_options(cli, job, err));
-    TRY(cli_take_option(cli, "--rows", &rows, err));
-    TRY(cli_take_option(cli, "--training-file", &file, err));
     if (file == NULL)
         file = json_string_value(json_object_get(job, "training_file"));
     if (file == NULL)

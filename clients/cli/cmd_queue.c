@@ -68,10 +68,8 @@ int cmd_queue(struct cli *cli, struct err *err)
     struct client *client = NULL;
     CLEANUP(json_unref) json_t *answer = NULL;
     if (cli->argc > 0)
-        TRY(cli_take_argument(cli, "drain or undrain", &what, err));
+        TRY(cli_take_verb(cli, &what, err));
     TRY(cli_finish_arguments(cli, err));
-    if (what != NULL && strcmp(what, "drain") != 0 && strcmp(what, "undrain") != 0)
-        return err_set(err, ERR_USAGE, "%s: there are drain and undrain", what);
     TRY(cli_client(cli, &client, err));
     if (what == NULL)
         TRY(client_json(client, NULL, "/v1/queue?limit=1000", NULL, &answer, err));

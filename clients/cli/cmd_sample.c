@@ -47,16 +47,11 @@ static int sample_request(const char *model, const char *system, const char *pro
 
 int cmd_sample(struct cli *cli, struct err *err)
 {
-    const char *job_id = NULL;
-    const char *model = NULL;
-    const char *prompt = NULL;
-    const char *system = NULL;
-    const char *max_tokens = NULL;
-    TRY(cli_take_option(cli, "--job", &job_id, err));
-    TRY(cli_take_option(cli, "--model", &model, err));
-    TRY(cli_take_option(cli, "--prompt", &prompt, err));
-    TRY(cli_take_option(cli, "--system", &system, err));
-    TRY(cli_take_option(cli, "--max-tokens", &max_tokens, err));
+    const char *job_id = cli_take_option(cli, "--job");
+    const char *model = cli_take_option(cli, "--model");
+    const char *prompt = cli_take_option(cli, "--prompt");
+    const char *system = cli_take_option(cli, "--system");
+    const char *max_tokens = cli_take_option(cli, "--max-tokens");
     TRY(cli_finish_arguments(cli, err));
     if (prompt == NULL)
         return err_set(err, ERR_USAGE, "--prompt TEXT is missing");

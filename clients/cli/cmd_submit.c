@@ -15,8 +15,7 @@ static int submit_options(struct cli *cli, json_t *job, struct err *err)
                                            {"--validation-file", "validation_file"}};
     TRY(job_body_options(cli, job, err));
     for (size_t i = 0; i < 2; i++) {
-        const char *given = NULL;
-        TRY(cli_take_option(cli, files[i][0], &given, err));
+        const char *given = cli_take_option(cli, files[i][0]);
         if (given != NULL)
             TRY(job_body_set_string(job, files[i][1], given, err));
     }

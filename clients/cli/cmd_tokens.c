@@ -37,12 +37,9 @@ static void tokens_print(const json_t *token)
 /* The options of `create` as a body. New reference. */
 static int tokens_body(struct cli *cli, json_t **ret, struct err *err)
 {
-    const char *user = NULL, *name = NULL, *scope = NULL, *days = NULL;
+    const char *user = cli_take_option(cli, "--user"), *name = cli_take_option(cli, "--name");
+    const char *scope = cli_take_option(cli, "--scope"), *days = cli_take_option(cli, "--days");
     json_t *seconds = NULL;
-    TRY(cli_take_option(cli, "--user", &user, err));
-    TRY(cli_take_option(cli, "--name", &name, err));
-    TRY(cli_take_option(cli, "--scope", &scope, err));
-    TRY(cli_take_option(cli, "--days", &days, err));
     TRY(cli_finish_arguments(cli, err));
     if (user == NULL)
         return err_set(err, ERR_USAGE, "--user is missing: whose token it will be");
@@ -105,15 +102,13 @@ int cmd_tokens(struct cli *cli, struct err *err)
 {
     const char *verb = NULL;
     struct client *client = NULL;
-    TRY(cli_take_argument(cli, "what to do (create, list, revoke)", &verb, err));
+    TRY(cli_take_verb(cli, &verb, err));
     TRY(cli_client(cli, &client, err));
     if (strcmp(verb, "create") == 0)
         return tokens_create(cli, client, err);
-    if (strcmp(verb, "list") == 0 || strcmp(verb, "ls") == 0)
-        return tokens_list(cli, client, err);
     if (strcmp(verb, "revoke") == 0)
         return tokens_revoke(cli, client, err);
-    return err_set(err, ERR_USAGE, "unknown verb %s; use create, list or revoke", verb);
+    return tokens_list(cli, client, err);
 }
 
 int cmd_whoami(struct cli *cli, struct err *err)

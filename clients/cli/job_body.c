@@ -60,35 +60,37 @@ int job_body_set_string(json_t *job, const char *key, const char *value, struct 
 int job_body_options(struct cli *cli, json_t *job, struct err *err)
 {
     static const char *const plain[][2] = {{"--model", "model"}, {"--suffix", "suffix"}};
-    const char *value = NULL;
     for (size_t i = 0; i < 2; i++) {
-        TRY(cli_take_option(cli, plain[i][0], &value, err));
+        const char *value = cli_take_option(cli, plain[i][0]);
         if (value != NULL)
             TRY(job_body_set_string(job, plain[i][1], value, err));
     }
-    TRY(cli_take_option(cli, "--seed", &value, err));
-    if (value != NULL) {
+    const char *text = cli_take_option(cli, "--seed");
+    if (text != NULL) {
         json_t *seed = NULL;
-        TRY(json_parse(value, strlen(value), "--seed", &seed, err));
+        TRY(json_parse(text, strlen(text), "--seed", &seed, err));
         if (json_object_set_new(job, "seed", seed) != 0)
-            return mem_fail(err, strlen(value), "the seed");
+            return mem_fail(err, strlen(text), "the seed");
     }
+    return job_body_sets(cli, job, err);
+}
+
+int job_body_sets(struct cli *cli, json_t *job, struct err *err)
+{
     if (json_object_get(job, "ithaca") == NULL)
         (void)json_object_set_new(job, "ithaca", json_object()); /* checked by the next line */
     json_t *ithaca = json_object_get(job, "ithaca");
     if (!json_is_object(ithaca))
         return err_set_field(err, ERR_INVALID_VALUE, "ithaca", "\"ithaca\" must be an object");
-    for (;;) {
-        TRY(cli_take_option(cli, "--set", &value, err));
-        if (value == NULL)
-            return 0;
-        TRY(job_body_set(ithaca, value, err));
-    }
+    const char *assignment;
+    while ((assignment = cli_take_option(cli, "--set")) != NULL)
+        TRY(job_body_set(ithaca, assignment, err));
+    return 0;
 }
 
 int job_body_start(struct cli *cli, json_t **ret_job, struct err *err)
 {
-    if (cli->argc == 0 || cli->argv[0][0] == '-') {
+    if (cli->argc == 0) {
         *ret_job = json_object();
         return *ret_job != NULL ? 0 : mem_fail(err, 0, "the job");
     }

@@ -2,9 +2,10 @@
 #pragma once
 #include "clients/cli/cli.h"
 
-/* The job of the next argument, a file, or an empty one when the next is an option. New reference.
- */
+/* The job of the next argument, a file, or an empty one where there is none. New reference. */
 int job_body_start(struct cli *cli, json_t **ret_job, struct err *err);
 /* Takes --model, --suffix, --seed and every --set FIELD=VALUE. */
 int job_body_options(struct cli *cli, json_t *job, struct err *err);
+/* Takes every --set alone. */
+int job_body_sets(struct cli *cli, json_t *job, struct err *err);
 int job_body_set_string(json_t *job, const char *key, const char *value, struct err *err);

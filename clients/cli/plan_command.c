@@ -38,8 +38,7 @@ static int plan_count(const char *option, const char *text, int64_t *ret, struct
 
 int plan_command_number(struct cli *cli, const char *option, int64_t *ret, struct err *err)
 {
-    const char *text = NULL;
-    TRY(cli_take_option(cli, option, &text, err));
+    const char *text = cli_take_option(cli, option);
     return text == NULL ? 0 : plan_count(option, text, ret, err);
 }
 
@@ -60,28 +59,20 @@ static int plan_field(struct cli *cli, json_t *job, const char *option, const ch
 /* *ret_card: the text of --memory, "" without. */
 static int plan_memory(struct cli *cli, struct mem_ask *ask, const char **ret_card, struct err *err)
 {
-    const char *text = NULL;
-    TRY(cli_take_option(cli, "--memory", &text, err));
+    const char *text = cli_take_option(cli, "--memory");
     if (text != NULL)
         TRY(mem_card_bytes(text, &ask->device_bytes, err));
     *ret_card = text != NULL ? text : "";
-    TRY(cli_take_option(cli, "--host-memory", &text, err));
+    text = cli_take_option(cli, "--host-memory");
     return text != NULL ? mem_card_bytes(text, &ask->host_bytes, err) : 0;
 }
 
-int plan_command_backend(struct cli *cli, enum mem_backend *ret, struct err *err)
+void plan_command_backend(struct cli *cli, enum mem_backend *ret)
 {
-    const char *text = NULL;
-    TRY(cli_take_option(cli, "--backend", &text, err));
-    for (int i = 0; text != NULL; i++) {
-        if (i == MEM_BACKEND_COUNT)
-            return err_set(err, ERR_USAGE, "--backend %s: write cpu, cuda or cuda_own", text);
-        if (strcmp(text, mem_backend_name((enum mem_backend)i)) == 0) {
+    const char *text = cli_take_option(cli, "--backend"); /* one of the names */
+    for (int i = 0; text != NULL && i < MEM_BACKEND_COUNT; i++)
+        if (strcmp(text, mem_backend_name((enum mem_backend)i)) == 0)
             *ret = (enum mem_backend)i;
-            return 0;
-        }
-    }
-    return 0;
 }
 
 /* A published model, the built-in one, or a folder with a config.json, which is no name of a model
@@ -131,9 +122,6 @@ static int plan_options(struct cli *cli, struct plan_command *command, const cha
                         struct err *err)
 {
     struct mem_ask *ask = &command->ask;
-    command->longest = cli_take_flag(cli, "--max-seq-len");
-    command->buffers = cli_take_flag(cli, "--buffers");
-    command->automatic = cli_take_flag(cli, "--auto");
     command->run = cli_take_flag(cli, "--run");
     TRY(job_body_start(cli, &command->job, err));
     TRY(job_body_options(cli, command->job, err));
@@ -146,7 +134,7 @@ static int plan_options(struct cli *cli, struct plan_command *command, const cha
     if (command->steps > LOCAL_MEASURE_STEPS_MAX)
         return err_set(err, ERR_USAGE, "--steps: at most %d", LOCAL_MEASURE_STEPS_MAX);
     ask->backend = command->run ? local_run_backend() : MEM_BACKEND_CUDA;
-    TRY(plan_command_backend(cli, &ask->backend, err));
+    plan_command_backend(cli, &ask->backend);
     return cli_finish_arguments(cli, err);
 }
 

@@ -15,7 +15,7 @@ struct plan_command {
     struct model_shape shape;
     struct mem_ask ask;      /* of them */
     struct time_rates rates; /* the ask's */
-    bool longest;            /* --max-seq-len */
+    bool longest;            /* --max-seq-len, and the next two: of plan alone */
     bool buffers;            /* --buffers */
     bool automatic;          /* --auto */
     bool run;                /* --run */
@@ -27,5 +27,5 @@ void plan_command_done(struct plan_command *command);
 /* 3145728, 3072K or 3M; *ret stays when it is not given. */
 int plan_command_number(struct cli *cli, const char *option, int64_t *ret, struct err *err);
 /* --backend; *ret stays when it is not given. */
-int plan_command_backend(struct cli *cli, enum mem_backend *ret, struct err *err);
+void plan_command_backend(struct cli *cli, enum mem_backend *ret);
 int plan_command_print(const struct buf *text, struct err *err); /* to stdout */

@@ -32,10 +32,6 @@
 
 enum { FAKE_EXCHANGES = 16, FAKE_REQUEST_BYTES = 1 << 16, FAKE_ARGUMENTS = 32 };
 
-/* The library is linked without main.c, whose table the lookup reads. */
-const struct cli_command cli_commands[] = {{.name = "ls"}};
-const size_t cli_command_count = 1;
-
 struct fake_request {
     char line[512];                 /* "GET /v1/files HTTP/1.1" */
     char bytes[FAKE_REQUEST_BYTES]; /* all of it, NUL added */
@@ -237,17 +233,20 @@ static inline int scene_divert(struct scene *s, int fd, const char *name)
 static inline void scene_run(struct scene *s, cli_run_fn *command, ...)
 {
     char *argv[FAKE_ARGUMENTS];
-    struct cli cli = {.json = s->json, .url = s->url, .data_dir = s->folder, .argv = argv};
+    int argc = 0;
+    struct cli cli = {
+        .json = s->json, .url = s->url, .data_dir = s->folder, .command = command_of(command)};
     va_list arguments;
     va_start(arguments, command);
     for (const char *word; (word = va_arg(arguments, const char *)) != NULL;)
-        argv[cli.argc++] = (char *)(uintptr_t)word;
+        argv[argc++] = (char *)(uintptr_t)word;
     va_end(arguments);
     (void)fflush(NULL);
     int out = scene_divert(s, STDOUT_FILENO, "stdout"), errors = scene_divert(s, 2, "stderr");
     s->err = (struct err){.code = ERR_NONE};
     mem_fault_after(s->fault_after);
-    s->rc = command(&cli, &s->err);
+    s->rc = cli_parse(&cli, argc, argv, &s->err);
+    s->rc = s->rc == 0 ? command(&cli, &s->err) : s->rc;
     mem_fault_after(0);
     (void)fflush(NULL);
     assert_true(dup2(out, STDOUT_FILENO) >= 0 && dup2(errors, STDERR_FILENO) >= 0);

@@ -39,7 +39,7 @@ static void test_drain(void **state)
     scene_run(s, cmd_gpus, "undrain", "GPU a", NULL);
     scene_asked(s, 1, "POST /v1/gpus/GPU%20a/undrain HTTP/1.1");
     scene_run(s, cmd_gpus, "reset", "GPU-a", NULL);
-    scene_expect_usage(s, "gpus reset: write drain or undrain");
+    scene_expect_usage(s, "unknown verb reset; use one of drain, undrain");
     scene_run(s, cmd_gpus, "drain", NULL);
     scene_expect_usage(s, "the GPU's id is missing");
     scene_run(s, cmd_gpus, "drain", "GPU-a", "GPU-b", NULL);

@@ -43,7 +43,7 @@ static void test_drain(void **state)
     scene_expect(s, "jobs start\n");
     scene_asked(s, 1, "POST /v1/admin/undrain HTTP/1.1");
     scene_run(s, cmd_queue, "empty", NULL);
-    scene_expect_usage(s, "there are drain and undrain");
+    scene_expect_usage(s, "unknown verb empty; use one of drain, undrain");
     scene_run(s, cmd_queue, "drain", "more", NULL);
     scene_expect_usage(s, "unexpected argument more");
     assert_int_equal(s->server.asked_count, 2);

@@ -59,8 +59,7 @@ static void test_mistakes(void **state)
     scene_run(s, cmd_sample, "--prompt", "p", "--model", "\xff", NULL);
     scene_expect_usage(s, "--model: not UTF-8");
     scene_run(s, cmd_sample, "--prompt", "p", "--model", "m", "--max-tokens", "many", NULL);
-    assert_int_equal(s->rc, -ERR_BAD_JSON);
-    assert_non_null(strstr(s->err.text, "--max-tokens"));
+    scene_expect_usage(s, "--max-tokens many: write a number");
     assert_int_equal(s->server.asked_count, 0);
     scene_reply(s, 200, "{\"choices\":[]}");
     scene_run(s, cmd_sample, "--prompt", "p", "--model", "m", NULL);
