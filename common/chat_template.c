@@ -74,7 +74,8 @@ static int chat_template_read(const char *model_dir, struct buf *ret_text, struc
         err->code = ERR_MODEL; /* the sentence stands; it is the model that is wrong */
         return -ERR_MODEL;
     }
-    TRY(rc);
+    if (rc != -ERR_NOT_FOUND) /* then there is no template either */
+        TRY(rc);
     const json_t *given = json_object_get(json, "chat_template");
     const char *text = json_string_value(given);
     for (size_t i = 0; i < json_array_size(given); i++) {

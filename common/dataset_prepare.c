@@ -11,6 +11,7 @@
 #include "common/dataset_file.h"
 #include "common/dataset_report.h"
 #include "common/dataset_source.h"
+#include "common/io.h"
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -37,38 +38,54 @@ static void prepare_done(struct prepare *prepare)
 
 /* ---- the file as a whole ---- */
 
+static const struct {
+    const char *magic;
+    size_t at; /* byte of the file */
+    const char *what;
+} prepare_foreigners[] = {
+    {.magic = "PK\x03\x04", .what = "a zip file"},
+    {.magic = "PAR1", .what = "a Parquet file"},
+    {.magic = "ARROW1", .what = "an Arrow file"},
+    {.magic = "SQLite format 3", .what = "an SQLite database"},
+    {.magic = "BZh", .what = "a bzip2 file"},
+    {.magic = "\xfd"
+              "7zXZ",
+     .what = "an xz file"},
+    {.magic = "\x1f\x8b", .what = "a gzip file within a compressed one"},
+    {.magic = "\x28\xb5\x2f\xfd", .what = "a zstd file within a compressed one"},
+    {.magic = "ustar", .at = 257, .what = "a tar archive"},
+};
+
+/* Characters of two bytes or four: the first one has a mark, or a byte that is 0. */
+static bool prepare_wide(const char *bytes, size_t length)
+{
+    return length >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0 ||
+                           memchr(bytes, '\0', 2) != NULL);
+}
+
 /* No text file at all, told by its first bytes. */
 static bool prepare_foreign(const struct dataset_row *row, struct example_fault *fault)
 {
-    static const struct {
-        const char *magic;
-        const char *what;
-    } foreign[] = {
-        {.magic = "PK\x03\x04", .what = "zip"},
-        {.magic = "PAR1", .what = "Parquet"},
-        {.magic = "BZh", .what = "bzip2"},
-        {.magic = "\xfd"
-                  "7zXZ",
-         .what = "xz"},
-    };
-    const char *bytes = row->bytes;
     size_t length = row->too_long ? 0 : (size_t)row->length;
-    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
-        if (length >= strlen(foreign[i].magic) &&
-            memcmp(bytes, foreign[i].magic, strlen(foreign[i].magic)) == 0) {
-            example_fault_set(
-                fault, "unserved_format", 0,
-                "this is a %s file, which is not served; served: JSONL, a JSON array, "
-                "plain text (.txt), each also as .gz or .zst",
-                foreign[i].what);
+    for (size_t i = 0; i < sizeof prepare_foreigners / sizeof prepare_foreigners[0]; i++) {
+        const char *magic = prepare_foreigners[i].magic;
+        size_t at = prepare_foreigners[i].at;
+        if (length >= at + strlen(magic) && memcmp(row->bytes + at, magic, strlen(magic)) == 0) {
+            example_fault_set(fault, "unserved_format", 0,
+                              "this is %s, which is not served; served: JSONL, a JSON array, "
+                              "plain text (.txt), each also as .gz or .zst",
+                              prepare_foreigners[i].what);
             return true;
         }
-    bool mark =
-        length >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0);
-    if (!mark && memchr(bytes, '\0', length < 4 ? length : 4) == NULL)
+    }
+    if (length >= strlen(IO_LFS_START) &&
+        memcmp(row->bytes, IO_LFS_START, strlen(IO_LFS_START)) == 0)
+        example_fault_set(fault, "unserved_format", 0, "this is " IO_LFS_POINTER);
+    else if (prepare_wide(row->bytes, length))
+        example_fault_set(fault, "not_utf8", 1,
+                          "the file is not UTF-8 (looks like UTF-16); save it as UTF-8");
+    else
         return false;
-    example_fault_set(fault, "not_utf8", 1,
-                      "the file is not UTF-8 (looks like UTF-16); save it as UTF-8");
     return true;
 }
 
@@ -149,8 +166,10 @@ static int prepare_keep(struct prepare *prepare, struct dataset_row *row, struct
                           "0 trained tokens after truncation to %lld (the example has %lld)",
                           (long long)step, (long long)length);
     else
-        example_fault_set(&row->fault, "no_trained_tokens", 0,
-                          "0 trained tokens: every message that would be trained on has weight 0");
+        example_fault_set(
+            &row->fault, "no_trained_tokens", 0,
+            "0 trained tokens: nothing in it has a loss (weight 0, labels of -100, or "
+            "one token alone)");
     return dataset_report_refuse(&prepare->report, row->number, &row->fault, err);
 }
 

@@ -39,20 +39,30 @@ void example_done(struct example *example)
 
 static bool example_utf8(const char *row, size_t length, struct example_fault *fault)
 {
-    size_t good = utf8_prefix(row, length);
-    if (good == length)
+    size_t good = utf8_prefix(row, length), zero = strlen(row);
+    if (good == length && zero == length)
         return true;
+    if (zero < good) {
+        example_fault_set(fault, "invalid_json", (int64_t)zero + 1,
+                          "a byte 0, which no JSON has; the file may be damaged, or not text");
+        return false;
+    }
     example_fault_set(fault, "invalid_utf8", (int64_t)good + 1,
                       "byte 0x%02x is not UTF-8; save the file as UTF-8",
                       (unsigned)(unsigned char)row[good]);
     return false;
 }
 
-/* What the first character says about a row that is not JSON. */
-static const char *example_hint(enum json_error_code code)
+/* What a row that is not JSON may be instead. */
+static const char *example_hint(const char *row, enum json_error_code code)
 {
     if (code == json_error_premature_end_of_input)
         return "; an example must be whole on one line (pretty-printed? jq -c . FILE)";
+    if (code == json_error_end_of_input_expected)
+        return "; a line is one object, with nothing after it";
+    if (strchr("{[\"", row[strspn(row, " \t")]) == NULL)
+        return "; a line is an object, {\"messages\": [...]} for one; CSV and the like must be "
+               "converted";
     return "";
 }
 
@@ -63,7 +73,7 @@ static json_t *example_parse(const char *row, size_t length, struct example_faul
         json_loadb(row, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
     if (value == NULL) {
         example_fault_set(fault, "invalid_json", where.column, "not valid JSON: %s%s", where.text,
-                          example_hint(json_error_code(&where)));
+                          example_hint(row, json_error_code(&where)));
         fault->line = where.line > 1 ? where.line - 1 : 0;
         return NULL;
     }
@@ -199,6 +209,28 @@ static bool example_served(const json_t *row, struct example_fault *fault)
     return true;
 }
 
+/* Names the row's keys, so that one sees what it was taken for. */
+static bool example_unknown(const json_t *row, struct example_fault *fault)
+{
+    char keys[96] = "";
+    size_t length = 0;
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)row, key, value)
+    {
+        int more = snprintf(keys + length, sizeof keys - length, "%s\"%.24s\"",
+                            length > 0 ? ", " : "", key);
+        if (more < 0 || length + (size_t)more >= sizeof keys)
+            break;
+        length += (size_t)more;
+    }
+    keys[length] = '\0'; /* whole keys only */
+    return FAULT(fault, "missing_messages_list",
+                 "no \"messages\" (nor text, prompt and completion, conversations, instruction, "
+                 "input_ids), but %s; a line is {\"messages\": [{\"role\", \"content\"}, ...]}",
+                 length > 0 ? keys : "nothing");
+}
+
 static bool example_format(const json_t *row, enum example_format *ret_format,
                            struct example_fault *fault)
 {
@@ -212,16 +244,14 @@ static bool example_format(const json_t *row, enum example_format *ret_format,
             (example_empty(value) && example_keys[at].format != FORMAT_MESSAGES))
             continue;
         if (first != NULL && example_keys[at].format != *ret_format)
-            return FAULT(fault, "duplicate_format", "both %s and %s: a line must hold one format",
-                         first, key);
+            return FAULT(fault, "duplicate_format",
+                         "both %s and %s: a line must hold one format; remove one of them", first,
+                         key);
         first = key;
         *ret_format = example_keys[at].format;
     }
     if (first == NULL)
-        return FAULT(fault, "missing_messages_list",
-                     "no \"messages\" (nor text, prompt and completion, conversations, "
-                     "instruction, input_ids); a line is {\"messages\": [{\"role\", \"content\"}, "
-                     "...]}");
+        return example_unknown(row, fault);
     json_object_foreach((json_t *)row, key, value)
     {
         int at = example_key(key);
@@ -230,8 +260,9 @@ static bool example_format(const json_t *row, enum example_format *ret_format,
         if (json_is_null(value) || label || (at >= 0 && example_keys[at].format == *ret_format) ||
             example_may_have(*ret_format, key) || (at >= 0 && example_empty(value)))
             continue;
-        return FAULT(fault, "unrecognized_key", "unknown key \"%.64s\" beside %s; remove it", key,
-                     first);
+        return FAULT(fault, "unrecognized_key",
+                     "unknown key \"%.64s\" beside %s; remove it (jq -c 'del(.\"%.64s\")' FILE)",
+                     key, first, key);
     }
     return true;
 }

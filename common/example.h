@@ -6,13 +6,13 @@
  *   OpenAI, Together   {"messages": [...], "tools": [...]?}         rules in conversation.h
  *   Together           {"prompt": "...", "completion": "..."}       one question, one answer
  *   plain text         {"text": "..."}                              a document, all of it trained
- *   ShareGPT           {"conversations": [{"from", "value"}, ...], "system"?, "tools"?}
- *                      from: human, user; gpt, assistant, model; system; function_call (a JSON
- *                      object {"name", "arguments"} or a list of them); observation, tool. Any
- * order Alpaca             {"instruction", "output", "input"?, "system"?, "history": [[q, a],
- * ...]?} input stands below the instruction, after a line feed tokenised          {"input_ids":
- * [...], "labels": [...]?, "attention_mask": [...]?} labels are the ids, or -100 where there is no
- * loss; the mask must be all 1
+ *   ShareGPT           {"conversations": [{"from", "value"}, ...], "system"?, "tools"?}; any order;
+ *                      from: human, user; gpt, assistant, model; system; observation, tool;
+ *                      function_call (a JSON object {"name", "arguments"} or a list of them)
+ *   Alpaca             {"instruction", "output", "input"?, "system"?, "history": [[q, a], ...]?};
+ *                      input stands below the instruction, after a line feed
+ *   tokenised          {"input_ids": [...], "labels": [...]?, "attention_mask": [...]?}; labels are
+ *                      the ids, or -100 where there is no loss; the mask must be all 1
  *
  * Preference data (chosen, rejected, ...) and multimodal data (images, ...) are refused by name.
  * Beside messages nothing else may stand but tools; beside the other formats columns that name the
@@ -60,6 +60,6 @@ struct example {
 };
 void example_done(struct example *example); /* {0} is fine */
 
-/* False with *ret_fault filled. */
+/* False with *ret_fault filled. A NUL follows the row. */
 bool example_read(const char *row, size_t length, struct example *ret,
                   struct example_fault *ret_fault);

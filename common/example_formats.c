@@ -78,6 +78,11 @@ static bool formats_turn(json_t *messages, const json_t *turn, size_t index,
     const char *role = formats_role(from);
     if (!json_is_object(turn))
         return FAULT(fault, "data_type", "conversations[%zu]: must be an object", index);
+    if (json_object_get(turn, "from") == NULL && json_object_get(turn, "role") != NULL)
+        return FAULT(fault, "message_missing_key",
+                     "conversations[%zu]: no \"from\" and \"value\"; a list of \"role\" and "
+                     "\"content\" is called \"messages\"",
+                     index);
     if (role == NULL)
         return FAULT(fault, "unrecognized_role",
                      "conversations[%zu]: \"from\" is \"%.32s\"; it must be human, gpt, system, "
@@ -171,7 +176,7 @@ static bool formats_string(const json_t *row, const char *key, json_t **ret, boo
     if (json_is_string(*ret) || (*ret == NULL && !needed))
         return true;
     return FAULT(fault, *ret == NULL ? "message_missing_key" : "data_type",
-                 "\"%s\" must be %s a string", key, *ret == NULL ? "there and be" : "");
+                 "\"%s\" must be %sa string", key, *ret == NULL ? "there and be " : "");
 }
 
 static bool formats_history(const json_t *row, json_t *messages, struct example_fault *fault)

@@ -55,6 +55,11 @@ int io_replace_dir(const char *temp, const char *path, struct err *err);
  * next) fails as on a full disk, once; 0 switches it off. */
 void io_fault_after(int64_t calls);
 
+/* What a folder that was cloned without Git LFS has in place of a large file: how it begins, and
+ * the sentence for it. */
+#define IO_LFS_START "version https://git-lfs.github.com/spec"
+#define IO_LFS_POINTER "a Git LFS pointer, not the file itself; run git lfs pull in its folder"
+
 /* "<a>/<b>", or ERR_NOMEM as NULL. */
 char *io_join(const char *folder, const char *name);
 

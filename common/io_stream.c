@@ -43,6 +43,12 @@ static int stream_fill(struct io_stream *stream, struct err *err)
     return 0;
 }
 
+/* A zstd frame of a writer's own, which pzstd begins a file with: 0x184D2A50 to 5F. */
+static bool stream_is_skippable(const char *bytes)
+{
+    return (bytes[0] & 0xf0) == 0x50 && memcmp(bytes + 1, "\x2a\x4d\x18", 3) == 0;
+}
+
 static int stream_start(struct io_stream *stream, struct err *err)
 {
     static const char gzip[] = "\x1f\x8b", zstd[] = "\x28\xb5\x2f\xfd";
@@ -55,7 +61,8 @@ static int stream_start(struct io_stream *stream, struct err *err)
         }
         stream->decoder = decoder;
         stream->kind = IO_STREAM_GZIP;
-    } else if (stream->in_filled >= 4 && memcmp(stream->in, zstd, 4) == 0) {
+    } else if (stream->in_filled >= 4 &&
+               (memcmp(stream->in, zstd, 4) == 0 || stream_is_skippable(stream->in))) {
         stream->decoder = ZSTD_createDStream();
         if (stream->decoder == NULL)
             return mem_fail(err, STREAM_IN_BYTES, "decompressing");

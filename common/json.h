@@ -1,6 +1,7 @@
 /* json: the house rules over jansson (https://jansson.readthedocs.io).
  *
- * Parsing rejects duplicate keys, NUL and depth over LIMIT_JSON_DEPTH, and says line and column.
+ * Parsing rejects duplicate keys, NUL and depth over LIMIT_JSON_DEPTH, and says line and column; a
+ * byte-order mark in front is passed over.
  * Printing never emits NaN or Inf: json_number() turns them into null. json_t pointers follow
  * jansson's reference rules: "new reference" is released by json_decref, CLEANUP(json_unref) does
  * it at the end of scope. */

@@ -13,7 +13,6 @@
 #include <string.h>
 
 enum { LINE_READER_CHUNK = 1 << 18 };
-static const char line_reader_mark[] = "\xef\xbb\xbf"; /* U+FEFF in UTF-8 */
 
 int line_reader_open(struct line_reader *ret_reader, const char *path, enum line_reader_kind kind,
                      size_t row_bytes_max, struct err *err)
@@ -153,7 +152,9 @@ static int line_reader_seek(struct line_reader *reader, struct line *line, struc
         char c = reader->chunk[reader->chunk_used];
         bool space = c == ' ' || c == '\t' || c == '\r' || c == '\n';
         if (reader->closed && !space)
-            return err_set(err, ERR_DATA, "line %lld: more data after the JSON array",
+            return err_set(err, ERR_DATA,
+                           "line %lld: more data after the JSON array; a file is one array, or "
+                           "one object a line",
                            (long long)reader->lines + 1);
         if (c == ',')
             commas++;
@@ -214,11 +215,11 @@ static int line_reader_collect_element(struct line_reader *reader, struct line *
 /* Looks at the file's first bytes: a byte-order mark, the '[' of an array. */
 static int line_reader_start(struct line_reader *reader, struct err *err)
 {
-    const size_t mark = sizeof line_reader_mark - 1;
+    const size_t mark = sizeof UTF8_MARK - 1;
     bool more = false;
     reader->started = true;
     TRY(line_reader_fill(reader, &more, err));
-    if (reader->chunk_filled >= mark && memcmp(reader->chunk, line_reader_mark, mark) == 0)
+    if (reader->chunk_filled >= mark && memcmp(reader->chunk, UTF8_MARK, mark) == 0)
         reader->chunk_used = mark;
     if (reader->kind != LINE_READER_LINES)
         return 0;

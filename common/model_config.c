@@ -199,6 +199,18 @@ static int model_config_refusals(const json_t *json, struct err *err)
         {"audio_config", "audio models"},
         {"text_config", "nested model descriptions"},
         {"auto_map", "models with code of their own"},
+        /* What these three families have not, and others compute with. */
+        {"logit_scale", "scaled logits"},
+        {"logits_scaling", "scaled logits"},
+        {"embedding_multiplier", "scaled embeddings"},
+        {"residual_multiplier", "scaled residuals"},
+        {"attention_multiplier", "scaled attention"},
+        {"query_pre_attn_scalar", "scaled attention"},
+        {"attn_logit_softcapping", "capped logits"},
+        {"final_logit_softcapping", "capped logits"},
+        {"clip_qkv", "clipped projections"},
+        {"no_rope_layers", "layers without positions"},
+        {"rope_local_base_freq", "rotary embeddings that differ by layer"},
     };
     for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
         if (model_config_has(json, absent[i].key))
@@ -225,15 +237,27 @@ static int model_config_refusals(const json_t *json, struct err *err)
         return err_set_field(err, ERR_MODEL, "hidden_act",
                              "hidden_act \"%s\" is not served; served: silu",
                              json_is_string(act) ? json_string_value(act) : "(not a string)");
+    return 0;
+}
+
+static int model_config_layer_types(const json_t *json, int64_t layers, struct err *err)
+{
+    const json_t *types = json_object_get(json, "layer_types");
     size_t layer;
     const json_t *kind;
-    json_array_foreach(json_object_get(json, "layer_types"), layer, kind) if (
-        !json_is_string(kind) ||
-        strcmp(json_string_value(kind), "full_attention") !=
-            0) return err_set_field(err, ERR_MODEL, "layer_types",
-                                    "layer_types[%zu] is not \"full_attention\"; nothing else is "
-                                    "served",
-                                    layer);
+    json_array_foreach(types, layer, kind)
+    {
+        if (!json_is_string(kind) || strcmp(json_string_value(kind), "full_attention") != 0)
+            return err_set_field(err, ERR_MODEL, "layer_types",
+                                 "layer_types[%zu] is not \"full_attention\"; nothing else is "
+                                 "served",
+                                 layer);
+    }
+    if (types != NULL && !json_is_null(types) && (int64_t)json_array_size(types) != layers)
+        return err_set_field(err, ERR_MODEL, "layer_types",
+                             "layer_types must have an entry for each of num_hidden_layers %lld; "
+                             "it has %zu",
+                             (long long)layers, json_array_size(types));
     return 0;
 }
 
@@ -255,6 +279,7 @@ static int model_config_read(const json_t *json, struct model_config *config, st
     config->qk_norm = model_families[config->family].qk_norm;
     TRY(model_config_refusals(json, err));
     TRY(model_config_sizes(json, config, err));
+    TRY(model_config_layer_types(json, config->layers, err));
     TRY(model_rope_parse(json, config->context_max, config->head_dim, &config->rope,
                          &config->rope_theta, err));
     TRY(model_config_real(json, "rms_norm_eps", 1e-6, false, &config->rms_norm_eps, err));

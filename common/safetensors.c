@@ -196,6 +196,8 @@ static int safetensors_read_header(struct safetensors *st, int32_t file, struct 
         return err_set(err, ERR_MODEL, "%lld bytes are too few for a safetensors file",
                        (long long)file_bytes);
     TRY(io_pread_full(fd, &length, sizeof length, 0, err));
+    if (memcmp(&length, IO_LFS_START, sizeof length) == 0)
+        return err_set(err, ERR_MODEL, IO_LFS_POINTER);
     if (length > (uint64_t)file_bytes - sizeof length || length > LIMIT_SAFETENSORS_HEADER_BYTES)
         return err_set(err, ERR_MODEL,
                        "the header claims %llu bytes; the file has %lld and the limit is %d: "

@@ -193,6 +193,10 @@ static void test_unknown_template(void **state)
     assert_int_equal(chat_template_load(folder, tokenizer, JOB_chat_AUTO, &other, &err),
                      -ERR_MODEL);
     assert_non_null(strstr(err.text, "chat_template"));
+    assert_int_equal(io_remove_tree(config, &err), 0); /* no file of it at all is the same */
+    assert_int_equal(chat_template_load(folder, tokenizer, JOB_chat_AUTO, &other, &err),
+                     -ERR_MODEL);
+    assert_non_null(strstr(err.text, "name one in data.chat_template"));
     assert_int_equal(tokenizer_write_builtin(folder, &err), 0);
 }
 

@@ -167,11 +167,27 @@ static void test_compressed(void **state)
     }
 }
 
+/* What pzstd writes: a frame of its own in front, which readers pass over. A file that was
+ * compressed twice is told. */
+static void test_frames(void **state)
+{
+    (void)state;
+    char bytes[12 + sizeof zstd_line] = "\x5a\x2a\x4d\x18\x04\x00\x00\x00wxyz";
+    memcpy(bytes + 12, zstd_line, sizeof zstd_line);
+    prepare(bytes, sizeof bytes);
+    expect_counts(1, 0, 0);
+    /* A raw block of one byte less, of a gzip file's first bytes. */
+    static const char inner[] = "\x28\xb5\x2f\xfd\x20\x04\x21\x00\x00\x1f\x8b\x08\x00";
+    prepare(inner, sizeof inner - 1);
+    expect_counts(0, 1, 1);
+    expect_fault(0, 1, "unserved_format", "a gzip file within a compressed one");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_chunks),      TEST(test_text_file),  TEST(test_token_ids),
-        TEST(test_no_template), TEST(test_compressed), TEST(test_threads),
+        TEST(test_chunks),     TEST(test_text_file), TEST(test_token_ids), TEST(test_no_template),
+        TEST(test_compressed), TEST(test_threads),   TEST(test_frames),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

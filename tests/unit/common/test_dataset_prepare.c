@@ -91,9 +91,39 @@ static void test_not_jsonl(void **state) /* R03 */
     prepare("\x1f\x8b\x08\x00 \n\n\n", 8);
     expect_counts(0, 1, 1);
     expect_fault(0, 1, "broken_file", "gzip");
-    prepare("PK\x03\x04 \n\n\n", 8);
-    expect_counts(0, 1, 1);
-    expect_fault(0, 1, "unserved_format", "zip");
+}
+
+static void test_foreign_files(void **state)
+{
+    (void)state;
+    char tar[300] = "train.jsonl"; /* a header's 512 bytes have no line feed */
+    memcpy(tar + 257, "ustar", 5);
+    const struct {
+        const char *bytes;
+        size_t length;
+        const char *word;
+    } cases[] = {
+        {"PK\x03\x04 \n\n\n", 8, "a zip file"},
+        {"PAR1\x15\n\n", 7, "a Parquet file"},
+        {"ARROW1\0\0\n", 9, "an Arrow file"},
+        {"SQLite format 3\0\n", 17, "an SQLite database"},
+        {"BZh91AY\n", 8, "a bzip2 file"},
+        {tar, sizeof tar, "a tar archive"},
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", 63,
+         "run git lfs pull"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        prepare(cases[i].bytes, cases[i].length);
+        expect_counts(0, 1, 1); /* the rest of the file is not read */
+        expect_fault(0, 1, "unserved_format", cases[i].word);
+    }
+    prepare_text("prompt,completion\n" GOOD);
+    expect_counts(1, 1, 1);
+    expect_fault(0, 1, "invalid_json", "CSV and the like must be converted");
+    prepare_text(GOOD GOOD "\n" GOOD ",\n");
+    expect_counts(0, 2, 2);
+    expect_fault(0, 1, "invalid_json", "with nothing after it");
+    expect_fault(1, 2, "invalid_json", "with nothing after it");
 }
 
 static void test_broken_lines(void **state) /* R04 */
@@ -249,7 +279,8 @@ static void test_failures(void **state)
     assert_int_equal(dataset_prepare(&request, &err), -ERR_NOT_FOUND);
     request.path = in_path;
     request.model_dir = "/nonexistent-folder";
-    assert_int_equal(dataset_prepare(&request, &err), -ERR_NOT_FOUND);
+    assert_int_equal(dataset_prepare(&request, &err), -ERR_MODEL);
+    assert_non_null(strstr(err.text, "there is no tokenizer.json"));
     request.model_dir = folder;
     int64_t before = mem_live();
     for (int n = 1;; n++) {
@@ -322,7 +353,7 @@ int main(void)
         TEST(test_two_formats),        TEST(test_overlength),
         TEST(test_faults_are_bounded), TEST(test_histogram),
         TEST(test_failures),           TEST(test_mutations),
-        TEST(test_full_disk),
+        TEST(test_full_disk),          TEST(test_foreign_files),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

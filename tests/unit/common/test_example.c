@@ -132,6 +132,8 @@ static void test_tools_and_ids(void **state)
     example_done(&example);
 }
 
+#define X24 "xxxxxxxxxxxxxxxxxxxxxxxx"
+
 /* Each line breaks one rule. */
 static const struct {
     const char *line;
@@ -166,6 +168,8 @@ static const struct {
      "example_missing_assistant_message", "assistant", 0},
     {"{\"conversations\":[{\"from\":\"bot\",\"value\":\"a\"}]}", "unrecognized_role",
      "conversations[0]", 0},
+    {"{\"conversations\":[{\"role\":\"user\",\"content\":\"a\"}]}", "message_missing_key",
+     "is called \"messages\"", 0},
     {"{\"conversations\":[{\"from\":\"gpt\"}]}", "missing_content", "conversations[0]", 0},
     {"{\"conversations\":[{\"from\":\"gpt\",\"value\":\"a\",\"x\":1}]}", "message_unrecognized_key",
      "conversations[0]", 0},
@@ -188,12 +192,17 @@ static const struct {
     {"{\"input_ids\":[1,2],\"labels\":[1]}", "invalid_ids", "as long", 0},
     {"{\"input_ids\":[1,2],\"labels\":[1,3]}", "invalid_ids", "labels[1]", 0},
     {"{\"input_ids\":[1,2],\"attention_mask\":[1,0]}", "invalid_ids", "padding", 0},
-    {"{\"messages\":[" A "],\"source\":\"x\"}", "unrecognized_key", "source", 0},
+    {"{\"messages\":[" A "],\"source\":\"x\"}", "unrecognized_key", "jq -c 'del(.\"source\")' FILE",
+     0},
     {"{\"messages\":[" A "],\"tools\":{\"a\":1}}", "invalid_tools", "tools", 0},
     {"{\"messages\":[" A "],\"tools\":[1]}", "invalid_tools", "tools[0]", 0},
     {"{\"messages\":[" A "],\"functions\":[{}]}", "invalid_tools", "functions", 0},
     {"{\"messages\":[" A "],\"system\":\"x\"}", "unrecognized_key", "system", 0},
-    {"{}", "missing_messages_list", "messages", 0},
+    {"{}", "missing_messages_list", "but nothing", 0},
+    {"{\"question\":\"a\",\"answer\":\"b\"}", "missing_messages_list",
+     "but \"question\", \"answer\"; a line is", 0},
+    {"{\"" X24 X24 "\":1,\"" X24 "\":1,\"" X24 "y\":1,\"" X24 "z\":1}", "missing_messages_list",
+     "but \"" X24 "\", \"" X24 "\", \"" X24 "\"; a line is", 0}, /* keys are cut, and their list */
     {"{\"messages\":\"x\"}", "missing_messages_list", "array", 0},
     {"{\"messages\":[]}", "empty_messages", "empty", 0},
     {"{\"messages\":null}", "empty_messages", "empty", 0},
@@ -254,6 +263,11 @@ static void test_extremes(void **state)
     enum { DEPTH = 100000 };
     struct example_fault fault;
     struct example example = {.kind = EXAMPLE_CHAT};
+    static const char zero[] = LINE(U "," A ",\0");
+    assert_false(example_read(zero, sizeof zero - 1, &example, &fault));
+    assert_string_equal(fault.code, "invalid_json");
+    assert_int_equal(fault.column, strlen(zero) + 1);
+    assert_non_null(strstr(fault.text, "a byte 0"));
     CLEANUP(mem_free_ptr) char *deep = mem_new(1, DEPTH + 1);
     memset(deep, '[', DEPTH);
     assert_false(example_read(deep, DEPTH, &example, &fault));

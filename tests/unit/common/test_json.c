@@ -45,9 +45,14 @@ static void test_refused_with_line_and_column(void **state)
     refuse("[\"\xff\"]", "line 1 column 2");
     refuse("[\"a\\u0000b\"]", "line 1");
     refuse("[\"a\nb\"]", "line 1");
+    refuse("\xef\xbb\xbf{\"a\": x}", "line 1 column 7"); /* the mark is no column */
+    refuse("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run git lfs pull");
     struct err err;
     json_t *value = NULL;
     assert_int_equal(json_parse("[1]\0", 4, "test", &value, &err), -ERR_BAD_JSON);
+    assert_int_equal(parse("\xef\xbb\xbf[1]", &value, &err), 0); /* saved by a Windows editor */
+    assert_int_equal(json_array_size(value), 1);
+    json_decref(value);
 }
 
 static void nested(struct buf *out, int depth, const char *open, const char *close)

@@ -114,7 +114,8 @@ static void test_arrays(void **state)
         {"[,{}]", "line 1: a comma too many between array elements"},
         {"[{},,{}]", "1:{}|line 1: a comma too many between array elements"},
         {"[{},]", "1:{}|line 1: a comma too many between array elements"},
-        {"[{}]\n{}", "1:{}|line 2: more data after the JSON array"},
+        {"[{}]\n{}", "1:{}|line 2: more data after the JSON array; a file is one array, or one "
+                     "object a line"},
         {"[{}, {\"a\"", "1:{}|line 1: the array element that begins here does not end"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)

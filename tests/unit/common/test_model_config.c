@@ -109,12 +109,13 @@ static void test_spellings(void **state)
     assert_int_equal(
         parse_patched("{\"model_type\":\"qwen3\",\"architectures\":null}", &config, &err), 0);
     assert_int_equal(config.head_dim, 128);
-    assert_int_equal(parse_patched("{\"eos_token_id\":[5,6],\"bos_token_id\":4,\"dtype\":"
-                                   "\"float32\",\"layer_types\":[\"full_attention\"],"
-                                   "\"sliding_window\":32768,\"use_sliding_window\":false,"
-                                   "\"pad_token_id\":null,\"pretraining_tp\":1}",
-                                   &config, &err),
-                     0);
+    assert_int_equal(
+        parse_patched("{\"eos_token_id\":[5,6],\"bos_token_id\":4,\"dtype\":"
+                      "\"float32\",\"layer_types\":[\"full_attention\",\"full_attention\"],"
+                      "\"sliding_window\":32768,\"use_sliding_window\":false,"
+                      "\"pad_token_id\":null,\"pretraining_tp\":1}",
+                      &config, &err),
+        0);
     assert_int_equal(config.eos_token, 5);
     assert_int_equal(config.bos_token, 4);
     assert_int_equal(config.pad_token, -1);
@@ -154,6 +155,11 @@ static void test_refusals(void **state)
         {"{\"auto_map\":{\"AutoModelForCausalLM\":\"modeling_x.X\"}}", "code of their own"},
         {"{\"use_sliding_window\":true}", "use_sliding_window"},
         {"{\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "layer_types[1]"},
+        {"{\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\"]}",
+         "for each of num_hidden_layers"},
+        {"{\"final_logit_softcapping\":30.0}", "final_logit_softcapping"},
+        {"{\"residual_multiplier\":0.22}", "scaled residuals"},
+        {"{\"no_rope_layers\":[1,1,1,0]}", "no_rope_layers"},
         {"{\"hidden_act\":\"gelu\"}", "gelu"},
         {"{\"mlp_bias\":true}", "mlp_bias"},
         {"{\"attention_dropout\":0.1}", "attention_dropout"},

@@ -183,6 +183,10 @@ static void test_hostile_headers(void **state)
     struct err err;
     assert_int_equal(io_write_file(path, "1234567", 7, 0644, &err), 0);
     assert_int_equal(safetensors_open(path, &st, &err), -ERR_MODEL);
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
+    assert_int_equal(io_write_file(path, pointer, sizeof pointer - 1, 0644, &err), 0);
+    assert_int_equal(safetensors_open(path, &st, &err), -ERR_MODEL);
+    assert_non_null(strstr(err.text, "run git lfs pull"));
     assert_int_equal(mem_live(), 1); /* path */
 }
 
