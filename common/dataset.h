@@ -7,11 +7,11 @@
  * (`ithaca-worker --prepare`), never in the daemon.
  *
  * Bad rows do not stop it: each is counted by its code, the first DATASET_FAULTS_MAX are listed
- * with line and column; the caller decides (a job with any bad row is refused). An example longer
- * than seq_len follows `overlength`: cut at seq_len (the default), refuse, or chunk, into pieces of
- * seq_len tokens whose first token is not trained. An example, or a chunk, with no trained token is
- * dropped and counted ("no_trained_tokens"; tokens_cut). The result does not depend on how many
- * threads there are.
+ * with line and column, mistakes before rows that only have nothing to train on; the caller decides
+ * (a job with any bad row is refused). An example longer than seq_len follows `overlength`: cut at
+ * seq_len (the default), refuse, or chunk, into pieces of seq_len tokens whose first token is not
+ * trained. An example, or a chunk, with no trained token is dropped and counted
+ * ("no_trained_tokens"; tokens_cut). The result does not depend on how many threads there are.
  *
  * Token shard, little-endian:
  *   OFFSET SIZE MEANING

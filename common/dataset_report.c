@@ -11,14 +11,18 @@ static const char *const dataset_harmless[] = {"blank_line", "empty_messages", "
 
 int dataset_report_init(struct dataset_report *report, struct err *err)
 {
-    *report = (struct dataset_report){.codes = json_object(), .faults = json_array()};
-    return report->codes != NULL && report->faults != NULL ? 0 : mem_fail(err, 256, "a report");
+    *report = (struct dataset_report){
+        .codes = json_object(), .faults = json_array(), .empty = json_array()};
+    return report->codes != NULL && report->faults != NULL && report->empty != NULL
+               ? 0
+               : mem_fail(err, 256, "a report");
 }
 
 void dataset_report_done(struct dataset_report *report)
 {
     json_decref(report->codes);
     json_decref(report->faults);
+    json_decref(report->empty);
     *report = (struct dataset_report){.codes = NULL};
 }
 
@@ -31,11 +35,12 @@ int dataset_report_refuse(struct dataset_report *report, int64_t line,
     report->bad += !harmless;
     json_int_t count = json_integer_value(json_object_get(report->codes, fault->code));
     int lost = json_object_set_new(report->codes, fault->code, json_integer(count + 1));
-    if (json_array_size(report->faults) < DATASET_FAULTS_MAX)
-        lost |= json_array_append_new(
-            report->faults,
-            json_pack("{s:I, s:I, s:s, s:s}", "line", (json_int_t)(line + fault->line), "column",
-                      (json_int_t)fault->column, "code", fault->code, "message", fault->text));
+    json_t *list = harmless ? report->empty : report->faults;
+    if (json_array_size(list) < DATASET_FAULTS_MAX)
+        lost |= json_array_append_new(list, json_pack("{s:I, s:I, s:s, s:s}", "line",
+                                                      (json_int_t)(line + fault->line), "column",
+                                                      (json_int_t)fault->column, "code",
+                                                      fault->code, "message", fault->text));
     return lost == 0 ? 0 : mem_fail(err, sizeof *fault, "a report");
 }
 
@@ -53,20 +58,24 @@ void dataset_report_measure(struct dataset_report *report, int64_t length, int64
 json_t *dataset_report_json(const struct dataset_report *report, const char *template_name)
 {
     json_t *histogram = json_array();
+    json_t *faults = json_copy(report->faults);
     int lost = 0;
+    for (size_t i = 0;
+         json_array_size(faults) < DATASET_FAULTS_MAX && i < json_array_size(report->empty); i++)
+        lost |= json_array_append(faults, json_array_get(report->empty, i));
     for (int bucket = 0; bucket < DATASET_BUCKETS; bucket++)
         if (report->histogram[bucket] > 0)
             lost |=
                 json_array_append_new(histogram, json_pack("[I, I]", (json_int_t)1 << bucket,
                                                            (json_int_t)report->histogram[bucket]));
     json_t *json = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:O, s:O, s:o}", "lines",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:O, s:o, s:o}", "lines",
         (json_int_t)report->lines, "kept", (json_int_t)report->kept, "dropped",
         (json_int_t)(report->lines - report->kept), "bad", (json_int_t)report->bad, "examples",
         (json_int_t)report->examples, "tokens", (json_int_t)report->tokens, "trained_tokens",
         (json_int_t)report->trained_tokens, "overlength", (json_int_t)report->overlength, "longest",
         (json_int_t)report->longest, "tokens_cut", (json_int_t)report->tokens_cut, "template",
-        template_name, "codes", report->codes, "faults", report->faults, "histogram", histogram);
+        template_name, "codes", report->codes, "faults", faults, "histogram", histogram);
     if (lost == 0)
         return json;
     json_decref(json);

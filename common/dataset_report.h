@@ -10,7 +10,8 @@ struct dataset_report {
     int64_t tokens, trained_tokens, overlength, longest, tokens_cut;
     int64_t histogram[DATASET_BUCKETS];
     json_t *codes;  /* {code: count} */
-    json_t *faults; /* the first ones */
+    json_t *faults; /* the first rows that are mistakes */
+    json_t *empty;  /* the first rows that have nothing to train on */
 };
 int dataset_report_init(struct dataset_report *report, struct err *err);
 void dataset_report_done(struct dataset_report *report); /* {0} is fine */

@@ -91,12 +91,16 @@ static int job_take_verdict(struct coordinator_job *job, struct err *err)
         return coordinator_job_enqueue(
             job, &(struct job_move){.event_text = "Random tokens are there. Job is queued."}, err);
     const struct preparation_file *train = &verdict.files[0];
-    char text[256];
+    char text[384], longer[128] = "";
+    if (train->overlength > 0)
+        (void)snprintf(longer, sizeof longer,
+                       "; %lld longer than seq_len, %lld tokens of these unused",
+                       (long long)train->overlength, (long long)train->tokens_cut);
     (void)snprintf(text, sizeof text,
-                   "Files are in order: %lld training examples of %lld tokens, %lld with loss; "
+                   "Files are in order: %lld training examples of %lld tokens, %lld with loss%s; "
                    "%lld lines dropped. Job is queued.",
                    (long long)train->kept, (long long)train->tokens,
-                   (long long)train->trained_tokens, (long long)train->dropped);
+                   (long long)train->trained_tokens, longer, (long long)train->dropped);
     return coordinator_job_enqueue(job, &(struct job_move){.event_text = text}, err);
 }
 

@@ -179,6 +179,8 @@ static int preparation_read_report(const char *path, struct preparation_file *re
     TRY(json_get_i64(report, "dropped", ERR_CORRUPT, &file.dropped, err));
     TRY(json_get_i64(report, "tokens", ERR_CORRUPT, &file.tokens, err));
     TRY(json_get_i64(report, "trained_tokens", ERR_CORRUPT, &file.trained_tokens, err));
+    TRY(json_get_i64(report, "overlength", ERR_CORRUPT, &file.overlength, err));
+    TRY(json_get_i64(report, "tokens_cut", ERR_CORRUPT, &file.tokens_cut, err));
     TRY(json_get_i64(report, "bad", ERR_CORRUPT, &bad, err));
     file.bad = bad > 0 || file.kept == 0;
     if (file.bad) {

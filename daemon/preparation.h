@@ -30,7 +30,9 @@ struct preparation_file {
     int64_t dropped; /* harmless lines that hold nothing to train on */
     int64_t tokens;
     int64_t trained_tokens;
-    char *details; /* bad lines, one a line of text; owned; NULL unless bad */
+    int64_t overlength; /* lines longer than seq_len */
+    int64_t tokens_cut; /* of them, not used */
+    char *details;      /* bad lines, one a line of text; owned; NULL unless bad */
 };
 
 struct preparation_verdict {

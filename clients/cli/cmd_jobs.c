@@ -91,6 +91,31 @@ static void jobs_print_measured(const json_t *report)
                  jobs_number_of(report, "network_wait_s"));
 }
 
+/* What became of the training file, and how long its examples are. */
+static void jobs_print_data(const json_t *data)
+{
+    const char *code;
+    const json_t *value;
+    size_t i;
+    if (!json_is_object(data))
+        return;
+    (void)printf("data: %.0f of %.0f lines kept: %.0f examples of %.0f tokens, %.0f with loss\n",
+                 jobs_number_of(data, "kept"), jobs_number_of(data, "lines"),
+                 jobs_number_of(data, "examples"), jobs_number_of(data, "tokens"),
+                 jobs_number_of(data, "trained_tokens"));
+    json_object_foreach(json_object_get(data, "codes"), code, value)(void)
+        printf("  dropped: %.0f %s\n", json_number_value(value), code);
+    json_array_foreach(json_object_get(data, "histogram"), i, value)(void)
+        printf("  up to %.0f tokens: %.0f\n", json_number_value(json_array_get(value, 0)),
+               json_number_value(json_array_get(value, 1)));
+    if (jobs_number_of(data, "overlength") > 0)
+        (void)printf("  longer than seq_len: %.0f (%.3g%%), the longest %.0f tokens; %.0f tokens "
+                     "unused\n",
+                     jobs_number_of(data, "overlength"),
+                     100 * jobs_number_of(data, "overlength_share"),
+                     jobs_number_of(data, "longest"), jobs_number_of(data, "tokens_cut"));
+}
+
 int cmd_show(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
@@ -113,6 +138,7 @@ int cmd_show(struct cli *cli, struct err *err)
                      cli_text(ithaca, "resumed_from"));
     if (json_is_string(json_object_get(job, "fine_tuned_model")))
         (void)printf("model: %s\n", cli_text(job, "fine_tuned_model"));
+    jobs_print_data(json_object_get(ithaca, "data"));
     jobs_print_measured(json_object_get(ithaca, "measured"));
     return 0;
 }

@@ -198,9 +198,10 @@ static inline void world_prepare(struct world *w, const char *report)
     world_run(w);
 }
 
-#define WORLD_GOOD_REPORT                                                                  \
-    "{\"lines\":12,\"kept\":10,\"dropped\":2,\"bad\":0,\"tokens\":500,"                    \
-    "\"trained_tokens\":300,\"overlength\":0,\"longest\":60,\"codes\":{\"blank_line\":2}," \
+#define WORLD_GOOD_REPORT                                                                          \
+    "{\"lines\":12,\"kept\":10,\"dropped\":2,\"bad\":0,\"tokens\":500,"                            \
+    "\"trained_tokens\":300,\"overlength\":3,\"tokens_cut\":20,\"longest\":60,\"codes\":{\"blank_" \
+    "line\":2},"                                                                                   \
     "\"faults\":[],\"histogram\":[]}"
 
 /* A job of two ranks in the queue, its files checked. */

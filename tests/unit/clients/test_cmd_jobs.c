@@ -54,6 +54,17 @@ static void test_show(void **state)
     scene_run(s, cmd_show, "a?b", NULL);
     scene_expect(s, ROW);
     scene_asked(s, 2, "GET /v1/fine_tuning/jobs/a%3Fb HTTP/1.1");
+    reply_job(
+        s,
+        ",\"data\":{\"lines\":9,\"kept\":7,\"examples\":8,\"tokens\":900,\"trained_tokens\":500,"
+        "\"codes\":{\"blank_line\":2},\"histogram\":[[64,4],[256,3]],\"overlength\":3,"
+        "\"overlength_share\":0.42857,\"longest\":250,\"tokens_cut\":60}",
+        "");
+    scene_run(s, cmd_show, "ftjob-a", NULL);
+    scene_expect(s, ROW
+                 "data: 7 of 9 lines kept: 8 examples of 900 tokens, 500 with loss\n"
+                 "  dropped: 2 blank_line\n  up to 64 tokens: 4\n  up to 256 tokens: 3\n"
+                 "  longer than seq_len: 3 (42.9%), the longest 250 tokens; 60 tokens unused\n");
     scene_run(s, cmd_show, NULL);
     scene_expect_usage(s, "the job's id is missing");
     s->json = true;
@@ -108,6 +119,22 @@ static void test_models(void **state)
     scene_run(s, cmd_models, NULL);
     scene_expect(s, "tiny-llama\nft:x\n-\n");
     scene_asked(s, 0, "GET /v1/models HTTP/1.1");
+    scene_reply(s, 200,
+                "{\"data\":[{\"id\":\"a\",\"ithaca\":{\"ready\":false,\"reason\":\"no index\"}},"
+                "{\"id\":\"b\",\"ithaca\":{\"reason\":null,\"family\":\"llama\",\"parameters\":"
+                "8030261248,\"context_length\":131072,\"ulysses\":[1,2]}},"
+                "{\"id\":\"c\",\"ithaca\":{\"family\":\"qwen3\",\"parameters\":999500,"
+                "\"context_length\":64,\"ulysses\":[1]}},"
+                "{\"id\":\"d\",\"ithaca\":{\"family\":\"qwen2\",\"parameters\":512,"
+                "\"context_length\":64,\"ulysses\":[]}}]}");
+    scene_run(s, cmd_models, NULL);
+#define NAME(name) name "                                       "
+    scene_expect(s, "a: cannot be used: no index\n" NAME(
+                        "b") " llama   8.03B parameters, context "
+                             "131072, ulysses 1 2\n" NAME(
+                                 "c") " qwen3   1.00M parameters, context 64, "
+                                      "ulysses 1\n" NAME(
+                                          "d") " qwen2    512  parameters, context 64, ulysses\n");
     scene_run(s, cmd_models, "more", NULL);
     scene_expect_usage(s, "unexpected argument more");
 }

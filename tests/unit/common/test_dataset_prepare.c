@@ -81,7 +81,7 @@ static void test_not_jsonl(void **state) /* R03 */
     expect_fault(0, 3, "broken_file", "\"]\" is missing");
     prepare_text("\n{\n  \"messages\": [\n    " USER_SAYS("q") "\n  ]\n}\n");
     expect_counts(0, 2, 1);
-    expect_fault(1, 2, "not_jsonl", "pretty-printed");
+    expect_fault(0, 2, "not_jsonl", "pretty-printed");
     prepare_text("\"{\\\"messages\\\": []}\"\n" GOOD "\n");
     expect_counts(1, 1, 1);
     expect_fault(0, 1, "data_type", "encoded twice");
@@ -244,6 +244,23 @@ static void test_faults_are_bounded(void **state)
     assert_int_equal(json_integer_value(json_object_get(fault, "column")), 40);
 }
 
+/* Rows without anything to train on never hide one that is a mistake. */
+static void test_mistakes_come_first(void **state)
+{
+    (void)state;
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    for (int i = 0; i < 150; i++)
+        buf_text(&text, GOOD "\n\n");
+    buf_text(&text, "{bad\n");
+    prepare(buf_str(&text), text.length);
+    buf_done(&text);
+    expect_counts(150, 151, 1);
+    expect_fault(0, 301, "invalid_json", "");
+    expect_fault(1, 2, "blank_line", "blank");
+    assert_int_equal(json_array_size(json_object_get(report, "faults")), DATASET_FAULTS_MAX);
+}
+
 static void test_histogram(void **state)
 {
     (void)state;
@@ -346,14 +363,23 @@ static void test_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_windows_file),       TEST(test_utf16),
-        TEST(test_long_line),          TEST(test_not_jsonl),
-        TEST(test_broken_lines),       TEST(test_tool_calls),
-        TEST(test_nothing_to_train),   TEST(test_masks),
-        TEST(test_two_formats),        TEST(test_overlength),
-        TEST(test_faults_are_bounded), TEST(test_histogram),
-        TEST(test_failures),           TEST(test_mutations),
-        TEST(test_full_disk),          TEST(test_foreign_files),
+        TEST(test_windows_file),
+        TEST(test_utf16),
+        TEST(test_long_line),
+        TEST(test_not_jsonl),
+        TEST(test_broken_lines),
+        TEST(test_tool_calls),
+        TEST(test_nothing_to_train),
+        TEST(test_masks),
+        TEST(test_two_formats),
+        TEST(test_overlength),
+        TEST(test_faults_are_bounded),
+        TEST(test_histogram),
+        TEST(test_failures),
+        TEST(test_mutations),
+        TEST(test_full_disk),
+        TEST(test_foreign_files),
+        TEST(test_mistakes_come_first),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

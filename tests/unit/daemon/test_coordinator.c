@@ -80,7 +80,9 @@ static void test_success(void **state)
     OK(w, store_file_get(w->store, "file-a", copy_details, details, &w->err));
     assert_string_equal(details, "processed|");
     OK(w, store_events_after(w->store, job.id, 0, 20, join_event, events, &w->err));
-    assert_non_null(strstr(events, "10 training examples of 500 tokens, 300 with loss; 2 lines"));
+    assert_non_null(strstr(events,
+                           "10 training examples of 500 tokens, 300 with loss; 3 longer than "
+                           "seq_len, 20 tokens of these unused; 2 lines"));
     assert_non_null(strstr(events, "Job is starting: attempt 1, 2 ranks."));
     assert_non_null(strstr(events, "hm\n"));
     assert_non_null(strstr(events, "Job succeeded: the model is ft:"));
@@ -103,7 +105,8 @@ static void test_bad_lines_refuse_the_job(void **state)
     coordinator_view(w->coordinator, job.id, &view);
     assert_string_equal(view.pending_reason, "its files are being checked");
     world_prepare(w, "{\"lines\":90,\"kept\":88,\"dropped\":2,\"bad\":2,\"tokens\":1,"
-                     "\"trained_tokens\":1,\"faults\":[{\"line\":57,\"column\":14,"
+                     "\"trained_tokens\":1,\"overlength\":0,\"tokens_cut\":0,\"faults\":[{\"line\":"
+                     "57,\"column\":14,"
                      "\"code\":\"invalid_json\",\"message\":\"a quote is missing\"},"
                      "{\"line\":80,\"column\":0,\"code\":\"data_type\",\"message\":\"a list\"}]}");
     world_expect(w, &job, JOB_STATE_FAILED);
@@ -125,7 +128,7 @@ static void test_nothing_to_train_on(void **state)
     struct world_job job = world_submit(w, 1, "");
     world_run(w);
     world_prepare(w, "{\"lines\":3,\"kept\":0,\"dropped\":3,\"bad\":0,\"tokens\":0,"
-                     "\"trained_tokens\":0,\"faults\":[]}");
+                     "\"trained_tokens\":0,\"overlength\":0,\"tokens_cut\":0,\"faults\":[]}");
     struct world_row row = world_row(w, &job);
     assert_string_equal(row.reason, "invalid_data");
     assert_non_null(strstr(row.text, "it holds no example to train on"));

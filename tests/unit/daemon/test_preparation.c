@@ -17,6 +17,7 @@ static struct err err;
 #define TOKENS "%s/job/tokens/"
 #define GOOD                                                                                  \
     "{\"lines\":12,\"kept\":10,\"dropped\":2,\"bad\":0,\"tokens\":500,\"trained_tokens\":30," \
+    "\"overlength\":4,\"tokens_cut\":70,"                                                     \
     "\"faults\":[]}"
 
 static int setup(void **state)
@@ -127,6 +128,8 @@ static void test_good(void **state)
     assert_int_equal(said.files[0].dropped, 2);
     assert_int_equal(said.files[0].tokens, 500);
     assert_int_equal(said.files[0].trained_tokens, 30);
+    assert_int_equal(said.files[0].overlength, 4);
+    assert_int_equal(said.files[0].tokens_cut, 70);
     preparation_verdict_done(&said);
 }
 
@@ -135,6 +138,7 @@ static void test_bad_lines(void **state)
     (void)state;
     static const char bad[] =
         "{\"lines\":9,\"kept\":7,\"dropped\":0,\"bad\":2,\"tokens\":1,\"trained_tokens\":1,"
+        "\"overlength\":4,\"tokens_cut\":70,"
         "\"faults\":[{\"line\":3,\"column\":14,\"code\":\"invalid_json\",\"message\":\"odd\"},"
         "{\"line\":8,\"column\":0,\"code\":\"no_answer\",\"message\":\"none\"}]}";
     struct preparation_verdict said;
@@ -159,8 +163,9 @@ static void test_nothing_to_train_on(void **state)
 {
     (void)state;
     struct preparation_verdict said;
-    static const char none[] = "{\"lines\":3,\"kept\":0,\"dropped\":3,\"bad\":0,\"tokens\":0,"
-                               "\"trained_tokens\":0,\"faults\":[]}";
+    static const char none[] =
+        "{\"lines\":3,\"kept\":0,\"dropped\":3,\"bad\":0,\"tokens\":0,"
+        "\"trained_tokens\":0,\"overlength\":4,\"tokens_cut\":70,\"faults\":[]}";
     assert_int_equal(verdict(ended(none, NULL, 0, 0), &said), -ERR_DATA);
     assert_non_null(strstr(err.text, "it holds no example to train on"));
     assert_string_equal(said.files[0].details, "");
@@ -175,7 +180,7 @@ static void test_many_faults(void **state)
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 4 << 20);
     buf_text(&text, "{\"lines\":3000,\"kept\":0,\"dropped\":0,\"bad\":3000,\"tokens\":0,"
-                    "\"trained_tokens\":0,\"faults\":[");
+                    "\"trained_tokens\":0,\"overlength\":4,\"tokens_cut\":70,\"faults\":[");
     for (int i = 1; i <= 3000; i++)
         buf_printf(&text, "%s{\"line\":%d,\"column\":1,\"code\":\"x\",\"message\":\"%s\"}",
                    i > 1 ? "," : "", i, "wörter wörter wörter wörter");
@@ -198,6 +203,7 @@ static void test_odd_reports(void **state)
         "{\"lines\":\"12\"}",
         "{\"lines\":12,\"kept\":10,\"dropped\":2,\"bad\":0,\"tokens\":500}",
         "{\"lines\":9,\"kept\":7,\"dropped\":0,\"bad\":2,\"tokens\":1,\"trained_tokens\":1,"
+        "\"overlength\":4,\"tokens_cut\":70,"
         "\"faults\":[{\"line\":3}]}"};
     struct preparation_verdict said;
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
