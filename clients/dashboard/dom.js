@@ -43,12 +43,39 @@ export function progress(done, total) {
 export const facts = (pairs) => h("dl", { class: "facts" }, pairs.filter((pair) => pair).map(([name, value]) =>
   h("div", {}, h("dt", {}, name), h("dd", {}, value ?? "–"))));
 
-// However often the function that this returns is called, `call` is made once: so many ms after the first, or without
-// `ms` with the next frame. Its end() takes back what was asked for.
+// However often the function that this returns is called, `call` is made so many ms after the first, never a second
+// time before it has come to its end. Its end() takes back what was asked for.
 export function gather(call, ms) {
-  const [start, cancel] = ms === undefined ? [requestAnimationFrame, cancelAnimationFrame] : [setTimeout, clearTimeout];
-  let asked = 0;
-  const ask = () => { asked ||= start(() => { asked = 0; call(); }, ms); };
-  ask.end = () => cancel(asked);
+  let timer = 0, busy = false, again = false, over = false;
+  const ask = () => {
+    if (busy) again = true;
+    else if (!over) timer ||= setTimeout(run, ms);
+  };
+  const run = async () => {
+    timer = 0;
+    busy = true;
+    try { await call(); } finally { busy = false; }
+    if (again) ask();
+    again = false;
+  };
+  ask.end = () => { over = true; clearTimeout(timer); };
   return ask;
+}
+
+// The same for drawing: with the browser's next frame.
+export function nextFrame(call) {
+  let frame = 0;
+  const ask = () => { frame ||= requestAnimationFrame(() => { frame = 0; call(); }); };
+  ask.end = () => cancelAnimationFrame(frame);
+  return ask;
+}
+
+// As fill(), for what is drawn again and again: what has the focus is found again in what is new, by its id, address,
+// label or text, so that nobody who works with keys is thrown out.
+export function refill(element, ...children) {
+  const had = element.contains(document.activeElement) ? document.activeElement : null;
+  const name = had && ["id", "href", "aria-label"].find((one) => had.hasAttribute(one));
+  const same = (one) => (name ? one.getAttribute(name) === had.getAttribute(name) : one.textContent === had.textContent);
+  fill(element, ...children);
+  if (had && !element.contains(had)) [...element.querySelectorAll(had.tagName)].find(same)?.focus({ preventScroll: true });
 }

@@ -15,12 +15,12 @@ export function rows(schema, path = []) {
 
 const typeOf = (schema) => (Array.isArray(schema.type) ? schema.type : [schema.type, ...(schema.anyOf ?? []).map((one) => one.type)]);
 const isList = (schema) => typeOf(schema).includes("array");
-const show = (value) => (value === null || value === undefined ? "" : Array.isArray(value) ? value.join(", ") : String(value));
+export const shown = (value) => (value === null || value === undefined ? "" : Array.isArray(value) ? value.join(", ") : String(value));
 
 // Text to value: {value} (undefined: the default), or {wrong}.
 export function parse(schema, text) {
   const word = text.trim();
-  if (word === "" || word === show(schema.default)) return {};
+  if (word === "" || word === shown(schema.default)) return {};
   if (isList(schema)) return { value: word.split(",").map((one) => one.trim()).filter((one) => one) };
   if (!typeOf(schema).some((type) => type === "integer" || type === "number")) return { value: word };
   const value = Number(word), whole = !typeOf(schema).includes("number");
@@ -39,7 +39,7 @@ export class Field {
     const options = schema.enum ?? (schema.type === "boolean" ? [true, false] : schema.type === "switch" ? [false, true] : null);
     this.control = options
       ? h("select", { id }, options.map((option) => h("option", { value: String(option) }, schema.type === "switch" || typeof option === "boolean" ? (option ? "yes" : "no") : String(option))))
-      : h("input", { id, type: "text", spellcheck: "false", autocomplete: "off", placeholder: show(schema.default), inputmode: typeOf(schema).includes("integer") && !schema.anyOf ? "numeric" : undefined });
+      : h("input", { id, type: "text", spellcheck: "false", autocomplete: "off", placeholder: shown(schema.default), inputmode: typeOf(schema).includes("integer") && !schema.anyOf ? "numeric" : undefined });
     this.options = options;
     if (options) this.control.value = String(schema.type === "switch" ? false : schema.default);
     this.wrong = h("span", { class: "wrong", id: `${id}-wrong` });

@@ -10,7 +10,8 @@ const CHARTS = [
   { title: "Loss", unit: "nats/token", key: "loss" }, { title: "Validation loss", unit: "nats/token", key: "valid_loss" },
   { title: "Gradient norm", key: "grad_norm" }, { title: "Learning rate", key: "learning_rate" }, { title: "Speed", unit: "tokens/s", key: "tokens_per_s", zero: true },
   { title: "Step time", key: "step_time_s", format: seconds, zero: true }, { title: "MFU, causal", key: "mfu_causal", format: percent, zero: true },
-  { title: "Arena peak, rank 0", key: "arena_peak_bytes", format: bytes, zero: true }];
+  { title: "Arena peak, rank 0", key: "arena_peak_bytes", format: bytes, binary: true, zero: true }];
+const DRAW_MS = 200;
 const JOBS_MAX = 8; // as many as there are colours
 
 export function compare(view, argument = "") {
@@ -35,7 +36,7 @@ export function compare(view, argument = "") {
       if (!ended) draw();
     } catch (error) { if (!ended && error.status !== 0) fill(view, note("bad", error.message)); }
   };
-  const paint = gather(() => { if (!ended) draw(); });
+  const paint = gather(() => { if (!ended) draw(); }, DRAW_MS);
   const stop = listen((kind, data) => {
     if (kind === "open") load();
     const run = kind === "metrics" ? runs.find((one) => one.jobId === data.job_id) : undefined;

@@ -1,127 +1,103 @@
 // page_job: one job: where it stands, its charts, its memory against the plan, its events, output and checkpoints.
-import { get, JOBS, post } from "/dashboard/api.js";
-import { bar, keys, parts } from "/dashboard/bars.js";
-import { Chart, tools } from "/dashboard/chart.js";
-import { facts, fill, gather, h, note, progress, row, table } from "/dashboard/dom.js";
+import { get, JOBS, request } from "/dashboard/api.js";
+import { facts, fill, gather, h, note, progress, refill } from "/dashboard/dom.js";
+import { buttons, changeForm } from "/dashboard/job_actions.js";
+import { JobCharts, jobSeries } from "/dashboard/job_charts.js";
+import { drawMemory } from "/dashboard/job_memory.js";
+import { checkpointsCard, eventsCard, outputCard } from "/dashboard/job_said.js";
 import { listen } from "/dashboard/live.js";
-import { Series } from "/dashboard/series.js";
-import { badge, bytes, ENDS, number, percent, seconds, time, until, words } from "/dashboard/text.js";
+import { badge, bytes, ENDS, number, percent, time, until, words } from "/dashboard/text.js";
 
-const CHARTS = [
-  { title: "Loss", unit: "nats/token", keys: { loss: "training", valid_loss: "validation" } },
-  { title: "Learning rate", keys: { learning_rate: "learning rate" } },
-  { title: "Gradient norm", keys: { grad_norm: "gradient norm" } },
-  { title: "Speed", unit: "tokens/s", keys: { tokens_per_s: "tokens/s" }, zero: true },
-  { title: "MFU", keys: { mfu_causal: "causal", mfu_full: "full" }, format: percent, zero: true },
-  { title: "Step time by phase", unit: "rank 0", stacked: true, format: seconds, keys: { compute_s: "computing", gather_wait_s: "gather wait",
-    reduce_wait_s: "reduce wait", exchange_wait_s: "exchange wait", ring_wait_s: "ring wait", sums_wait_s: "sums wait",
-    offload_out_wait_s: "offload out", offload_in_wait_s: "offload in", states_wait_s: "states wait" }, rank: 0 },
-  { title: "Memory by rank", format: bytes, zero: true, keys: { arena_peak_bytes: "arena peak", device_bytes: "device", host_bytes: "host" } },
-];
-const POLL_MS = 4000;
-const KEYS = [...new Set(CHARTS.flatMap((chart) => Object.keys(chart.keys)))];
+const POLL_MS = 4000; // the time that is left, why it waits: they change without a message
+const READ_MS = 1000; // at most so often is the job read anew
+const DRAW_MS = 200; // and the charts drawn
 
-export function job(view, id) {
-  const path = `${JOBS}/${id}`;
-  const series = new Series(id, KEYS);
-  const charts = CHARTS.map((options) => new Chart(options));
-  const head = h("div"), grid = h("div", { class: "grid" }), memory = h("section", { class: "card" }), wrong = h("div");
-  const events = h("div"), output = h("pre", { tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output of the rank" }), checkpoints = h("div"), settings = h("pre", { tabindex: "0" });
-  const rankChoice = h("select", { id: "rank", onchange: () => log(true) });
-  let now = null, plan = null, ended = false, logAfter = 0, logAttempt = 0, logging = Promise.resolve();
-  let actions = null, actionsState = null; // made anew when the state changes only: a button keeps its focus
+function why(own) {
+  if (own.pending_reason === null) return null;
+  return `Waits: ${words(own.pending_reason)}${own.queue_position ? `, place ${own.queue_position} in the queue` : ""}${own.estimated_start ? `; starts in about ${until(own.estimated_start)}` : ""}.`;
+}
 
-  const act = (name, question) => async (event) => {
-    if (question && !confirm(question)) return;
-    event.target.disabled = true;
-    try { await post(`${path}/${name}`); fill(wrong); } catch (error) { fill(wrong, note("bad", error.message)); }
-    event.target.disabled = false;
-    load();
+function preparing(data) {
+  if (!data?.preparing) return null;
+  const at = data.preparing;
+  return note("", `Its files are checked: ${number(at.rows)} rows, ${bytes(at.bytes)} of ${bytes(at.bytes_total)}.`, progress(at.bytes, at.bytes_total));
+}
+
+// What the check of its training file found.
+function dataFacts(data) {
+  if (data?.kept === undefined) return [];
+  return [["Examples", data.dropped ? `${number(data.kept)}, ${number(data.dropped)} lines dropped` : number(data.kept)],
+    ["Tokens", data.trained_tokens ? `${number(data.tokens)}, ${number(data.trained_tokens)} with loss` : number(data.tokens)],
+    ["Longest", `${number(data.longest)} tokens`],
+    data.overlength ? ["Longer than the context", `${number(data.overlength)} rows (${percent(data.overlength_share)})`] : null];
+}
+
+function standing(job) {
+  const own = job.ithaca, over = ENDS.includes(own.state);
+  return h("section", { class: "card" }, own.steps_total > 0 ? h("div", { class: "above" }, progress(own.steps_done, own.steps_total)) : null,
+    facts([["Step", own.steps_total > 0 ? `${number(own.steps_done, 9)} of ${number(own.steps_total, 9)}` : null],
+      over ? ["Ended", time(job.finished_at)] : ["Ends in", own.eta ? until(own.eta) : null],
+      ["Speed", own.tokens_per_s ? `${number(Math.round(own.tokens_per_s))} tokens/s` : null], ["Model", job.model],
+      ["Context", `${number(own.spec.seq_len)} tokens`], ["Ranks", String(own.spec.gpus)], ["Started", time(own.started_at)],
+      ["Attempt", own.restarts ? `${own.attempt}, ${own.restarts} after faults` : String(own.attempt)], ["Owner", own.owner], ["Priority", String(own.spec.priority)],
+      job.trained_tokens ? ["Trained tokens", number(job.trained_tokens)] : null, ...dataFacts(own.data),
+      own.spec.tags.length ? ["Tags", own.spec.tags.join(", ")] : null, own.gpus.length ? ["GPUs", own.gpus.map((gpu) => gpu.slice(0, 12)).join(", ")] : null]));
+}
+
+export function job(view, id, session) {
+  const path = `${JOBS}/${id}`, series = jobSeries(id), may = session.scope !== "read";
+  const head = h("div"), wrong = h("div"), memory = h("section", { class: "card", hidden: true }), settings = h("pre", { tabindex: "0" }), change = h("div");
+  const events = eventsCard(path), output = outputCard(path), checkpoints = checkpointsCard(path);
+  const rank = h("select", { id: "rank", onchange: () => draw() }), rankLabel = h("label", { for: "rank", hidden: true }, "Step time of rank", rank);
+  const charts = new JobCharts(series, rankLabel);
+  let now = null, plan = null, ended = false;
+
+  const fail = (error) => { if (!ended && error.status !== 0) fill(now === null ? view : wrong, note("bad", error.message)); };
+  const send = async (method, below, body) => {
+    try {
+      await request(method, path + below, body);
+      fill(wrong);
+      if (method === "DELETE") location.hash = "#/jobs";
+      else await load();
+    } catch (error) { fail(error); }
   };
   const drawHead = () => {
-    const own = now.ithaca, over = ENDS.includes(own.state), active = ["running", "starting"].includes(own.state);
-    if (actionsState !== own.state) {
-      actionsState = own.state;
-      actions = h("div", { class: "actions" },
-        active ? h("button", { type: "button", onclick: act("pause") }, "Pause") : null,
-        own.state === "paused" || own.state === "failed" ? h("button", { type: "button", onclick: act("resume") }, "Resume") : null,
-        over ? null : h("button", { type: "button", class: "danger", onclick: act("cancel", "Cancel this job? Its checkpoints stay.") }, "Cancel job"));
-    }
-    const focused = document.activeElement;
+    const own = now.ithaca;
     document.title = `${own.state} · ${now.fine_tuned_model ?? id} · Ithaca`;
-    fill(head, h("div", { class: "head" }, h("h1", {}, now.fine_tuned_model ?? id), badge(own.state), actions),
-      now.error?.message ? note("bad", h("b", {}, now.error.code), " ", now.error.message)
-        : own.reason_text && !["succeeded", "running"].includes(own.state) ? note("warn", own.reason_text) : null,
-      own.state === "queued" && own.pending_reason ? note("warn", `Waits: ${words(own.pending_reason)}${own.queue_position ? `, place ${own.queue_position} in the queue` : ""}${own.estimated_start ? `; starts in about ${until(own.estimated_start)}` : ""}.`) : null,
-      h("div", { class: "card" }, own.steps_total > 0 ? h("div", {}, progress(own.steps_done, own.steps_total), h("br")) : null,
-        facts([["Step", own.steps_total > 0 ? `${own.steps_done} of ${own.steps_total}` : "–"], over ? ["Ended", time(now.finished_at)] : ["Ends in", until(own.eta)],
-          ["Speed", own.tokens_per_s ? `${number(Math.round(own.tokens_per_s))} tokens/s` : "–"], ["Model", now.model], ["Context", `${number(own.spec.seq_len)} tokens`],
-          ["Ranks", String(own.spec.gpus)], ["Trained tokens", number(now.trained_tokens)], ["Attempt", String(own.attempt)], ["Owner", own.owner], ["Started", time(own.started_at)],
-          own.gpus?.length ? ["GPUs", own.gpus.map((gpu) => gpu.slice(0, 12)).join(", ")] : null, ["Id", h("span", { class: "mono" }, id)]])));
-    if (actions.contains(focused)) focused.focus({ preventScroll: true });
+    refill(head, h("div", { class: "head" }, h("div", {}, h("div", { class: "title" }, h("h1", {}, now.fine_tuned_model ?? id), badge(own.state)),
+      now.fine_tuned_model ? h("div", { class: "mono soft" }, id) : null), may ? h("div", { class: "actions" }, buttons(now, send)) : null),
+    now.error?.message ? note("bad", h("b", {}, now.error.code), " ", now.error.message)
+      : own.reason_text && !["succeeded", "running"].includes(own.state) ? note("warn", own.reason_text) : null,
+    own.state === "queued" && why(own) ? note("warn", why(own)) : null, preparing(own.data), standing(now));
     settings.textContent = JSON.stringify(own.spec, null, 2);
-    const ranks = own.spec.gpus;
-    if (rankChoice.length !== ranks) fill(rankChoice, Array.from({ length: ranks }, (_, rank) => h("option", { value: String(rank) }, String(rank))));
+    series.ranks = own.spec.gpus;
+    rankLabel.hidden = own.spec.gpus < 2;
+    if (rank.length !== own.spec.gpus) fill(rank, Array.from({ length: own.spec.gpus }, (_, i) => h("option", { value: String(i) }, String(i))));
+    if (may && !ENDS.includes(own.state)) { if (!change.firstChild) change.append(changeForm(now, path, load)); } else fill(change);
   };
-  const drawCharts = () => {
-    CHARTS.forEach((options, i) => charts[i].set(series.pick(options.keys, options.rank)));
-    charts.forEach((chart) => { chart.element.hidden = Object.keys(chart.lines).length === 0 && chart.options.title !== "Loss"; });
-    drawMemory();
-  };
-  const drawMemory = () => {
-    memory.hidden = plan === null;
-    if (plan === null) return;
-    const list = parts(plan), limit = plan.device_limit_bytes;
-    const measured = series.largest("arena_peak_bytes");
-    const scale = Math.max(plan.peak_device_bytes, ...measured.map((one) => one[1]));
-    fill(memory, h("h2", {}, "Memory of a rank: planned and measured"), bar("planned", list, scale, null), keys(list), h("br"),
-      measured.map(([rank, most]) => bar(`rank ${rank}`, [["measured peak", most, 0]], scale, null)),
-      h("p", { class: "soft small" }, `The plan's peak is in ${words(plan.peak_phase)}${limit ? `; a device has ${bytes(limit)}` : ""}. Host memory: ${bytes(plan.host_bytes)} in all.`));
-  };
-  const drawEvents = async () => {
-    const heads = ["Time", "Event"];
-    const list = (await get(`${path}/events?limit=100`)).data.filter((event) => event.type === "message");
-    fill(events, list.length === 0 ? h("p", { class: "soft" }, "No events yet.") : table(heads, list.map((event) => row(heads,
-      [h("span", { class: "small soft when" }, time(event.created_at)), event.level === "info" ? event.message : h("span", {}, badge(event.level === "error" ? "failed" : "warning"), ` ${event.message}`)]))));
-  };
-  const drawCheckpoints = async () => {
-    const heads = ["Step", "Loss", "Validation loss", "Size", "Time"];
-    const list = (await get(`${path}/checkpoints?limit=100`)).data;
-    fill(checkpoints, list.length === 0 ? h("p", { class: "soft" }, "None yet.") : table(heads, list.map((one) => row(heads,
-      [String(one.step_number), number(one.metrics.train_loss), number(one.metrics.valid_loss), bytes(one.ithaca.bytes), h("span", { class: "small" }, time(one.created_at))]))));
-  };
-  // One reading after the other: each goes on where the one before ended.
-  const log = (anew) => { logging = logging.then(() => readLog(anew)); return logging; };
-  const readLog = async (anew) => {
-    if (anew || logAttempt !== now.ithaca.attempt) logAfter = 0;
-    logAttempt = now.ithaca.attempt;
-    // A rank that was not started has no output: an error, but nothing is wrong.
-    const answer = await get(`${path}/logs?rank=${rankChoice.value || 0}&after=${logAfter}`).catch(() => ({ text: "", after: 0 }));
-    const end = output.scrollTop + output.clientHeight >= output.scrollHeight - 8;
-    if (logAfter === 0) output.textContent = answer.text || "No output yet.";
-    else output.append(answer.text);
-    logAfter = answer.after;
-    if (end) output.scrollTop = output.scrollHeight;
+  const draw = () => {
+    if (now === null || ended) return;
+    charts.draw(Number(rank.value || 0), now.ithaca.spec.seq_len);
+    drawMemory(memory, plan, series, now.ithaca.spec.gpus);
   };
   const load = async () => {
     try {
       now = await get(path);
       if (ended) return;
       drawHead();
-      await Promise.all([drawEvents(), drawCheckpoints(), log(false)]);
-    } catch (error) { if (!ended) fill(now === null ? view : wrong, error.status === 0 ? null : note("bad", error.message)); }
+      await Promise.all([events.load(), checkpoints.load(), output.load(now)]);
+    } catch (error) { fail(error); }
   };
   const loadAll = async () => {
     await load();
     if (now === null || ended) return;
     try {
       await series.load();
-      if (!ended) drawCharts();
-      plan = (await get(`${path}/memory`)).planned;
-      if (!ended) drawMemory();
-    } catch (error) { if (error.status !== 0) fill(wrong, note("bad", error.message)); }
+      plan ??= (await get(`${path}/memory?max_points=10`)).planned;
+    } catch (error) { fail(error); }
+    draw();
   };
-  const paint = gather(() => { if (!ended) drawCharts(); }), soon = gather(load, 1000);
+  const paint = gather(draw, DRAW_MS), soon = gather(load, READ_MS);
   const stop = listen((kind, data) => {
     if (kind === "open") loadAll();
     if (data === undefined || data.job_id !== id) return;
@@ -131,14 +107,11 @@ export function job(view, id) {
     }
     soon();
   });
+  const poll = setInterval(() => { if (now !== null && !ENDS.includes(now.ithaca.state)) soon(); }, POLL_MS);
 
-  grid.append(...charts.map((chart) => chart.element));
-  fill(view, wrong, head, tools(() => charts), grid, memory,
-    h("div", { class: "grid" }, h("section", { class: "card" }, h("h2", {}, "Events"), events), h("section", { class: "card" }, h("h2", {}, "Checkpoints"), checkpoints)),
-    h("section", { class: "card" }, h("div", { class: "tools" }, h("h2", {}, "Output"), h("label", { for: "rank" }, "Rank", rankChoice)), output),
+  fill(view, wrong, head, charts.element, memory,
+    h("div", { class: "halves" }, events.element, checkpoints.element), output.element, change,
     h("details", { class: "card" }, h("summary", {}, "Settings, as resolved"), settings));
   loadAll();
-  // What changes without a message: the time that is left, why it waits.
-  const poll = setInterval(() => { if (now !== null && !ENDS.includes(now.ithaca.state)) soon(); }, POLL_MS);
-  return () => { ended = true; stop(); paint.end(); soon.end(); clearInterval(poll); charts.forEach((chart) => chart.end()); };
+  return () => { ended = true; stop(); paint.end(); soon.end(); clearInterval(poll); charts.end(); };
 }

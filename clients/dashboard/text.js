@@ -24,14 +24,23 @@ export function bytes(value) {
 
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
-  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value < 1 && value > 0) return `${Math.round(value * 1000)} ms`;
   if (value < 60) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
   if (value < 3600) return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
   if (value < 86400) return `${Math.floor(value / 3600)} h ${Math.round((value % 3600) / 60)} min`;
   return `${Math.floor(value / 86400)} d ${Math.round((value % 86400) / 3600)} h`;
 }
 
-export const time = (unix) => (unix ? new Date(unix * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "–");
+// A point in time, short: of today the hour, of other days the day too; all of it where the pointer rests.
+export function time(unix) {
+  if (!unix) return "–";
+  const at = new Date(unix * 1000), now = new Date();
+  const today = at.toDateString() === now.toDateString(), year = at.getFullYear() === now.getFullYear();
+  const hour = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+  const day = { month: "short", day: "numeric", ...(year ? {} : { year: "numeric" }) };
+  return h("time", { datetime: at.toISOString(), title: at.toLocaleString() },
+    at.toLocaleString("en", today ? { ...hour, second: "2-digit" } : { ...day, ...hour }));
+}
 export const until = (unix) => (unix ? seconds(Math.max(0, unix - Date.now() / 1000)) : "–");
 export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`);
 export const words = (name) => name.replaceAll("_", " ");

@@ -1,50 +1,12 @@
-// The dashboard in a browser, against a daemon that test_browser.py started: signs in, submits from the form, watches live,
-// compares, cancels, reloads, loses the daemon and finds it again; on a phone's width, by keys alone, in both themes.
-// It fails on the first thing that is not so, on any console error, and on what axe-core finds.
-//   node walk.mjs <url> <token> <browser> <folder for screenshots, or ->
+// The dashboard with jobs that run: signs in, submits from the form, watches live, compares, cancels, reloads, loses the
+// daemon and finds it again; on a phone's width, in both themes.
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
-import { createInterface } from "node:readline";
-import { readFileSync } from "node:fs";
-import { chromium } from "playwright-core";
-
-const [url, token, program, shots] = process.argv.slice(2);
-const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const said = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-const ask = async (what) => { console.log(`ask ${what}`); return (await said.next()).value; };
-
-const browser = await chromium.launch({ executablePath: program, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
-const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme: "light", bypassCSP: false });
-const page = await context.newPage();
-page.setDefaultTimeout(15000);
-let away = false; // the daemon is stopped: the browser may say so
-const errors = [];
-page.on("console", (message) => { if (message.type() === "error" && !away) errors.push(message.text()); });
-page.on("pageerror", (error) => errors.push(String(error)));
-
-const shot = async (name) => { if (shots !== "-") await page.screenshot({ path: `${shots}/${name}.png`, fullPage: true }); };
-const has = (text) => page.getByText(text, { exact: false }).first().waitFor();
-
-// waitForFunction() is forbidden by the page's policy.
-async function until(question) {
-  for (const end = performance.now() + 30000; !(await question());) {
-    assert.ok(performance.now() < end, `not within 30 s: ${question}`);
-    await page.waitForTimeout(50);
-  }
-}
-
-// The page's policy forbids scripts of others; evaluate() is the driver's own door.
-async function clean(name) {
-  await page.evaluate(readFileSync(axe, "utf8"));
-  const found = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] }));
-  assert.deepEqual(found.violations.map((one) => `${name}: ${one.id}: ${one.nodes[0].html.slice(0, 200)}`), []);
-}
-const step = (name) => console.log(`${((performance.now()) / 1000).toFixed(1)} s  ${name}`);
+import { allowed, ask, clean, end, has, page, phone, shot, step, token, until, url } from "./browser.mjs";
 
 step("signs in; a wrong token is refused in words");
+allowed(true); // the refusal and the question before it are 401, which the browser reports
 await page.goto(url);
 await page.getByLabel("Token").fill("ithaca-wrong");
-away = true; // the refusal and the question before it are 401, which the browser reports
 await page.keyboard.press("Enter");
 await page.getByRole("alert").waitFor();
 await clean("sign-in");
@@ -52,8 +14,7 @@ await shot("signin");
 await page.getByLabel("Token").fill(token);
 await page.keyboard.press("Enter");
 await page.getByRole("heading", { name: "Jobs", exact: true }).waitFor();
-errors.length = 0;
-away = false;
+allowed(false);
 await has("No jobs yet");
 await has("live");
 await shot("empty");
@@ -104,10 +65,10 @@ await page.reload();
 await has("24 of 40");
 
 step("the daemon restarts in mid-run");
-away = true;
+allowed(true);
 await ask("restart");
 await until(async () => (await page.locator("#live").getAttribute("data-state")) === "live");
-away = false;
+allowed(false);
 await ask("hold none");
 await page.locator(".badge", { hasText: "succeeded" }).first().waitFor({ timeout: 30000 });
 await has("40 of 40");
@@ -141,20 +102,10 @@ await page.locator(".chart canvas").first().waitFor();
 await has("40 of 40");
 await shot("job-dark");
 await clean("job, dark");
-await page.setViewportSize({ width: 375, height: 800 });
-for (const [name, hash] of [["job", `jobs/${first}`], ["jobs", "jobs"], ["form", "submit"], ["machine", "machine"]]) {
-  await page.goto(`${url}/#/${hash}`);
-  await page.locator("h1").waitFor();
-  await page.waitForTimeout(400);
-  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name} is wider than a phone`);
-  await shot(`phone-${name}`);
-}
+await phone([["job", `jobs/${first}`], ["jobs", "jobs"], ["form", "submit"], ["machine", "machine"]]);
 
 step("signs out");
-away = true;
+allowed(true);
 await page.getByRole("button", { name: "Sign out" }).click();
 await page.getByLabel("Token").waitFor();
-assert.deepEqual(errors, []);
-await browser.close();
-step("all is well");
-process.exit(0);
+await end();

@@ -1,0 +1,136 @@
+// The dashboard by keys alone, with a job of 2,000 steps some of whose values are not finite, on GPUs that a file plays:
+// its charts, memory by category, zoom; then the queue: drain, submit, change, hold, cancel.
+import assert from "node:assert/strict";
+import { allowed, clean, end, has, page, phone, shot, step, tabTo, token, until, url } from "./browser.mjs";
+
+const job = process.argv[6];
+const press = (...keys) => keys.reduce((before, key) => before.then(() => page.keyboard.press(key)), Promise.resolve());
+const button = (name) => page.getByRole("button", { name, exact: true });
+const chart = (title) => page.locator("section", { has: page.locator(`[aria-label^="${title}"]`) }).locator(".chart");
+const axis = (title) => chart(title).locator(".dygraph-axis-label-x").allTextContents();
+const fact = (name) => page.locator("dl.facts div", { has: page.locator("dt", { hasText: name }) }).locator("dd").first().textContent();
+
+step("signs in and finds the job");
+allowed(true);
+await page.goto(url);
+await page.getByLabel("Token").waitFor();
+await page.keyboard.type(token); // it has the focus
+await press("Enter");
+await page.getByRole("heading", { name: "Jobs", exact: true }).waitFor();
+allowed(false);
+let points = 0;
+page.on("response", async (answer) => {
+  if (answer.url().includes("/metrics?")) for (const one of (await answer.json()).data) points = Math.max(points, one.points.length);
+});
+await tabTo(page.locator(`a[href="#/jobs/${job}"]`));
+await press("Enter");
+await page.getByRole("heading", { name: "Events" }).waitFor();
+await chart("GPU temperature").locator("canvas").first().waitFor();
+
+step("2,000 steps, thinned; values that are not finite are gaps with a mark");
+assert.ok(points > 400 && points <= 1200, `${points} points of a series`);
+await has("Not finite at step 700, 1500");
+// Columns of the chart's canvas that are red all the way down, and those at whose right no line goes on.
+const red = () => chart("Loss").locator("canvas").first().evaluate((canvas) => {
+  const color = getComputedStyle(document.documentElement).getPropertyValue("--bad").trim();
+  const want = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
+  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const columns = [];
+  for (let x = 0; x < width; x++) {
+    let count = 0;
+    for (let y = 0; y < height; y++) count += want.every((value, i) => Math.abs(data[4 * (y * width + x) + i] - value) < 8) ? 1 : 0;
+    if (count > height / 2) columns.push(x / width);
+  }
+  return columns;
+});
+const marks = await red();
+const near = (share) => marks.some((at) => Math.abs(at - share) < 0.03);
+assert.ok(marks.length >= 2 && marks.length <= 6 && near(0.19 + 0.78 * 0.35) && near(0.19 + 0.78 * 0.75), `marks at ${marks}`);
+assert.equal(await page.locator(".bar-row").count(), 3);
+assert.match(await page.locator(".bar").nth(1).getAttribute("aria-label"), /rank 0: .*states .*attention .*driver and others 5\.0 GiB/);
+await has("Validation loss by position");
+await clean("history");
+await shot("history");
+
+step("zoom, smoothing and scale by keys");
+const whole = await axis("Loss");
+await tabTo(chart("Loss"));
+await press("+", "+", "ArrowRight");
+await until(async () => (await axis("Loss")).join() !== whole.join());
+assert.deepEqual(await axis("Gradient norm"), await axis("Speed")); // only that one is zoomed
+await press("0");
+await until(async () => (await axis("Loss")).join() === whole.join());
+await page.keyboard.press("Shift+Tab");
+await tabTo(page.locator("#smoothing"));
+await press("End");
+await tabTo(page.locator("#log"));
+await press("Space");
+await shot("history-smoothed");
+await press("Space");
+
+step("drains machine and GPU, the focus stays where it was");
+await page.evaluate(() => document.activeElement.blur());
+await press("m");
+await tabTo(button("Drain GPU 1"));
+await press("Enter");
+await page.locator(".badge", { hasText: "drained" }).waitFor();
+assert.equal(await page.evaluate(() => document.activeElement.textContent), "Undrain GPU 1");
+await press("Enter");
+await button("Drain GPU 1").waitFor();
+await page.locator("#skip").focus();
+await tabTo(button("Drain the machine"));
+await press("Enter");
+await has("Drained: no job starts");
+await clean("machine with GPUs");
+await shot("machine-gpus");
+
+step("submits, changes, holds, cancels");
+await page.evaluate(() => document.activeElement.blur());
+await press("n");
+await tabTo(page.locator("#model"));
+await page.keyboard.type("tiny-llama");
+await tabTo(page.locator("#field-seq_len"));
+await page.keyboard.type("128");
+await has("Peak of a rank");
+await tabTo(button("Submit job"));
+await press("Enter");
+await has("Waits: ");
+await shot("waits");
+await tabTo(button("Hold"));
+await press("Enter");
+await button("Release").waitFor();
+assert.equal(await page.evaluate(() => document.activeElement.textContent), "Release");
+await has("held");
+await tabTo(page.locator("summary", { hasText: "Change" }));
+await press("Enter");
+await tabTo(page.locator("#field-priority"));
+await press("Control+a");
+await page.keyboard.type("high");
+await has("A whole number");
+await press("Control+a");
+await page.keyboard.type("7");
+await tabTo(page.locator("#field-tags"));
+await page.keyboard.type("night, long");
+await press("Enter");
+await has("Changed.");
+await until(async () => (await fact("Priority")) === "7" && (await fact("Tags")) === "night, long");
+await clean("waiting job");
+await shot("change");
+page.once("dialog", (dialog) => dialog.accept());
+await page.locator("#skip").focus();
+await tabTo(button("Cancel job"));
+await press("Enter");
+await page.locator(".badge", { hasText: "cancelled" }).first().waitFor();
+
+step("what is not there is said; on a phone");
+allowed(true);
+await page.goto(`${url}/#/jobs/ftjob-none`);
+await page.getByRole("alert").waitFor();
+await page.waitForTimeout(100);
+allowed(false);
+await page.locator("#theme").click();
+await page.goto(`${url}/#/jobs/${job}`);
+await chart("GPU temperature").locator("canvas").first().waitFor();
+await shot("history-dark");
+await phone([["history", `jobs/${job}`], ["gpus", "machine"]]);
+await end();
