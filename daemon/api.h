@@ -24,6 +24,9 @@ struct api {
     struct chat *chat;                 /* made by main: chat_new */
     struct exports *exports;           /* made by main: exports_new */
     struct housekeeping *housekeeping; /* made by main: housekeeping_new */
+    struct storage *storage;           /* made by main: storage_new */
+    struct prune *prune;               /* made by main: prune_new */
+    struct retention *retention;       /* made by main: retention_new */
     struct http *http;                 /* made by main: http_new */
     struct uploads_join *joins;        /* uploads_join.c: requests that complete an upload */
 };
@@ -49,6 +52,8 @@ api_handler api_checkpoints_list;                            /* api_checkpoints.
 api_handler api_model_files, api_model_content;              /* api_model.c */
 api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain; /* api_gpus.c */
 api_handler prometheus_get;                                  /* prometheus.c */
+api_handler api_storage_get;                                 /* api_storage.c */
+api_handler api_prune;                                       /* api_prune.c */
 api_handler api_limits;                                      /* api_limits.c */
 api_handler api_estimate;                                    /* api_estimate.c */
 struct job_spec;

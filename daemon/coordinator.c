@@ -257,6 +257,15 @@ bool coordinator_is_idle(const struct coordinator *coordinator)
     return true;
 }
 
+bool coordinator_uses_file(const struct coordinator *coordinator, const char *file_id)
+{
+    const struct coordinator_job *job = coordinator->jobs;
+    while (job != NULL && strcmp(job->spec.training_file, file_id) != 0 &&
+           strcmp(job->spec.validation_file, file_id) != 0)
+        job = job->next;
+    return job != NULL;
+}
+
 int64_t coordinator_slots(const struct coordinator *coordinator)
 {
     return inventory_total(&coordinator->inventory);

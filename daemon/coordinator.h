@@ -107,6 +107,9 @@ int coordinator_change(struct coordinator *coordinator, const char *job_id, cons
 int coordinator_queue_drain(struct coordinator *coordinator, bool drained, struct err *err);
 bool coordinator_queue_is_drained(const struct coordinator *coordinator);
 
+/* Whether a job that has not ended has it as a training or validation file. */
+bool coordinator_uses_file(const struct coordinator *coordinator, const char *file_id);
+
 void coordinator_tick(struct coordinator *coordinator);
 
 /* The daemon stops: running jobs are paused and go back to the queue for the next daemon, or are

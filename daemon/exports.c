@@ -90,6 +90,18 @@ bool exports_is_idle(const struct exports *exports)
     return exports->children == NULL;
 }
 
+bool exports_is_reading(const struct exports *exports, const char *checkpoint_id)
+{
+    size_t length = strlen(checkpoint_id);
+    const struct exports_child *child = exports->children;
+    for (; child != NULL; child = child->next) {
+        const char *name = strrchr(child->dir, '/') + 1;
+        if (strncmp(name, checkpoint_id, length) == 0 && name[length] == '-')
+            return true;
+    }
+    return false;
+}
+
 char *exports_find(const struct exports *exports, const char *name)
 {
     CLEANUP(mem_free_ptr) char *dir = io_join(exports->dir, name);

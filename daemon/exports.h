@@ -30,5 +30,7 @@ struct exports_source {
 int exports_want(struct exports *exports, const struct exports_source *source, exports_fn *ready,
                  void *context, struct exports_wait **ret_wait, struct err *err);
 void exports_forget(struct exports_wait *wait); /* NULL is fine */
+/* Whether a child reads this checkpoint now: names begin with "<its id>-". */
+bool exports_is_reading(const struct exports *exports, const char *checkpoint_id);
 /* "<data_dir>/exports/<name>" when it is there; else NULL. The caller mem_free()s. */
 char *exports_find(const struct exports *exports, const char *name);

@@ -22,10 +22,13 @@
 #include "daemon/http.h"
 #include "daemon/loop.h"
 #include "daemon/models.h"
+#include "daemon/prune.h"
 #include "daemon/quota.h"
+#include "daemon/retention.h"
 #include "daemon/schema.h"
 #include "daemon/settings.h"
 #include "daemon/sse.h"
+#include "daemon/storage.h"
 #include "daemon/store.h"
 #include "daemon/uploads.h"
 
@@ -126,6 +129,9 @@ static int main_open(struct main_daemon *self, struct err *err)
     TRY(files_open(settings->data_dir, err));
     TRY(uploads_open(settings->data_dir, err));
     TRY(housekeeping_new(api, &api->housekeeping, err));
+    TRY(storage_new(api, &api->storage, err));
+    TRY(prune_new(api, &api->prune, err));
+    TRY(retention_new(api, &api->retention, err));
     TRY(sse_new(api, &api->sse, err));
     TRY(chat_new(api, &api->chat, err));
     TRY(exports_new(api, &api->exports, err));
@@ -210,6 +216,9 @@ static void main_close(struct main_daemon *self)
     struct api *api = &self->api;
     http_free(self->http); /* ends what is left of requests, which still use the rest */
     chat_free(api->chat);
+    retention_free(api->retention);
+    prune_free(api->prune);
+    storage_free(api->storage);
     exports_free(api->exports);
     housekeeping_free(api->housekeeping);
     sse_free(api->sse);

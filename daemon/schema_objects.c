@@ -4,29 +4,10 @@
 #include "common/mem.h"
 #include "daemon/inventory.h"
 #include "daemon/schema.h"
+#include "daemon/schema_shapes.h"
 
 #include <string.h>
 
-#define TEXT "{'type':'string'}"
-#define TEXT_OR_NULL "{'type':['string','null']}"
-#define WHOLE "{'type':'integer'}"
-#define WHOLE_OR_NULL "{'type':['integer','null']}"
-#define NUMBER_OR_NULL "{'type':['number','null']}"
-#define TIME "{'type':'integer','description':'Unix time, seconds'}"
-#define TIME_OR_NULL "{'type':['integer','null'],'description':'Unix time, seconds'}"
-#define SCOPE "{'enum':['read','submit','admin'],'description':'Each includes those before it'}"
-#define REF(name) "{'$ref':'#/components/schemas/" name "'}"
-#define LIST(name)                                                                   \
-    "{'type':'object','required':['object','data','first_id','last_id','has_more']," \
-    "'properties':{'object':{'const':'list'},'data':{'type':'array','items':" REF(   \
-        name) "},"                                                                   \
-              "'first_id':" TEXT_OR_NULL ",'last_id':" TEXT_OR_NULL                  \
-              ",'has_more':{'type':'boolean'}}}"
-
-struct schema_object {
-    const char *name;   /* as in api/routes.def */
-    const char *schema; /* for json_literal */
-};
 static const struct schema_object schema_rows[] = {
     {.name = "Health",
      .schema = "{'type':'object','required':['status','version'],'properties':{"
@@ -486,6 +467,9 @@ json_t *schema_objects(void)
     for (int i = 0; i < SCHEMA_ROWS; i++)
         bad |=
             json_object_set_new(objects, schema_rows[i].name, json_literal(schema_rows[i].schema));
+    for (size_t i = 0; i < schema_storage_row_count; i++)
+        bad |= json_object_set_new(objects, schema_storage_rows[i].name,
+                                   json_literal(schema_storage_rows[i].schema));
     bad |= schema_fill_error(json_object_get(objects, "Error"));
     bad |= schema_fill_job(json_object_get(objects, "Job"));
     bad |= schema_fill_metrics(json_object_get(objects, "Metrics"));

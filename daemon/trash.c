@@ -24,14 +24,19 @@ static int trash_move(const char *from, const char *to, struct err *err)
     return err_set_errno(err, errno, "%s: remove", from);
 }
 
-int trash_put(const char *data_dir, const char *folder, struct err *err)
+int trash_put_as(const char *data_dir, const char *path, const char *name, struct err *err)
 {
     CLEANUP(mem_free_ptr) char *trash = io_join(data_dir, "trash");
-    CLEANUP(mem_free_ptr) char *to = trash_path(data_dir, folder);
+    CLEANUP(mem_free_ptr) char *to = trash_path(data_dir, name);
     if (trash == NULL || to == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     TRY(io_make_dirs(trash, 0700, err));
-    return trash_move(folder, to, err);
+    return trash_move(path, to, err);
+}
+
+int trash_put(const char *data_dir, const char *folder, struct err *err)
+{
+    return trash_put_as(data_dir, folder, folder, err);
 }
 
 int trash_take_back(const char *data_dir, const char *folder, struct err *err)

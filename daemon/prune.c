@@ -1,0 +1,323 @@
+/* prune: a list of runs, each a list of targets. A turn takes all targets of one job, or one file:
+ * looks whether they still may go, moves them into the trash and says so. */
+#include "daemon/prune.h"
+
+#include "common/io.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "daemon/api.h"
+#include "daemon/bus.h"
+#include "daemon/checkpoints.h"
+#include "daemon/coordinator.h"
+#include "daemon/exports.h"
+#include "daemon/files.h"
+#include "daemon/host.h"
+#include "daemon/housekeeping.h"
+#include "daemon/job_fsm.h"
+#include "daemon/loop.h"
+#include "daemon/notice.h"
+#include "daemon/settings.h"
+#include "daemon/trash.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PRUNE_TEXT_BYTES = 2048 }; /* of an event: the steps of a hundred checkpoints */
+
+struct prune_run {
+    struct prune_target *targets; /* owned */
+    size_t count;
+    size_t at; /* the next one */
+    char who[LIMIT_NAME_BYTES + 1];
+    prune_fn *done;
+    void *context;
+    struct prune_run *next;
+};
+
+struct prune {
+    struct api *api;
+    struct loop_timer *timer;
+    struct prune_run *runs;
+    int64_t moved; /* so far: makes names in the trash */
+};
+
+/* ---- one thing ----------------------------------------------------------------------------- */
+
+/* Moves what is at "<data_dir>/<path>"; what is not there is fine. */
+static int prune_move(struct prune *prune, const char *path, struct err *err)
+{
+    struct host *host = prune->api->host;
+    const char *data_dir = prune->api->settings->data_dir;
+    CLEANUP(mem_free_ptr) char *from = io_join(data_dir, path);
+    char name[64]; /* no id begins so, and no two are the same */
+    (void)snprintf(name, sizeof name, "pruned-%lld-%lld", (long long)host->ops->wall_ms(host),
+                   (long long)prune->moved++);
+    if (from == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    return trash_put_as(data_dir, from, name, err);
+}
+
+static int prune_move_of_job(struct prune *prune, const char *job_id, const char *name,
+                             struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *path = mem_printf("jobs/%s/%s", job_id, name);
+    return path != NULL ? prune_move(prune, path, err) : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+}
+
+static int prune_checkpoint(struct prune *prune, struct prune_target *target, struct err *err)
+{
+    char name[64], id[LIMIT_ID_BYTES + 1];
+    const bool whole = target->step > 0;
+    const long long step = whole ? target->step : -target->step;
+    checkpoints_id(target->id, step, id);
+    if (whole && exports_is_reading(prune->api->exports, id))
+        return err_set(err, ERR_BAD_STATE, "%s is being exported", id);
+    (void)snprintf(name, sizeof name, "checkpoints/step-%lld%s", step, whole ? "" : ".tmp");
+    return prune_move_of_job(prune, target->id, name, err);
+}
+
+/* All folders "attempt-N" of a job. */
+static int prune_logs(struct prune *prune, struct prune_target *target, struct err *err)
+{
+    CLEANUP(mem_free_ptr)
+    char *folder = mem_printf("%s/jobs/%s", prune->api->settings->data_dir, target->id);
+    DIR *stream = folder != NULL ? opendir(folder) : NULL;
+    int rc = 0;
+    if (folder == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (stream == NULL)
+        return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s", folder);
+    const struct dirent *entry;
+    while (rc == 0 && (entry = readdir(stream)) != NULL)
+        if (strncmp(entry->d_name, "attempt-", 8) == 0)
+            rc = prune_move_of_job(prune, target->id, entry->d_name, err);
+    (void)closedir(stream); /* read only */
+    return rc;
+}
+
+/* Shards of the cache that no job holds: those with one link. */
+static int prune_cache(struct prune *prune, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *folder = io_join(prune->api->settings->data_dir, "cache");
+    DIR *stream = folder != NULL ? opendir(folder) : NULL;
+    int rc = 0;
+    if (folder == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (stream == NULL)
+        return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s", folder);
+    const struct dirent *entry;
+    struct stat info;
+    while (rc == 0 && (entry = readdir(stream)) != NULL) {
+        if (fstatat(dirfd(stream), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISREG(info.st_mode) || info.st_nlink > 1)
+            continue;
+        CLEANUP(mem_free_ptr) char *path = mem_printf("cache/%s", entry->d_name);
+        rc =
+            path != NULL ? prune_move(prune, path, err) : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    }
+    (void)closedir(stream); /* read only */
+    return rc;
+}
+
+/* A job's link goes at once, so that the cache knows: it takes no time while there is another. */
+static int prune_shard(struct prune *prune, const char *job_id, const char *name, struct err *err)
+{
+    struct stat info;
+    CLEANUP(mem_free_ptr)
+    char *path = mem_printf("%s/jobs/%s/%s", prune->api->settings->data_dir, job_id, name);
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (lstat(path, &info) != 0 || info.st_nlink < 2)
+        return prune_move_of_job(prune, job_id, name, err);
+    return unlink(path) == 0 ? 0 : err_set_errno(err, errno, "%s: remove", path);
+}
+
+static int prune_shards(struct prune *prune, struct prune_target *target, struct err *err)
+{
+    if (target->is_job) {
+        TRY(prune_shard(prune, target->id, "tokens/train.tok", err));
+        TRY(prune_shard(prune, target->id, "tokens/valid.tok", err));
+    }
+    return prune_cache(prune, err);
+}
+
+static int prune_file(struct prune *prune, struct prune_target *target, struct err *err)
+{
+    struct api *api = prune->api;
+    if (coordinator_uses_file(api->coordinator, target->id))
+        return err_set(err, ERR_BAD_STATE, "%s is used by a job that has not ended", target->id);
+    return files_remove(api->store, api->settings->data_dir, target->id, err);
+}
+
+static int prune_one(struct prune *prune, struct prune_target *target, struct err *err)
+{
+    switch (target->kind) {
+    case STORAGE_CHECKPOINTS:
+        return prune_checkpoint(prune, target, err);
+    case STORAGE_LOGS:
+        return prune_logs(prune, target, err);
+    case STORAGE_SHARDS:
+        return prune_shards(prune, target, err);
+    case STORAGE_FILES:
+        return prune_file(prune, target, err);
+    default:
+        return err_set(err, ERR_INTERNAL, "%s are not removed", storage_kind_name(target->kind));
+    }
+}
+
+/* ---- telling ------------------------------------------------------------------------------- */
+
+/* "checkpoints of steps 10, 20, logs": what is gone, of some targets. */
+static void prune_words(const struct prune_target *targets, size_t count, struct buf *out)
+{
+    enum storage_kind before = STORAGE_KIND_COUNT;
+    for (size_t i = 0; i < count; i++) {
+        const struct prune_target *target = &targets[i];
+        if (!target->is_gone)
+            continue;
+        if (target->kind != before)
+            buf_printf(out, "%s%s", before != STORAGE_KIND_COUNT ? "; " : "",
+                       storage_kind_name(target->kind));
+        if (target->step != 0)
+            buf_printf(out, "%s step %lld%s", target->kind == before ? "," : ":",
+                       (long long)(target->step > 0 ? target->step : -target->step),
+                       target->step > 0 ? "" : " (unfinished)");
+        before = target->kind;
+    }
+}
+
+/* What is gone of one thing, as an event of the job, and in the log. */
+static void prune_tell(struct prune *prune, const struct prune_run *run,
+                       const struct prune_target *targets, size_t count)
+{
+    struct api *api = prune->api;
+    CLEANUP(buf_done) struct buf words;
+    struct err err;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += targets[i].is_gone ? targets[i].bytes : 0;
+    buf_init(&words, PRUNE_TEXT_BYTES);
+    prune_words(targets, count, &words);
+    if (words.length == 0)
+        return;
+    log_info("prune", "%s: removed by %s: %s; %.1f MiB",
+             targets[0].id[0] != '\0' ? targets[0].id : "the cache", run->who, buf_str(&words),
+             (double)bytes / 0x1p20);
+    if (!targets[0].is_job)
+        return;
+    CLEANUP(mem_free_ptr)
+    char *text =
+        mem_printf("Removed to free %.1f MiB: %s.", (double)bytes / 0x1p20, buf_str(&words));
+    const struct notice notice = {
+        .job_id = targets[0].id,
+        .level = "info",
+        .text = text,
+        .data = json_pack("{s:s, s:I}", "user", run->who, "removed_bytes", (json_int_t)bytes)};
+    if (text == NULL || notice_put(api->store, api->host, api->bus, &notice, &err) != 0)
+        log_warn("prune", "%s has no event that tells it", targets[0].id);
+}
+
+/* ---- turns --------------------------------------------------------------------------------- */
+
+static int prune_check_ended(void *context, const struct store_job *job, struct err *err)
+{
+    (void)context;
+    if (job_state_is_end(job->state))
+        return 0;
+    return err_set(err, ERR_BAD_STATE, "%s is %s by now", job->id, job_state_name(job->state));
+}
+
+/* All that follows of one job, or one other target. */
+static void prune_thing(struct prune *prune, struct prune_run *run)
+{
+    struct prune_target *first = &run->targets[run->at];
+    size_t count = 1;
+    struct err err;
+    int rc = 0;
+    while (first->is_job && run->at + count < run->count &&
+           strcmp(first[count].id, first->id) == 0 && first[count].is_job)
+        count++;
+    if (first->is_job)
+        rc = store_job_get(prune->api->store, first->id, prune_check_ended, NULL, &err);
+    for (size_t i = 0; i < count; i++) {
+        int one = rc != 0 ? rc : prune_one(prune, &first[i], &err);
+        first[i].is_gone = one == 0;
+        if (one != 0)
+            log_warn("prune", "%s of %s stay: %s", storage_kind_name(first[i].kind), first->id,
+                     err.text);
+    }
+    prune_tell(prune, run, first, count);
+    run->at += count;
+}
+
+static void prune_end_run(struct prune *prune)
+{
+    struct prune_run *run = prune->runs;
+    prune->runs = run->next;
+    if (run->done != NULL)
+        run->done(run->context, run->targets, run->count);
+    mem_free(run->targets);
+    mem_free(run);
+}
+
+static void prune_on_turn(void *context)
+{
+    struct prune *prune = context;
+    struct prune_run *run = prune->runs;
+    if (run->at < run->count)
+        prune_thing(prune, run);
+    if (run->at == run->count) {
+        housekeeping_wake(prune->api->housekeeping);
+        prune_end_run(prune);
+    }
+    if (prune->runs != NULL)
+        loop_timer_set(prune->timer, 0, 0);
+}
+
+int prune_start(struct prune *prune, struct prune_target *targets, size_t count, const char *who,
+                prune_fn *done, void *context, struct err *err)
+{
+    struct prune_run *run = mem_new(1, sizeof *run);
+    if (run == NULL) {
+        mem_free(targets);
+        return mem_fail(err, sizeof *run, "what is to be removed");
+    }
+    *run = (struct prune_run){.targets = targets, .count = count, .done = done, .context = context};
+    (void)snprintf(run->who, sizeof run->who, "%s", who);
+    struct prune_run **at = &prune->runs;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = run;
+    loop_timer_set(prune->timer, 0, 0);
+    return 0;
+}
+
+int prune_new(struct api *api, struct prune **ret_prune, struct err *err)
+{
+    struct prune *prune = mem_new(1, sizeof *prune);
+    if (prune == NULL)
+        return mem_fail(err, sizeof *prune, "prune");
+    prune->api = api;
+    int rc = loop_timer_new(api->loop, prune_on_turn, prune, &prune->timer, err);
+    if (rc != 0) {
+        mem_free(prune);
+        return rc;
+    }
+    *ret_prune = prune;
+    return 0;
+}
+
+void prune_free(struct prune *prune)
+{
+    if (prune == NULL)
+        return;
+    while (prune->runs != NULL)
+        prune_end_run(prune);
+    loop_timer_free(prune->timer);
+    mem_free(prune);
+}

@@ -1,0 +1,45 @@
+/* schema_objects_storage: bodies about what the disk holds (api_storage.c, api_prune.c). */
+#include "daemon/schema_shapes.h"
+
+#define BYTES_BY_KIND \
+    "{'type':'object','additionalProperties':{'type':'integer'},'description':'Bytes by kind'}"
+
+const struct schema_object schema_storage_rows[] = {
+    {.name = "Storage",
+     .schema =
+         "{'type':'object','required':['object','disk_bytes','free_bytes','bytes','kinds','users',"
+         "'jobs'],'properties':{'object':{'const':'storage'},'disk_bytes':{'type':'integer',"
+         "'description':'Of the disk under the data folder; 0: not known'},'free_bytes':" WHOLE
+         ",'bytes':{'type':'integer','description':'Of all below'},'kinds':{'type':'array',"
+         "'items':{'type':'object','required':['kind','bytes','prunable_bytes'],'properties':{"
+         "'kind':" TEXT ",'bytes':" WHOLE ",'prunable_bytes':{'type':'integer','description':'What "
+         "prune would remove with nothing in its body'}}}},'users':{'type':'array','description':"
+         "'Largest first','items':{'type':'object','required':['user','bytes','kinds'],"
+         "'properties':{'user':{'type':['string','null'],'description':'null: nobody'},"
+         "'bytes':" WHOLE ",'kinds':" BYTES_BY_KIND "}}},'jobs':{'type':'array','description':"
+         "'Largest first','items':{'type':'object','required':['id','user','bytes','kinds'],"
+         "'properties':{'id':" TEXT ",'user':" TEXT_OR_NULL ",'bytes':" WHOLE
+         ",'kinds':" BYTES_BY_KIND "}}}}}"},
+    {.name = "StoragePrune",
+     .schema =
+         "{'type':'object','additionalProperties':false,'properties':{'kinds':{'type':['array',"
+         "'null'],'minItems':1,'items':{'enum':['checkpoints','logs','shards','files']},"
+         "'description':'null: all but files'},'older_than_s':{'type':['integer','null'],"
+         "'minimum':0,'description':'Of jobs that ended, and files last used, so long ago'},"
+         "'job':{'type':['string','null'],'description':'Of one job'},'keep':{'type':['integer',"
+         "'null'],'minimum':0,'maximum':1000,'description':'Newest checkpoints of a job that stay. "
+         "Of a job that failed one stays, with which it can be resumed, unless job names it and "
+         "keep is 0'},'dry_run':{'type':['boolean','null'],'description':'Remove nothing'}}}"},
+    {.name = "StoragePruned",
+     .schema =
+         "{'type':'object','required':['object','dry_run','freed_bytes','count','kept_count',"
+         "'data'],'properties':{'object':{'const':'storage.prune'},'dry_run':{'type':'boolean'},"
+         "'freed_bytes':" WHOLE ",'count':{'type':'integer','description':'Things removed, or that "
+         "would be'},'kept_count':{'type':'integer','description':'Things that were to go and are "
+         "needed by now, or could not be moved'},'data':{'type':'array','description':'The first "
+         "10000 of them','items':{'type':'object','required':['kind','id','step','bytes'],"
+         "'properties':{'kind':" TEXT ",'id':{'type':['string','null'],'description':'Job or file; "
+         "null: no job has it any more'},'step':{'type':['integer','null'],'description':'Of a "
+         "checkpoint'},'bytes':" WHOLE "}}}}}"},
+};
+const size_t schema_storage_row_count = sizeof schema_storage_rows / sizeof schema_storage_rows[0];
