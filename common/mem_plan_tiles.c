@@ -12,10 +12,13 @@ enum {
     OP_KEY = sizeof(int64_t), /* of a token, sorted in the embedding's gradient */
     OP_PARTS = 1024,          /* partial sums of a row of parameters */
     DRIVER_BYTES = 640 << 20, /* context, loaded kernels, cuBLASLt, cuDNN: 551 MiB on an H200 */
-    /* NCCL 2.28 among two H200s: its kernels and the communicator of all, 860 MiB; one more of a
-     * group that exchanges, 196, and 448 once a peer is sent to and received from. */
-    NCCL_BYTES = 960 << 20,
-    NCCL_GROUP_BYTES = (208 + 448) << 20
+    /* NCCL 2.28 among two H200s, with the buffers that worker/rank_env.h asks for: its kernels and
+     * the communicator of all, 668 MiB; one more of a group that exchanges, 196; a peer of it that
+     * is sent to and received from, 190: 6 in each of 32 channels, of which NCCL's source gives
+     * each peer of an NVSwitch node as many. */
+    NCCL_BYTES = 768 << 20,
+    NCCL_GROUP_BYTES = 208 << 20,
+    NCCL_PEER_BYTES = 192 << 20
 };
 
 #define TILES_PROJECT \
@@ -67,11 +70,12 @@ static void tiles_tokens(struct mem_builder *b)
     mem_declare_device(b, MEM_SUMS, 0, MEM_ALWAYS, SUMS * (int64_t)sizeof(int64_t));
 }
 
-/* NEEDSWORK: measured with one peer; each further one may take 448 MiB again. */
+/* Measured with one peer a group; more are taken to need as much each. */
 static int64_t tiles_nccl_bytes(const struct mem_layout *l)
 {
     int64_t groups = (l->mesh.ulysses > 1) + (l->mesh.ring > 1);
-    return NCCL_BYTES + groups * NCCL_GROUP_BYTES;
+    int64_t peers = l->mesh.ulysses - 1 + (l->mesh.ring > 2 ? 2 : l->mesh.ring - 1);
+    return NCCL_BYTES + groups * (int64_t)NCCL_GROUP_BYTES + peers * (int64_t)NCCL_PEER_BYTES;
 }
 
 static void tiles_libraries(struct mem_builder *b)

@@ -85,3 +85,16 @@ int context_init(struct context *context, const struct context_options *options,
         TRY(context_reserve_out(context, arena, rows, err));
     return context_reserve_ring(context, arena, kv, act, err);
 }
+
+int context_connect(struct context *context, struct stream *stream, struct err *err)
+{
+    struct coll *ulysses = context->options.ulysses, *ring = context->options.ring;
+    struct coll_parts each = {.blocks = 1, .copies = 1, .send_part = 1, .recv_part = 1};
+    if (ulysses != NULL)
+        TRY(coll_all_to_all(ulysses, stream, context->dk, context->dq, 1, &each, DTYPE_F32, err));
+    if (ring == NULL)
+        return 0;
+    int to = (ring->rank + 1) % ring->world, from = (ring->rank + ring->world - 1) % ring->world;
+    return coll_send_recv(ring, stream, context->ring_dk, to, context->ring_dv, from, 1, DTYPE_F32,
+                          err);
+}

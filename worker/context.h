@@ -77,6 +77,10 @@ int context_init(struct context *context, const struct context_options *options,
                  const struct model_config *config, int64_t tokens_max, bool keep_inputs,
                  struct device *device, struct arena *arena, struct err *err);
 
+/* Sends each peer one number, so that a communicator takes now what it takes of the device for its
+ * peers. The buffers have memory, and nothing in them yet. */
+int context_connect(struct context *context, struct stream *stream, struct err *err);
+
 /* acts->o and acts->lse from acts->x; acts->q, k, v where the layer keeps them. */
 int context_forward(const struct layer *layer, struct err *err);
 /* From model->dx (d_mid): dq over acts->o, and model->dk, dv, all before RoPE's inverse. `ready`: a

@@ -206,6 +206,7 @@ static int rank_open_memory(struct rank *rank, struct err *err)
     TRY(rank_check_host(rank, err));
     TRY(arena_commit(&rank->arena, err));
     scratch_lend(&scratch, rank->device);
+    TRY(context_connect(&rank->model.context, rank->stream, err));
     TRY(rank_open_offload(rank, err));
     TRY(fsdp_clear(&rank->fsdp, rank->stream, err));
     if (spec->lora)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANK_ENV_ADDED = 9 }; /* settings of our own, and the NULL */
+enum { RANK_ENV_ADDED = 12 }; /* settings of our own, and the NULL */
 
 static const char *const rank_env_kept[] = {
     "PATH=",
@@ -63,8 +63,26 @@ static int rank_env_default(char **env, const char *name, char *setting, struct 
     return 0;
 }
 
+/* The sizes of NCCL's buffers, of which each peer has one a channel. */
+static const char *const rank_env_buffers[][2] = {
+    {"NCCL_BUFFSIZE", "1048576"},
+    {"NCCL_PROTO", "^LL128"},
+    {"NCCL_LL128_BUFFSIZE", "65536"},
+};
+enum { RANK_ENV_BUFFERS = sizeof rank_env_buffers / sizeof rank_env_buffers[0] };
+
+void rank_env_nccl_here(void)
+{
+    for (size_t i = 0; i < RANK_ENV_BUFFERS; i++)
+        (void)setenv(rank_env_buffers[i][0], rank_env_buffers[i][1], false);
+}
+
 static int rank_env_nccl(char **env, int ras_port, struct err *err)
 {
+    for (size_t i = 0; i < RANK_ENV_BUFFERS; i++) {
+        const char *name = rank_env_buffers[i][0];
+        TRY(rank_env_default(env, name, mem_printf("%s=%s", name, rank_env_buffers[i][1]), err));
+    }
     TRY(rank_env_default(env, "NCCL_RAS_ADDR", mem_printf("NCCL_RAS_ADDR=127.0.0.1:%d", ras_port),
                          err));
     TRY(rank_env_default(env, "NCCL_SOCKET_IFNAME", mem_strdup("NCCL_SOCKET_IFNAME==lo"), err));

@@ -16,7 +16,14 @@
  *                                                         `ncclras` meets no other job there
  *   NCCL_SOCKET_IFNAME==lo                                NCCL listens on the loopback alone
  *   NCCL_DEBUG=WARN                                       warnings go to the rank's log
- */
+ *   NCCL_BUFFSIZE=1048576 NCCL_PROTO=^LL128               small buffers: 192 MiB a peer instead of
+ *   NCCL_LL128_BUFFSIZE=65536                             448, at the same speed; the plan of a
+ *                                                         rank's memory counts on them
+ *
+ * Among two H200s (bench_coll_cuda, NCCL 2.28.3, 2026-11-30) GB/s with them, and with NCCL's own,
+ * of 64, 256, 1024 MiB: all_gather 209, 263, 302 and 214, 252, 297; reduce_scatter 197, 249, 290
+ * and 202, 235, 275; all_to_all 215, 295, 307 and 236, 277, 329. Fewer channels
+ * (NCCL_MAX_P2P_NCHANNELS) take less memory still, but 16 of 32 move 156 instead of 277. */
 #pragma once
 #include "common/err.h"
 
@@ -27,3 +34,5 @@
 int rank_env_new(uint32_t threads, const char *gpus, int ras_port, char ***ret_env,
                  struct err *err);
 void rank_env_free(char **env); /* NULL is fine */
+/* NCCL's buffers as above, for this program itself. Before threads and before NCCL's first call. */
+void rank_env_nccl_here(void);

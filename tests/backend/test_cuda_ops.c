@@ -1,6 +1,7 @@
-/* cuda ops: every operation of the CUDA backend but attention, against the CPU backend on the same
- * bf16 inputs: odd and ragged shapes, misaligned rows, aliasing, accumulation; the same bits when
- * run again. Results in bf16 carry its rounding, half a unit in the last place: 2^-8 at most. */
+/* cuda ops: the operations of the CUDA backend but attention, dropout and embedding, against the
+ * CPU backend on the same bf16 inputs: odd and ragged shapes, misaligned rows, aliasing,
+ * accumulation; the same bits when run again. Results in bf16 carry its rounding, half a unit in
+ * the last place: 2^-8 at most. */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,38 +54,6 @@ static void test_gemm(void **state)
                 check_gemm(shapes[i][0], shapes[i][1], shapes[i][2], flags, 3);
             (void)on_cuda_free(NULL);
         }
-}
-
-static void check_embed(int64_t tokens, int64_t width, int64_t vocab)
-{
-    struct pair ids = pair_below(tokens, vocab), table = pair_normal(vocab * width, true);
-    struct pair out = pair_poison(tokens * width, true), dtable = pair_normal(vocab * width, false);
-    struct pair again = pair_of(testing_copy(dtable.cpu, vocab * width), vocab * width, false);
-    struct ops_embed cpu = {tokens, vocab, width, (const int32_t *)ids.cpu, table.cpu, out.cpu};
-    struct ops_embed gpu = {tokens, vocab, width, ids.gpu, table.gpu, out.gpu};
-    BOTH(embed, &cpu, &gpu);
-    pair_close("embed", &out, 0);
-    struct ops_embed_bwd cpu_bwd = {tokens, vocab, width, cpu.ids, out.cpu, dtable.cpu};
-    struct ops_embed_bwd gpu_bwd = {tokens, vocab, width, ids.gpu, out.gpu, dtable.gpu};
-    BOTH(embed_bwd, &cpu_bwd, &gpu_bwd);
-    pair_close("embed_bwd", &dtable, 1e-5);
-    gpu_bwd.dtable = again.gpu;
-    CHECK(on_cuda_gpu->ops->embed_bwd(on_cuda_gpu, NULL, &gpu_bwd, err));
-    testing_same_bits("embed_bwd again", pair_download(&again), pair_download(&dtable),
-                      vocab * width * 4);
-}
-
-static void test_embed(void **state)
-{
-    (void)state;
-    static const int64_t tokens[] = {1, 37, 128, 129, 2049, 5000}, widths[] = {1, 7, 64, 72};
-    for (int i = 0; i < 24; i++)
-        for (int64_t vocab = 1; vocab < 10000; vocab *= 97) {
-            check_embed(tokens[i % 6], widths[i / 6], vocab);
-            (void)on_cuda_free(NULL);
-        }
-    check_embed(70000, 40, 3);    /* several batches, runs of many pieces */
-    check_embed(3000, 2056, 500); /* several blocks of columns */
 }
 
 /* residual: 0 none, 1 sum apart, 2 sum over x, 3 sum over residual, 4 none and in place */
@@ -414,7 +383,6 @@ static void test_many_rows(void **state)
         check_cross_entropy(losses[i / 2][0], losses[i / 2][1], i % 2 == 0);
         (void)on_cuda_free(NULL);
     }
-    check_embed(66000, 8, 300000); /* ids of three digits, two lists */
 }
 
 /* Indices past 2^31: arrays of a repeated pattern give results of a repeated pattern. */
@@ -483,7 +451,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_gemm, on_cuda_free),
-        cmocka_unit_test_teardown(test_embed, on_cuda_free),
         cmocka_unit_test_teardown(test_rmsnorm, on_cuda_free),
         cmocka_unit_test_teardown(test_rope, on_cuda_free),
         cmocka_unit_test_teardown(test_elementwise, on_cuda_free),

@@ -4,6 +4,7 @@
  * without a GPU, which must be nobody else's, and under sanitizers. */
 #include "tests/dist/parity_scene.h"
 #include "tests/lib/gpu_count.h"
+#include "worker/rank_env.h"
 
 enum { SKIPPED = 77 };
 
@@ -174,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_rank),
                                        cmocka_unit_test(test_two_ranks)};
+    rank_env_nccl_here();
     gpus = gpu_count(RANKS_MAX);
     if (gpus == 0)
         return SKIPPED;

@@ -4,6 +4,7 @@
  * of them with states on the host. Skipped without a GPU. */
 #include "tests/dist/parity_scene.h"
 #include "tests/lib/gpu_count.h"
+#include "worker/rank_env.h"
 
 enum { SKIPPED = 77, GPUS_MAX = 2 };
 
@@ -268,6 +269,7 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]); /* "test_llama", "*qwen3*" */
+    rank_env_nccl_here();
     gpus = gpu_count(GPUS_MAX);
     if (gpus == 0)
         return SKIPPED;

@@ -35,8 +35,19 @@ check() {
 }
 
 for tool in "$@"; do
-    for name in embed rmsnorm rope elementwise cross_entropy sums adamw many_rows; do
-        ITHACA_TEST_FILTER=test_$name check "$tool" "ops $name" "$build/tests/test_cuda_ops"
+    case $tool in
+    racecheck) options="--launch-count 48" ;; # a sort takes seconds; the later ones are like these
+    *) options= ;;
+    esac
+    # shellcheck disable=SC2086 # words
+    check "$tool" embed $options "$build/tests/test_cuda_embed"
+    case $tool in
+    synccheck) options="--num-cuda-barriers 65536" ;;
+    *) options= ;;
+    esac
+    for name in rmsnorm rope elementwise cross_entropy sums adamw many_rows; do
+        # shellcheck disable=SC2086 # words
+        ITHACA_TEST_FILTER=test_$name check "$tool" "ops $name" $options "$build/tests/test_cuda_ops"
     done
     case $tool in
     memcheck | initcheck) check "$tool" dropout "$build/tests/test_cuda_dropout" ;;

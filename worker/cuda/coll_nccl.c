@@ -17,9 +17,13 @@
 #include "worker/coll_record.h"
 #include "worker/cuda/coll_nccl_private.h"
 
+#include <sched.h>
 #include <string.h>
 
-enum { NCCL_SETTLE_MS = 1 /* between two looks at a call that NCCL is still launching */ };
+enum {
+    NCCL_SPIN_MS = 2,  /* a call that NCCL is launching is looked at without rest: some 50 us */
+    NCCL_SETTLE_MS = 1 /* and between two looks, later: what waits for other ranks */
+};
 
 static const struct coll_ops coll_nccl_ops;
 
@@ -32,7 +36,7 @@ static struct coll_nccl *coll_nccl_of(struct coll *coll)
 static int coll_nccl_settle(struct coll_nccl *nccl, ncclResult_t result, const char *call,
                             struct err *err)
 {
-    int64_t deadline = clock_monotonic_ms() + nccl->timeout_ms;
+    int64_t begun = clock_monotonic_ms(), deadline = begun + nccl->timeout_ms;
     TRY(coll_nccl_check(result, call, err));
     for (;;) {
         ncclResult_t state = ncclInProgress;
@@ -40,11 +44,15 @@ static int coll_nccl_settle(struct coll_nccl *nccl, ncclResult_t result, const c
         TRY(coll_nccl_check(state, call, err));
         if (state == ncclSuccess)
             return 0;
-        if (clock_monotonic_ms() > deadline)
+        int64_t now = clock_monotonic_ms();
+        if (now > deadline)
             return err_set(err, ERR_COLL_TIMEOUT,
                            "rank %d: %s: the other ranks did not come within %lld s",
                            nccl->base.rank, call, (long long)(nccl->timeout_ms / 1000));
-        clock_sleep_ms(NCCL_SETTLE_MS);
+        if (now - begun > NCCL_SPIN_MS)
+            clock_sleep_ms(NCCL_SETTLE_MS);
+        else
+            (void)sched_yield();
     }
 }
 

@@ -82,12 +82,27 @@ static void test_nccl(void **state)
     assert_string_equal(value_of(env, "NCCL_RAS_ADDR"), "127.0.0.1:4711");
     assert_string_equal(value_of(env, "NCCL_SOCKET_IFNAME"), "=lo");
     assert_string_equal(value_of(env, "NCCL_DEBUG"), "WARN");
+    assert_string_equal(value_of(env, "NCCL_BUFFSIZE"), "1048576");
+    assert_string_equal(value_of(env, "NCCL_PROTO"), "^LL128");
+    assert_string_equal(value_of(env, "NCCL_LL128_BUFFSIZE"), "65536");
     rank_env_free(env);
     assert_int_equal(setenv("NCCL_DEBUG", "INFO", 1), 0);
     assert_int_equal(rank_env_new(1, "0,1", 4711, &env, &err), 0);
     assert_string_equal(value_of(env, "NCCL_DEBUG"), "INFO"); /* once: value_of looks */
     rank_env_free(env);
     assert_int_equal(unsetenv("NCCL_DEBUG"), 0);
+}
+
+static void test_nccl_here(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("NCCL_BUFFSIZE", "4194304", 1), 0);
+    rank_env_nccl_here();
+    assert_string_equal(getenv("NCCL_BUFFSIZE"), "4194304"); /* the user's */
+    assert_string_equal(getenv("NCCL_PROTO"), "^LL128");
+    assert_int_equal(unsetenv("NCCL_BUFFSIZE"), 0);
+    assert_int_equal(unsetenv("NCCL_PROTO"), 0);
+    assert_int_equal(unsetenv("NCCL_LL128_BUFFSIZE"), 0);
 }
 
 static void test_allocation_failures(void **state)
@@ -117,6 +132,7 @@ int main(void)
         cmocka_unit_test(test_what_is_in_it),
         cmocka_unit_test(test_core_type_of_the_user_wins),
         cmocka_unit_test(test_nccl),
+        cmocka_unit_test(test_nccl_here),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
