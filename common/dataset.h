@@ -55,19 +55,20 @@ struct dataset_request {
 };
 
 /* 0 also when lines are bad: read the report. The report:
- *  {"lines":n,"kept":n,"dropped":n,"bad":n,"examples":n,"tokens":n,"trained_tokens":n,
- *   "overlength":n,"longest":n,"tokens_cut":n,"template":"qwen3","codes":{"invalid_json":1,...},
+ *  {"lines":n,"kept":n,"dropped":n,"bad":n,"hopeless":false,"examples":n,"tokens":n,
+ *   "trained_tokens":n,"overlength":n,"longest":n,"tokens_cut":n,"template":"qwen3",
+ *   "codes":{"invalid_json":1,...},
  *   "faults":[{"line":57,"column":14,"code":"invalid_json","message":"..."}],
  *   "histogram":[[upper_tokens,count],...]}
  * lines = kept + dropped. examples are those of the shard, more than kept where rows were chunked.
  * bad: the dropped lines that are mistakes; the others (codes blank_line, empty_messages,
  * no_trained_tokens) have nothing to train on and do no harm. A file is usable when bad is 0 and
- * kept is not. column is 0 where there is none. overlength counts lines longer than seq_len,
- * tokens_cut their tokens that are not used; longest is the longest line's tokens before any cut;
- * the histogram is over the same lengths, upper bounds being powers of two. template is the chat
- * template's renderer, "" where the model has none. When the file as a whole is of another kind
- * (UTF-16, zip, Parquet, pretty-printed), or breaks off (damaged compression), a fault says so and
- * reading stops there. */
+ * kept is not; hopeless: no other model or settings would make it so. column is 0 where there is
+ * none. overlength counts lines longer than seq_len, tokens_cut their tokens that are not used;
+ * longest is the longest line's tokens before any cut; the histogram is over the same lengths,
+ * upper bounds being powers of two. template is the chat template's renderer, "" where the model
+ * has none. When the file as a whole is of another kind (UTF-16, zip, Parquet, pretty-printed), or
+ * breaks off (damaged compression), a fault says so and reading stops there. */
 int dataset_prepare(const struct dataset_request *request, struct err *err);
 
 /* A token shard written an example at a time; it appears at path by commit. Beside it lie

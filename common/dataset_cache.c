@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DATASET_CACHE_EDITION = 1 };
+enum { DATASET_CACHE_EDITION = 2 };
 
 static void cache_close(int *fd)
 {

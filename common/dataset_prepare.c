@@ -254,7 +254,7 @@ static int prepare_shard(struct prepare *prepare, struct err *err)
         for (int64_t t = shard.offsets[e]; t < shard.offsets[e + 1] && rc == 0; t++) {
             if (shard.ids[t] >= prepare->source.rules.vocab && row.kept) {
                 row.kept = false;
-                example_fault_set(&row.fault, "invalid_ids", 0,
+                example_fault_set(&row.fault, "unserved_ids", 0,
                                   "example %lld of the shard has the token id %d; the model's "
                                   "vocabulary has %lld ids",
                                   (long long)e + 1, shard.ids[t],

@@ -6,6 +6,8 @@ enum { DATASET_BUCKETS = 40 }; /* upper bounds 2^0 .. 2^39 tokens */
 
 struct dataset_report {
     int64_t lines, kept, bad; /* rows */
+    int64_t bad_always;       /* of the bad ones, those that no job could use */
+    int64_t of_job;           /* not kept because of this job's model or settings */
     int64_t examples;         /* written; more than kept where rows were chunked */
     int64_t tokens, trained_tokens, overlength, longest, tokens_cut;
     int64_t histogram[DATASET_BUCKETS];

@@ -20,7 +20,7 @@ static int dataset_row_tokens(const struct dataset_rules *rules, const struct ex
     for (size_t i = 0; i < count; i++) {
         json_int_t id = json_integer_value(json_array_get(example->ids, i));
         if (id >= rules->vocab) {
-            example_fault_set(&row->fault, "invalid_ids", 0,
+            example_fault_set(&row->fault, "unserved_ids", 0,
                               "input_ids[%zu] is %lld; the model's vocabulary has %lld ids", i,
                               (long long)id, (long long)rules->vocab);
             return -ERR_DATA;

@@ -70,9 +70,9 @@ int coordinator_job_enqueue(struct coordinator_job *job, struct job_move *move, 
 static int job_set_file_status(struct coordinator_job *job, const char *file_id,
                                const struct preparation_file *file, struct err *err)
 {
-    int rc =
-        store_file_set_status(job->coordinator->store, file_id, file->bad ? "error" : "processed",
-                              file->bad ? file->details : "", err);
+    int rc = store_file_set_status(job->coordinator->store, file_id,
+                                   file->hopeless ? "error" : "processed",
+                                   file->hopeless ? file->details : "", err);
     return rc == -ERR_NOT_FOUND ? 0 : rc; /* deleted meanwhile */
 }
 

@@ -183,6 +183,7 @@ static int preparation_read_report(const char *path, struct preparation_file *re
     TRY(json_get_i64(report, "tokens_cut", ERR_CORRUPT, &file.tokens_cut, err));
     TRY(json_get_i64(report, "bad", ERR_CORRUPT, &bad, err));
     file.bad = bad > 0 || file.kept == 0;
+    file.hopeless = json_is_true(json_object_get(report, "hopeless"));
     if (file.bad) {
         CLEANUP(buf_done) struct buf text;
         buf_init(&text, PREPARATION_DETAILS_BYTES);

@@ -25,6 +25,7 @@ void preparation_kill(struct preparation *preparation); /* it is over soon after
 
 struct preparation_file {
     bool bad;        /* lines that are wrong, or nothing to train on */
+    bool hopeless;   /* bad, whatever model and settings are */
     int64_t lines;   /* of the report */
     int64_t kept;    /* examples */
     int64_t dropped; /* harmless lines that hold nothing to train on */

@@ -97,7 +97,13 @@ static void jobs_print_data(const json_t *data)
     const char *code;
     const json_t *value;
     size_t i;
-    if (!json_is_object(data))
+    const json_t *preparing = json_object_get(data, "preparing");
+    if (preparing != NULL)
+        (void)printf("checked: %.0f of %.0f bytes of file %.0f of %.0f, %.0f rows\n",
+                     jobs_number_of(preparing, "bytes"), jobs_number_of(preparing, "bytes_total"),
+                     jobs_number_of(preparing, "file"), jobs_number_of(preparing, "files"),
+                     jobs_number_of(preparing, "rows"));
+    if (!json_is_object(data) || preparing != NULL)
         return;
     (void)printf("data: %.0f of %.0f lines kept: %.0f examples of %.0f tokens, %.0f with loss\n",
                  jobs_number_of(data, "kept"), jobs_number_of(data, "lines"),

@@ -34,14 +34,17 @@ static void preview_print_escaped(const char *text)
 static void preview_print_row(const json_t *row)
 {
     size_t i;
-    const json_t *run;
+    const json_t *run, *role, *roles = json_object_get(row, "roles");
     const json_t *runs = json_object_get(row, "runs");
     if (runs == NULL) {
         (void)printf("line %lld: not used: %s: %s\n", preview_number(row, "line"),
                      preview_text(row, "code"), preview_text(row, "message"));
         return;
     }
-    (void)printf("line %lld: %lld tokens, %lld trained", preview_number(row, "line"),
+    (void)printf("line %lld:", preview_number(row, "line"));
+    json_array_foreach((json_t *)roles, i, role)(void)
+        printf("%s %s", i > 0 ? "," : "", json_string_value(role));
+    (void)printf("%s %lld tokens, %lld trained", json_array_size(roles) > 0 ? ";" : "",
                  preview_number(row, "tokens"), preview_number(row, "trained_tokens"));
     if (preview_number(row, "used_tokens") < preview_number(row, "tokens"))
         (void)printf(", cut at %lld", preview_number(row, "used_tokens"));
@@ -93,7 +96,10 @@ int cmd_preview(struct cli *cli, struct err *err)
     const json_t *rows = json_object_get(answer, "rows");
     if (!json_is_array(rows))
         return err_set(err, ERR_PROTOCOL, "the server's answer has no rows");
-    (void)printf("template %s; + is trained\n", preview_text(answer, "template"));
+    const char *template = preview_text(answer, "template");
+    (void)printf("template %s; + is trained\n", template[0] != '\0' ? template : "none");
     json_array_foreach((json_t *)rows, i, row) preview_print_row(row);
+    if (json_is_true(json_object_get(answer, "more")))
+        (void)fputs("there are more rows: --rows N shows up to 50\n", stderr);
     return 0;
 }

@@ -78,6 +78,25 @@ class DataFormats(unittest.TestCase):
                                       {"model": "tiny-llama", "training_file": file_id, **body})
             self.assertEqual((answer.status, answer.error()["param"]), (status, param), answer.text)
 
+    def test_a_file_is_not_blamed_for_a_job(self):
+        """What another model or other settings would take leaves the file as it is; what nobody could does not."""
+        file_id = self.client.upload(FILES["chat.jsonl"])["id"]
+        for ithaca, word in (({"seq_len": 8, "data": {"overlength": "refuse"}}, "the example has 12 tokens, seq_len is 8"),
+                             ({"seq_len": 4}, "0 trained tokens after truncation to 4"), ({"seq_len": 64}, None)):
+            job = self.client.submit(file_id, ithaca={"max_steps": 1, **ithaca})
+            job = self.client.wait(job["id"])
+            if word is None:
+                self.assertEqual(job["status"], "succeeded", job["error"])
+            else:
+                self.assertIn(word, job["error"]["message"])
+            self.assertEqual(self.client.get("/v1/files/" + file_id).json()["status"], "processed")
+        file_id = self.client.upload(FILES["chat.jsonl"] + b"\n{bad\n")["id"]
+        self.client.wait(self.client.submit(file_id)["id"])
+        self.assertEqual(self.client.get("/v1/files/" + file_id).json()["status"], "error")
+        answer = self.client.post("/v1/fine_tuning/jobs", {"model": "tiny-llama", "training_file": file_id})
+        self.assertEqual((answer.status, answer.error()["code"]), (400, "invalid_data"))
+        self.assertIn("line 2 column 4: invalid_json", answer.error()["message"])
+
     def test_what_is_no_training_data_is_refused_by_name(self):
         for line, word in ((b'{"prompt": "a", "chosen": "b", "rejected": "c"}', "preference data"),
                            (b'{"messages": [], "images": ["x.png"]}', "multimodal"),

@@ -65,6 +65,12 @@ static void test_show(void **state)
                  "data: 7 of 9 lines kept: 8 examples of 900 tokens, 500 with loss\n"
                  "  dropped: 2 blank_line\n  up to 64 tokens: 4\n  up to 256 tokens: 3\n"
                  "  longer than seq_len: 3 (42.9%), the longest 250 tokens; 60 tokens unused\n");
+    reply_job(s,
+              ",\"data\":{\"preparing\":{\"file\":1,\"files\":2,\"bytes\":70,\"bytes_total\":80,"
+              "\"rows\":5}}",
+              "");
+    scene_run(s, cmd_show, "ftjob-a", NULL);
+    scene_expect(s, ROW "checked: 70 of 80 bytes of file 1 of 2, 5 rows\n");
     scene_run(s, cmd_show, NULL);
     scene_expect_usage(s, "the job's id is missing");
     s->json = true;

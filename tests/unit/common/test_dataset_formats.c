@@ -51,7 +51,7 @@ static void test_token_ids(void **state) /* R14 */
     prepare_text("{\"input_ids\":[65,66,67],\"labels\":[-100,66,-100]}\n"
                  "{\"input_ids\":[65,264]}\n{\"input_ids\":[256,263,65]}\n");
     expect_counts(2, 1, 1);
-    expect_fault(0, 2, "invalid_ids", "input_ids[1] is 264");
+    expect_fault(0, 2, "unserved_ids", "input_ids[1] is 264");
     assert_int_equal(dataset.tokens, 6);
     assert_int_equal(dataset.trained_tokens, 1 + 2);
     request.vocab = 300; /* a model with rows to spare */
@@ -69,7 +69,7 @@ static void test_token_ids(void **state) /* R14 */
     request.vocab = 0;
     prepare(buf_str(&shard), shard.length);
     expect_counts(0, 1, 1);
-    expect_fault(0, 1, "invalid_ids", "token id 299");
+    expect_fault(0, 1, "unserved_ids", "token id 299");
     shard.data[shard.length - 1] ^= 1;
     prepare(buf_str(&shard), shard.length);
     expect_counts(0, 1, 1);

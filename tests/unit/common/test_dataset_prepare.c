@@ -244,6 +244,44 @@ static void test_faults_are_bounded(void **state)
     assert_int_equal(json_integer_value(json_object_get(fault, "column")), 40);
 }
 
+static bool hopeless(void)
+{
+    return json_is_true(json_object_get(report, "hopeless"));
+}
+
+/* A file that this job cannot use may be good for another; the daemon keeps the verdict otherwise.
+ */
+static void test_hopeless(void **state)
+{
+    (void)state;
+    prepare_text(GOOD "\n\n");
+    assert_false(hopeless());
+    prepare_text(GOOD "\n{bad\n");
+    assert_true(hopeless());
+    prepare_text("\n{\"messages\":[]}\n");
+    assert_true(hopeless());
+    prepare_text("");
+    assert_true(hopeless());
+    prepare_text(LINE(
+        "{\"role\":\"tool\",\"content\":\"x\"}," ASSISTANT_SAYS("y")) "\n"); /* by this template */
+    expect_fault(0, 1, "unserved_message", "no tools");
+    assert_false(hopeless());
+    prepare_text("\n{\"input_ids\":[1,264]}\n"); /* by this vocabulary */
+    expect_fault(0, 2, "unserved_ids", "264");
+    assert_false(hopeless());
+    request.seq_len = 4;
+    prepare_text(GOOD "\n"); /* by this length */
+    expect_counts(0, 1, 0);
+    assert_false(hopeless());
+    request.overlength = JOB_overlength_REFUSE;
+    prepare_text(GOOD "\n");
+    expect_counts(0, 1, 1);
+    assert_false(hopeless());
+    prepare_text(GOOD "\n{bad\n");
+    expect_counts(0, 2, 2);
+    assert_true(hopeless());
+}
+
 /* Rows without anything to train on never hide one that is a mistake. */
 static void test_mistakes_come_first(void **state)
 {
@@ -380,6 +418,7 @@ int main(void)
         TEST(test_full_disk),
         TEST(test_foreign_files),
         TEST(test_mistakes_come_first),
+        TEST(test_hopeless),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

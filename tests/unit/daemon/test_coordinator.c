@@ -104,11 +104,12 @@ static void test_bad_lines_refuse_the_job(void **state)
     struct coordinator_view view;
     coordinator_view(w->coordinator, job.id, &view);
     assert_string_equal(view.pending_reason, "its files are being checked");
-    world_prepare(w, "{\"lines\":90,\"kept\":88,\"dropped\":2,\"bad\":2,\"tokens\":1,"
-                     "\"trained_tokens\":1,\"overlength\":0,\"tokens_cut\":0,\"faults\":[{\"line\":"
-                     "57,\"column\":14,"
-                     "\"code\":\"invalid_json\",\"message\":\"a quote is missing\"},"
-                     "{\"line\":80,\"column\":0,\"code\":\"data_type\",\"message\":\"a list\"}]}");
+    world_prepare(
+        w, "{\"lines\":90,\"kept\":88,\"dropped\":2,\"bad\":2,\"hopeless\":true,\"tokens\":1,"
+           "\"trained_tokens\":1,\"overlength\":0,\"tokens_cut\":0,\"faults\":[{\"line\":"
+           "57,\"column\":14,"
+           "\"code\":\"invalid_json\",\"message\":\"a quote is missing\"},"
+           "{\"line\":80,\"column\":0,\"code\":\"data_type\",\"message\":\"a list\"}]}");
     world_expect(w, &job, JOB_STATE_FAILED);
     struct world_row row = world_row(w, &job);
     assert_string_equal(row.reason, "invalid_data");
