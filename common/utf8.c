@@ -83,9 +83,13 @@ void utf8_line(const char *text, char *ret_line, size_t size)
     ret_line[length] = '\0';
     utf8_cut(ret_line);
     utf8_scrub(ret_line);
-    for (char *at = ret_line; *at != '\0'; at++)
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            *at = '?';
+    for (char *at = ret_line; *at != '\0'; at++) {
+        const unsigned char first = (unsigned char)at[0], second = (unsigned char)at[1];
+        if (first < 0x20 || first == 0x7f)
+            at[0] = '?';
+        else if (first == 0xc2 && second < 0xa0) /* U+0080 to U+009F: terminals obey them, too */
+            at[0] = at[1] = '?';
+    }
 }
 
 /* Bytes of the white space character at the start, or 0. */

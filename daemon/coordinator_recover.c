@@ -28,6 +28,7 @@ static int recover_load(void *context, const struct store_job *row, struct err *
 struct recover {
     struct supervisor_adoption adoption;
     bool ended;                  /* the attempt is over: the job's next one was never begun */
+    int64_t started_ms;          /* Unix time; 0: its row was never written */
     char gpus[STORE_GPUS_BYTES]; /* UUIDs of those that it has */
 };
 
@@ -38,6 +39,7 @@ static int recover_row(void *context, const struct store_attempt *attempt, struc
     struct supervisor_adoption *adoption = &recover->adoption;
     struct host_identity *identity = &adoption->identity;
     recover->ended = attempt->ended_ms > 0;
+    recover->started_ms = attempt->started_ms;
     (void)snprintf(recover->gpus, sizeof recover->gpus, "%s", attempt->gpus);
     identity->pid = (int32_t)attempt->keeper_pid;
     identity->start_time = (uint64_t)attempt->keeper_start_time;
@@ -99,6 +101,8 @@ static int recover_adopt(struct coordinator_job *job, const struct recover *reco
                          &job->supervisor, err));
     job->recover_until_ms = 0;
     job->has_attempt = true;
+    job->attempt_started_ms =
+        recover->started_ms > 0 ? recover->started_ms : coordinator_wall(coordinator);
     if (adoption->ready)
         job->running_ms = coordinator_now(coordinator);
     struct inventory *inventory = &coordinator->inventory;

@@ -30,6 +30,7 @@ struct client {
     struct address address;
     char *authorization;          /* header line, or NULL */
     char *cacert;                 /* or NULL: the system's */
+    int64_t limit_ms;             /* of a request; 0: none */
     char detail[CURL_ERROR_SIZE]; /* libcurl's words for the last failure */
 };
 
@@ -67,6 +68,16 @@ void client_free(struct client *client)
     mem_free(client->authorization);
     mem_free(client->cacert);
     mem_free(client);
+}
+
+void client_set_limit(struct client *client, int64_t limit_ms)
+{
+    client->limit_ms = limit_ms;
+}
+
+const char *client_url(const struct client *client)
+{
+    return client->address.url;
 }
 
 char *client_escape(const char *segment)
@@ -143,6 +154,7 @@ static CURLcode client_perform(struct client *client, const struct client_reques
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "ithaca/" ITHACA_VERSION);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 10L);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)client->limit_ms);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     if (socket_path != NULL)
         curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);

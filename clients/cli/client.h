@@ -9,6 +9,7 @@
 #include "common/json.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct client;
 
@@ -17,6 +18,12 @@ struct client;
 int client_new(const char *url, const char *data_dir, const char *cacert, struct client **ret,
                struct err *err);
 void client_free(struct client *client);
+
+/* Requests from here on fail when they take longer; 0 (the start): they may take any time. What was
+ * asked for may be done all the same. */
+void client_set_limit(struct client *client, int64_t limit_ms);
+/* Where the requests go. */
+const char *client_url(const struct client *client);
 
 /* path begins with "/v1/..."; body may be NULL (GET when method is NULL). New reference. */
 int client_json(struct client *client, const char *method, const char *path, const json_t *body,

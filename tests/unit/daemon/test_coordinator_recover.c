@@ -63,6 +63,23 @@ static void test_validating_queued_and_paused_go_on(void **state)
     assert_int_equal(world_row(w, &first).attempt, 1);
 }
 
+/* When the first job of the queue's list began; 0: it waits. */
+static int take_start(void *context, const struct coordinator_entry *entry, struct err *err)
+{
+    (void)err;
+    int64_t *started_ms = context;
+    if (*started_ms < 0)
+        *started_ms = entry->started_ms;
+    return 0;
+}
+
+static int64_t first_started_ms(struct world *w)
+{
+    int64_t started_ms = -1, waiting = 0;
+    OK(w, coordinator_queue_list(w->coordinator, 0, 9, take_start, &started_ms, &waiting, &w->err));
+    return started_ms;
+}
+
 static void test_running_job_is_taken_over(void **state)
 {
     struct world *w = *state;
@@ -77,6 +94,8 @@ static void test_running_job_is_taken_over(void **state)
     world_send(&a, 0, metrics);
     world_send(&a, 0, event);
     world_run(w);
+    const int64_t started_ms = first_started_ms(w);
+    assert_true(started_ms > 0);
     keep_alive(w, &a);
     world_hang_up(&a);
     w->fake.now_ms += 7200000; /* the machine has been up for long: no rank is hung for that */
@@ -84,6 +103,7 @@ static void test_running_job_is_taken_over(void **state)
     world_run(w);
     world_expect(w, &job, JOB_STATE_RUNNING);
     world_expect(w, &next, JOB_STATE_QUEUED); /* the slots are the old keeper's */
+    assert_int_equal(first_started_ms(w), started_ms);
     struct host_process *keeper = fake_host_find(&w->fake, "adopted");
     assert_non_null(keeper);
     assert_int_equal(keeper->last_signal, 0);

@@ -1,0 +1,170 @@
+/* cmd_top: the loop of `ithaca top`: ask once a second, draw, wait for a key. A daemon that goes
+ * away leaves the last picture with a line that says so; its address is looked up anew each time,
+ * since the next one may have another. */
+#include "clients/cli/cli.h"
+#include "clients/cli/terminal.h"
+#include "clients/cli/top.h"
+#include "common/clock.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TOP_EVERY_MS = 1000,
+    TOP_ANSWER_MS = 3000, /* a daemon that says nothing for so long is away */
+    TOP_ACTION_MS = 1000  /* pausing takes as long as a checkpoint: it is not waited for */
+};
+
+static void top_done(struct top *top)
+{
+    json_decref(top->data);
+}
+
+static int top_ask(struct cli *cli, struct top *top, struct err *err)
+{
+    struct client *client = NULL;
+    json_t *data = NULL;
+    TRY(cli_client(cli, &client, err));
+    client_set_limit(client, TOP_ANSWER_MS);
+    TRY(top_fetch(client, top->detail ? top->selected_id : "", top->data, &data, err));
+    top_take(top, data);
+    top->url = client_url(client);
+    top->now_s = clock_wall_ms() / 1000;
+    return 0;
+}
+
+static void top_refresh(struct cli *cli, struct top *top)
+{
+    struct err err;
+    top->now_s = clock_wall_ms() / 1000;
+    if (top_ask(cli, top, &err) == 0) {
+        top->gone[0] = '\0';
+        return;
+    }
+    (void)snprintf(top->gone, sizeof top->gone, "%.*s", (int)sizeof top->gone - 1, err.text);
+    top->url = "";
+    client_free(cli->client); /* it may come back elsewhere */
+    cli->client = NULL;
+}
+
+/* what: "cancel" or "pause". */
+static void top_act(struct cli *cli, struct top *top, const char *what)
+{
+    struct err err;
+    struct client *client = NULL;
+    CLEANUP(json_unref) json_t *job = NULL;
+    CLEANUP(mem_free_ptr)
+    char *path = mem_printf("/v1/fine_tuning/jobs/%s/%s", top->selected_id, what);
+    int rc = path == NULL ? mem_fail(&err, 0, "a path") : cli_client(cli, &client, &err);
+    if (rc == 0) {
+        client_set_limit(client, TOP_ACTION_MS);
+        rc = client_json(client, "POST", path, NULL, &job, &err);
+    }
+    if (rc == 0)
+        (void)snprintf(top->said, sizeof top->said, "%s is %s", top->selected_id,
+                       cli_text(json_object_get(job, "ithaca"), "state"));
+    else if (rc == -ERR_UNAVAILABLE)
+        (void)snprintf(top->said, sizeof top->said, "asked to %s %s; it is not done yet", what,
+                       top->selected_id);
+    else
+        (void)snprintf(top->said, sizeof top->said, "%.*s", (int)sizeof top->said - 1, err.text);
+}
+
+/* Returns false when it is to end. *ret_ask: what is shown is to be asked for at once. */
+static bool top_on_key(struct cli *cli, struct top *top, int key, bool *ret_ask)
+{
+    const bool has_job = top_has_job(top);
+    if (top->asking) {
+        top->asking = false;
+        if (key == 'y')
+            top_act(cli, top, "cancel");
+        *ret_ask = key == 'y';
+        return true;
+    }
+    if (key == TERMINAL_GONE || (key == 'q' && !top->detail))
+        return false;
+    if (key == TERMINAL_RESIZED)
+        return true;
+    top->said[0] = '\0';
+    if (top->detail) {
+        top->detail = key != 'q' && key != TERMINAL_ESCAPE && key != TERMINAL_ENTER;
+        *ret_ask = !top->detail;
+    } else if (key == TERMINAL_UP || key == 'k' || key == TERMINAL_DOWN || key == 'j') {
+        top_move(top, key == TERMINAL_UP || key == 'k' ? -1 : 1);
+    } else if (key == TERMINAL_ENTER && has_job) {
+        *ret_ask = top->detail = true;
+    }
+    if (key == 'c' && has_job)
+        top->asking = true;
+    if (key == 'p' && has_job) {
+        top_act(cli, top, "pause");
+        *ret_ask = true;
+    }
+    return true;
+}
+
+static int top_show(struct top *top, struct err *err)
+{
+    CLEANUP(buf_done) struct buf frame;
+    buf_init(&frame, TOP_FRAME_BYTES);
+    if (!terminal_size(&top->columns, &top->rows))
+        return err_set(err, ERR_IO, "the terminal is gone");
+    top_frame(top, &frame);
+    TRY(buf_error(&frame, err));
+    terminal_draw(buf_str(&frame));
+    return 0;
+}
+
+static int top_loop(struct cli *cli, struct top *top, struct err *err)
+{
+    int64_t next_ms = clock_monotonic_ms() + TOP_EVERY_MS;
+    for (;;) {
+        TRY(top_show(top, err));
+        int64_t left_ms = next_ms - clock_monotonic_ms();
+        int key = left_ms > 0 ? terminal_key((int)left_ms) : TERMINAL_NONE;
+        bool ask = false;
+        if (key != TERMINAL_NONE && !top_on_key(cli, top, key, &ask))
+            return 0;
+        if (ask || clock_monotonic_ms() >= next_ms) {
+            top_refresh(cli, top);
+            next_ms = clock_monotonic_ms() + TOP_EVERY_MS;
+        }
+    }
+}
+
+static int top_once(const struct cli *cli, struct top *top, struct err *err)
+{
+    CLEANUP(buf_done) struct buf frame;
+    if (cli->json)
+        return cli_print_json(top->data, err);
+    size_t rows;
+    const char *columns = cli_environment("COLUMNS");
+    if (columns != NULL)
+        top->columns = strtoul(columns, NULL, 10); /* no number: as wide as it is */
+    else if (!terminal_size(&top->columns, &rows))
+        top->columns = 0;
+    top->colour = false;
+    buf_init(&frame, TOP_FRAME_BYTES);
+    top_frame(top, &frame);
+    TRY(buf_error(&frame, err));
+    (void)fputs(buf_str(&frame), stdout);
+    return 0;
+}
+
+int cmd_top(struct cli *cli, struct err *err)
+{
+    CLEANUP(top_done) struct top top = {.url = ""};
+    const bool once = cli_take_flag(cli, "--once") || cli->json;
+    const char *kind = cli_environment("TERM");
+    TRY(cli_finish_arguments(cli, err));
+    TRY(top_ask(cli, &top, err)); /* a wrong address is said at once, not waited for */
+    if (once)
+        return top_once(cli, &top, err);
+    top.colour = cli_environment("NO_COLOR") == NULL && (kind == NULL || strcmp(kind, "dumb") != 0);
+    TRY(terminal_open(err));
+    int rc = top_loop(cli, &top, err);
+    terminal_close();
+    return rc;
+}
