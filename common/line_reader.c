@@ -30,6 +30,13 @@ int line_reader_open(struct line_reader *ret_reader, const char *path, enum line
     return 0;
 }
 
+void line_reader_release(struct line_reader *reader)
+{
+    size_t row_bytes_max = reader->kept.length_max;
+    buf_done(&reader->kept);
+    buf_init(&reader->kept, row_bytes_max);
+}
+
 void line_reader_done(struct line_reader *reader)
 {
     if (reader->chunk != NULL)

@@ -57,4 +57,6 @@ int line_reader_open(struct line_reader *ret_reader, const char *path, enum line
                      size_t row_bytes_max, struct err *err);
 /* ERR_DATA when an array is not well-formed between its elements, or io_stream_read() says so. */
 int line_reader_next(struct line_reader *reader, struct line *ret_line, struct err *err);
+/* Gives up the memory of the row given out last, which is as much as that row is long. */
+void line_reader_release(struct line_reader *reader);
 void line_reader_done(struct line_reader *reader);
