@@ -109,7 +109,7 @@ int dataset_batch_fill(struct dataset_batch *batch, struct line_reader *reader, 
         buf_char(&batch->bytes, '\0');
         TRY(buf_error(&batch->bytes, err));
     }
-    line_reader_release(reader); /* its row was copied, and may be a long one */
+    line_reader_release(reader);              /* its row was copied, and may be a long one */
     for (size_t i = 0; i < batch->count; i++) /* the buffer has its place now */
         batch->rows[i].bytes = buf_str(&batch->bytes) + batch->starts[i];
     *ret_count = batch->count;
