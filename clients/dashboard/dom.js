@@ -70,12 +70,24 @@ export function nextFrame(call) {
   return ask;
 }
 
-// As fill(), for what is drawn again and again: what has the focus is found again in what is new, by its id, address,
-// label or text, so that nobody who works with keys is thrown out.
-export function refill(element, ...children) {
+// Changes what is in an element. What has the focus in it is found again in what is new, by its id, address, label or
+// text, so that nobody who works with keys is thrown out.
+export function keepFocus(element, change) {
   const had = element.contains(document.activeElement) ? document.activeElement : null;
   const name = had && ["id", "href", "aria-label"].find((one) => had.hasAttribute(one));
   const same = (one) => (name ? one.getAttribute(name) === had.getAttribute(name) : one.textContent === had.textContent);
-  fill(element, ...children);
+  change();
   if (had && !element.contains(had)) [...element.querySelectorAll(had.tagName)].find(same)?.focus({ preventScroll: true });
+}
+
+// As fill(), for what is drawn again and again.
+export const refill = (element, ...children) => keepFocus(element, () => fill(element, ...children));
+
+// The same for many children most of which are there already: those stay where they are.
+export function arrange(element, children) {
+  const stay = new Set(children);
+  keepFocus(element, () => {
+    for (const child of [...element.children]) if (!stay.has(child)) child.remove();
+    children.forEach((child, i) => { if (element.children[i] !== child) element.insertBefore(child, element.children[i] ?? null); });
+  });
 }

@@ -18,7 +18,7 @@ export function eventsCard(path) {
   const load = async () => {
     const answer = await get(`${path}/events?limit=${count}`), list = answer.data.filter((event) => event.type === "message");
     fill(body, list.length === 0 ? h("p", { class: "soft" }, "No events yet.") : table(EVENTS, list.map(eventRow)),
-      answer.has_more ? h("button", { type: "button", onclick: () => { count += EVENTS_PAGE; load(); } }, "Older events") : null);
+      answer.has_more ? h("button", { type: "button", onclick: () => { count += EVENTS_PAGE; load().catch(() => {}); } }, "Older events") : null);
   };
   return { element: h("section", { class: "card tall", tabindex: "0", "aria-label": "Events" }, h("h2", {}, "Events"), body), load };
 }

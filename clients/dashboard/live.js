@@ -27,6 +27,9 @@ export function start(check) {
     source.addEventListener(kind, (message) => tell(kind, JSON.parse(message.data)));
 }
 
+// Whether "open" or "lost" is about to come.
+export const opening = () => source?.readyState === EventSource.CONNECTING;
+
 export function stop() {
   clearTimeout(timer);
   source?.close();

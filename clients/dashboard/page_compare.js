@@ -11,7 +11,7 @@ const CHARTS = [
   { title: "Gradient norm", key: "grad_norm" }, { title: "Learning rate", key: "learning_rate" }, { title: "Speed", unit: "tokens/s", key: "tokens_per_s", zero: true },
   { title: "Step time", key: "step_time_s", format: seconds, zero: true }, { title: "MFU, causal", key: "mfu_causal", format: percent, zero: true },
   { title: "Arena peak, rank 0", key: "arena_peak_bytes", format: bytes, binary: true, zero: true }];
-const DRAW_MS = 200;
+const DRAW_MS = 500;
 const JOBS_MAX = 8; // as many as there are colours
 
 export function compare(view, argument = "") {

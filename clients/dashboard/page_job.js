@@ -5,12 +5,12 @@ import { buttons, changeForm } from "/dashboard/job_actions.js";
 import { JobCharts, jobSeries } from "/dashboard/job_charts.js";
 import { drawMemory } from "/dashboard/job_memory.js";
 import { checkpointsCard, eventsCard, outputCard } from "/dashboard/job_said.js";
-import { listen } from "/dashboard/live.js";
+import { listen, opening } from "/dashboard/live.js";
 import { badge, bytes, ENDS, number, percent, time, until, words } from "/dashboard/text.js";
 
 const POLL_MS = 4000; // the time that is left, why it waits: they change without a message
 const READ_MS = 1000; // at most so often is the job read anew
-const DRAW_MS = 200; // and the charts drawn
+const DRAW_MS = 500; // and the charts drawn
 
 function why(own) {
   if (own.pending_reason === null) return null;
@@ -80,26 +80,24 @@ export function job(view, id, session) {
     charts.draw(Number(rank.value || 0), now.ithaca.spec.seq_len);
     drawMemory(memory, plan, series, now.ithaca.spec.gpus);
   };
-  const load = async () => {
-    try {
-      now = await get(path);
-      if (ended) return;
-      drawHead();
-      await Promise.all([events.load(), checkpoints.load(), output.load(now)]);
-    } catch (error) { fail(error); }
+  const guarded = (call) => () => call().catch(fail);
+  const stand = async () => {
+    now = await get(path);
+    if (!ended) drawHead();
   };
-  const loadAll = async () => {
-    await load();
-    if (now === null || ended) return;
-    try {
-      await series.load();
-      plan ??= (await get(`${path}/memory?max_points=10`)).planned;
-    } catch (error) { fail(error); }
+  const readSaid = () => Promise.all([events.load(), checkpoints.load(), output.load(now)]);
+  const readPoints = async () => {
+    // Memory is asked for its plan alone: what was taken is among the points.
+    const ask = plan ? { planned: plan } : get(`${path}/memory?from_step=${Number.MAX_SAFE_INTEGER}`);
+    const [memory] = await Promise.all([ask, series.load()]);
+    plan = memory.planned;
     draw();
   };
+  const load = guarded(async () => { await stand(); if (!ended) await readSaid(); });
+  const loadAll = guarded(async () => { await stand(); if (!ended) await Promise.all([readSaid(), readPoints()]); });
   const paint = gather(draw, DRAW_MS), soon = gather(load, READ_MS);
   const stop = listen((kind, data) => {
-    if (kind === "open") loadAll();
+    if (kind === "open" || (kind === "lost" && now === null)) loadAll();
     if (data === undefined || data.job_id !== id) return;
     if (kind === "metrics") {
       if (series.add(data)) series.load().then(paint, () => {});
@@ -112,6 +110,6 @@ export function job(view, id, session) {
   fill(view, wrong, head, charts.element, memory,
     h("div", { class: "halves" }, events.element, checkpoints.element), output.element, change,
     h("details", { class: "card" }, h("summary", {}, "Settings, as resolved"), settings));
-  loadAll();
+  if (!opening()) loadAll(); // else it is read when the stream is there, and once
   return () => { ended = true; stop(); paint.end(); soon.end(); clearInterval(poll); charts.end(); };
 }

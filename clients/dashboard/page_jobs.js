@@ -1,11 +1,11 @@
 // page_jobs: all jobs, newest first, with where each stands. States and steps come live; a new job is fetched.
 import { get, JOBS } from "/dashboard/api.js";
-import { empty, fill, gather, h, note, progress, refill, row, table } from "/dashboard/dom.js";
-import { listen } from "/dashboard/live.js";
+import { arrange, empty, fill, gather, h, note, progress, row, table } from "/dashboard/dom.js";
+import { listen, opening } from "/dashboard/live.js";
 import { badge, ENDS, number, time, until, words } from "/dashboard/text.js";
 
 const PAGE = 50;
-const READ_MS = 1000; // at most so often is the list read anew
+const READ_MS = 1000; // at most so often are the newest read anew
 const DRAW_MS = 250; // and drawn
 const POLL_MS = 10000; // what changes without a message: places in the queue, the time that is left
 const HEADS = ["Compare", "Job", "State", "Progress", "Speed", "Ends in", "Model", "Owner", "Created"];
@@ -43,29 +43,46 @@ export function jobs(view, _, session) {
     drawn.set(job.id, { text, element });
     return element;
   };
+  const first = session.scope === "read" ? null : h("a", { class: "button first", href: "#/submit" }, "New job");
+  const rows = table(HEADS, []), older = h("button", { type: "button", hidden: true, onclick: () => read(list.at(-1).id) }, "Older jobs");
+  const none = empty("No jobs yet", h("p", {}, "A model, a file of conversations and a context length are all it takes."));
   const draw = () => {
     if (ended || list === null) return;
-    const first = session.scope === "read" ? null : h("a", { class: "button first", href: "#/submit" }, list.length === 0 ? "Submit the first job" : "New job");
-    refill(view, h("div", { class: "head" }, h("h1", {}, "Jobs"), h("div", { class: "actions" }, compare, list.length === 0 ? null : first)),
-      h("div", { class: "card" }, list.length === 0
-        ? empty("No jobs yet", h("p", {}, "A model, a file of conversations and a context length are all it takes."), first)
-        : table(HEADS, list.map(line)), more ? h("button", { type: "button", onclick: () => load(list.at(-1).id) }, "Older jobs") : null));
+    if (!view.contains(rows)) fill(view, h("div", { class: "head" }, h("h1", {}, "Jobs"), h("div", { class: "actions" }, compare, first)), h("div", { class: "card" }, none, rows, older));
+    none.hidden = list.length > 0;
+    rows.hidden = list.length === 0;
+    older.hidden = !more;
+    arrange(rows.querySelector("tbody"), list.map(line));
   };
-  const load = async (after) => {
+  // What the daemon has after a job, or its newest, behind which the older ones that are shown stay.
+  const read = async (after, count = PAGE) => {
     try {
-      // Read anew: as many as are shown, so that older ones stay.
-      const answer = await get(`${JOBS}?limit=${after ? PAGE : Math.max(PAGE, list?.length ?? 0)}${after ? `&after=${after}` : ""}`);
+      const answer = await get(`${JOBS}?limit=${count}${after ? `&after=${after}` : ""}`);
       if (ended) return;
-      list = after ? [...list, ...answer.data] : answer.data;
-      more = answer.has_more;
+      const last = after ? -1 : list?.findIndex((job) => job.id === answer.data.at(-1)?.id) ?? -1;
+      const behind = last < 0 ? [] : list.slice(last + 1);
+      if (behind.length === 0) more = answer.has_more;
+      list = [...(after ? list : []), ...answer.data, ...behind];
       draw();
     } catch (error) {
       if (!ended && list === null) fill(view, note("bad", error.message));
     }
   };
-  const soon = gather(() => load(), READ_MS), paint = gather(draw, DRAW_MS);
+  const changed = new Set(); // jobs whose state changed
+  const renew = async () => {
+    await read();
+    const old = [...changed].filter((id) => (list ?? []).findIndex((job) => job.id === id) >= PAGE);
+    changed.clear();
+    for (const id of old) {
+      const job = await get(`${JOBS}/${id}`).catch(() => null);
+      if (job !== null) list = list.map((one) => (one.id === id ? job : one));
+    }
+    draw();
+  };
+  const soon = gather(renew, READ_MS), paint = gather(draw, DRAW_MS);
   const stop = listen((kind, data) => {
-    if (kind === "open" || kind === "state") soon();
+    if (kind === "open" || (kind === "lost" && list === null)) read(undefined, Math.max(PAGE, list?.length ?? 0)); // all of it may have changed
+    if (kind === "state") { changed.add(data.job_id); soon(); }
     const job = kind === "metrics" && data.rank === 0 ? list?.find((one) => one.id === data.job_id) : undefined;
     if (job === undefined) return;
     job.ithaca.steps_done = data.step;
@@ -73,6 +90,6 @@ export function jobs(view, _, session) {
     paint();
   });
   const poll = setInterval(() => { if (list?.some((job) => !ENDS.includes(job.ithaca.state))) soon(); }, POLL_MS);
-  load();
+  if (!opening()) read(); // else it is read when the stream is there, and once
   return () => { ended = true; stop(); soon.end(); paint.end(); clearInterval(poll); };
 }
