@@ -43,6 +43,19 @@ void clock_iso(int64_t wall_ms, char ret_text[CLOCK_ISO_BYTES])
     (void)snprintf(ret_text + length, CLOCK_ISO_BYTES - length, ".%03dZ", (int)(wall_ms % 1000));
 }
 
+void clock_duration(int64_t seconds, char ret_text[CLOCK_DURATION_BYTES])
+{
+    const long long s = seconds > 0 ? seconds : 0;
+    if (s < 60)
+        (void)snprintf(ret_text, CLOCK_DURATION_BYTES, "%llds", s);
+    else if (s < 3600)
+        (void)snprintf(ret_text, CLOCK_DURATION_BYTES, "%lldm%02llds", s / 60, s % 60);
+    else if (s < 86400)
+        (void)snprintf(ret_text, CLOCK_DURATION_BYTES, "%lldh%02lldm", s / 3600, s / 60 % 60);
+    else
+        (void)snprintf(ret_text, CLOCK_DURATION_BYTES, "%lldd%02lldh", s / 86400, s / 3600 % 24);
+}
+
 void clock_sleep_ms(int64_t ms)
 {
     struct timespec rest = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};

@@ -4,11 +4,13 @@
 #pragma once
 #include <stdint.h>
 
-enum { CLOCK_ISO_BYTES = 32 };
+enum { CLOCK_ISO_BYTES = 32, CLOCK_DURATION_BYTES = 32 };
 
 int64_t clock_monotonic_ms(void);
 int64_t clock_monotonic_ns(void);
 int64_t clock_process_ns(void); /* that this process has had a processor, all threads together */
 int64_t clock_wall_ms(void);    /* Unix time in milliseconds */
 void clock_iso(int64_t wall_ms, char ret_text[CLOCK_ISO_BYTES]); /* "2026-11-29T12:00:00.123Z" */
+/* "45s", "12m05s", "3h12m", "2d04h"; less than nothing is "0s". */
+void clock_duration(int64_t seconds, char ret_text[CLOCK_DURATION_BYTES]);
 void clock_sleep_ms(int64_t ms); /* for polling loops with a deadline; EINTR continues */

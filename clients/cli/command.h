@@ -38,6 +38,7 @@ enum command_value {
     COMMAND_VALUE_FILE_ID, /* of an uploaded file */
     COMMAND_VALUE_TOKEN,
     COMMAND_VALUE_CHECKPOINT,
+    COMMAND_VALUE_METRIC,
     COMMAND_VALUE_FIELD, /* FIELD=VALUE of a job's `ithaca` */
     COMMAND_VALUE_COMMAND_NAME
 };

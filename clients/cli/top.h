@@ -47,9 +47,6 @@ bool top_has_job(const struct top *top);
 /* All lines, each with a newline, none wider than columns; exactly `rows` of them or fewer. */
 void top_frame(const struct top *top, struct buf *out);
 
-/* "45s", "12m05s", "3h12m", "2d04h" */
-void top_duration(int64_t seconds, char ret_text[32]);
-
 /* ---- for top_frame and top_detail ---- */
 
 enum top_style { TOP_PLAIN, TOP_BOLD, TOP_FAINT, TOP_RED, TOP_SELECTED };

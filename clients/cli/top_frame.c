@@ -19,26 +19,14 @@ enum {
 
 /* ---- texts ---- */
 
-void top_duration(int64_t seconds, char ret_text[32])
-{
-    const long long s = seconds > 0 ? seconds : 0;
-    if (s < 60)
-        (void)snprintf(ret_text, 32, "%llds", s);
-    else if (s < 3600)
-        (void)snprintf(ret_text, 32, "%lldm%02llds", s / 60, s % 60);
-    else if (s < 86400)
-        (void)snprintf(ret_text, 32, "%lldh%02lldm", s / 3600, s / 60 % 60);
-    else
-        (void)snprintf(ret_text, 32, "%lldd%02lldh", s / 86400, s / 3600 % 24);
-}
-
 /* A time to come, from now; "-" where it is not known. */
-static void top_until(const struct top *top, const json_t *time, char ret_text[32])
+static void top_until(const struct top *top, const json_t *time,
+                      char ret_text[CLOCK_DURATION_BYTES])
 {
     if (json_is_integer(time))
-        top_duration(json_integer_value(time) - top->now_s, ret_text);
+        clock_duration(json_integer_value(time) - top->now_s, ret_text);
     else
-        (void)snprintf(ret_text, 32, "-");
+        (void)snprintf(ret_text, CLOCK_DURATION_BYTES, "-");
 }
 
 static const char *top_text(const json_t *object, const char *key)
@@ -283,7 +271,7 @@ static void top_running_cells(const struct top *top, struct table *table, const 
     const json_t *mfu = json_object_get(json_object_get(known, "latest"), "mfu_causal");
     const json_t *eta =
         json_object_get(json_object_get(json_object_get(known, "job"), "ithaca"), "eta");
-    char text[32], left[32];
+    char text[32], left[CLOCK_DURATION_BYTES];
     table_cell(table, "%s", id != NULL ? id : "(another user's)");
     table_cell(table, "%s", top_text(entry, "owner"));
     table_cell(table, "%s", top_text(entry, "state"));
@@ -320,7 +308,7 @@ static void top_waiting_cells(const struct top *top, struct table *table, const 
 {
     const json_t *position = json_object_get(entry, "queue_position");
     const char *id = json_string_value(json_object_get(entry, "id"));
-    char starts[32];
+    char starts[CLOCK_DURATION_BYTES];
     if (json_is_integer(position))
         table_cell(table, "%lld", (long long)json_integer_value(position));
     else

@@ -64,6 +64,9 @@ static void test_commands(void **state)
         {cmd_sample, {"--job=ftjob-a", "--prompt=p"}},
         {cmd_submit, {job, "--set=a.b=1", "--validation-file", file}},
         {cmd_fields, {NULL}},
+        {cmd_top, {"--once"}},
+        {cmd_compare, {"ftjob-a", "ftjob-b"}},
+        {cmd_compare, {"ftjob-a", "ftjob-b", "--csv"}},
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         walk(s, &lines[i]);

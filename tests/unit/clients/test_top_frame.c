@@ -299,22 +299,6 @@ static void test_detail(void **state)
     }
 }
 
-static void test_durations(void **state)
-{
-    (void)state;
-    static const struct {
-        int64_t seconds;
-        const char *text;
-    } rows[] = {{-5, "0s"},        {0, "0s"},        {59, "59s"},
-                {60, "1m00s"},     {3599, "59m59s"}, {3600, "1h00m"},
-                {86399, "23h59m"}, {86400, "1d00h"}, {8640000, "100d00h"}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char text[32];
-        top_duration(rows[i].seconds, text);
-        assert_string_equal(text, rows[i].text);
-    }
-}
-
 #define TOP_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 int main(void)
@@ -324,7 +308,7 @@ int main(void)
         TOP_TEST(test_once),      TOP_TEST(test_colours),
         TOP_TEST(test_cpu),       TOP_TEST(test_no_daemon),
         TOP_TEST(test_many_jobs), TOP_TEST(test_selection_follows_its_job),
-        TOP_TEST(test_detail),    TOP_TEST(test_durations),
+        TOP_TEST(test_detail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

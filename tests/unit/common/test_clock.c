@@ -19,6 +19,22 @@ static void test_iso(void **state)
     assert_string_equal(text, "2099-12-31T23:59:59.999Z");
 }
 
+static void test_durations(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t seconds;
+        const char *text;
+    } rows[] = {{-5, "0s"},        {0, "0s"},        {59, "59s"},
+                {60, "1m00s"},     {3599, "59m59s"}, {3600, "1h00m"},
+                {86399, "23h59m"}, {86400, "1d00h"}, {8640000, "100d00h"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[CLOCK_DURATION_BYTES];
+        clock_duration(rows[i].seconds, text);
+        assert_string_equal(text, rows[i].text);
+    }
+}
+
 static void test_monotonic(void **state)
 {
     (void)state;
@@ -34,6 +50,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_iso),
+        cmocka_unit_test(test_durations),
         cmocka_unit_test(test_monotonic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
