@@ -21,13 +21,15 @@ enum {
     LIMIT_TOKENIZER_BYTES = 128 << 20,  /* tokenizer.json; Qwen3's is 11 MB */
     LIMIT_WORD_BYTES = 16 << 20, /* a run that no pattern splits: merging takes 36 bytes a byte */
     LIMIT_SAFETENSORS_HEADER_BYTES = 100 << 20, /* the format's own limit */
-    LIMIT_LIST_ITEMS = 16,                      /* tags, depends_on: as metadata's pairs */
-    LIMIT_METADATA_PAIRS = 16,                  /* OpenAI's */
-    LIMIT_METADATA_KEY_BYTES = 64,              /* OpenAI's */
-    LIMIT_METADATA_VALUE_BYTES = 512,           /* OpenAI's */
-    LIMIT_SUFFIX_BYTES = 64,                    /* OpenAI's */
-    LIMIT_EPOCHS = 1000,                        /* OpenAI takes 50; tiny files need more */
-    LIMIT_PAGE_ROWS = 10000,                    /* OpenAI's largest page */
+    LIMIT_EXPERIMENT_POINTS =
+        256,               /* planned while the request waits, some ms each; a table for people */
+    LIMIT_LIST_ITEMS = 16, /* tags, depends_on: as metadata's pairs */
+    LIMIT_METADATA_PAIRS = 16,        /* OpenAI's */
+    LIMIT_METADATA_KEY_BYTES = 64,    /* OpenAI's */
+    LIMIT_METADATA_VALUE_BYTES = 512, /* OpenAI's */
+    LIMIT_SUFFIX_BYTES = 64,          /* OpenAI's */
+    LIMIT_EPOCHS = 1000,              /* OpenAI takes 50; tiny files need more */
+    LIMIT_PAGE_ROWS = 10000,          /* OpenAI's largest page */
     LIMIT_ANSWER_BYTES =
         64 << 20,          /* one JSON answer: a page of 10,000 jobs with metadata is under 40 MB */
     LIMIT_HEADS = 1024,    /* query heads, as in api/job_fields.def; the largest models have 128 */

@@ -10,6 +10,7 @@
 #include "daemon/quota.h"
 #include "daemon/session.h"
 #include "daemon/settings.h"
+#include "daemon/store_experiments.h"
 #include "daemon/uploads.h"
 
 #include <string.h>
@@ -39,6 +40,9 @@ static const struct access_kind access_file = {
 static const struct access_kind access_upload = {
     .prefix = "/v1/uploads/{id}", .what = "upload", .owner = uploads_owner};
 
+static const struct access_kind access_experiment = {
+    .prefix = "/v1/experiments/{id}", .what = "experiment", .owner = store_experiment_owner};
+
 /* One that is hidden is refused in the words for one that is missing. */
 static int access_check_one(const struct access_kind *kind, struct store *store, const char *viewer,
                             const char *id, struct err *err)
@@ -58,7 +62,8 @@ int access_check_file(struct store *store, const char *viewer, const char *id, s
 /* What the path names must be the viewer's. */
 static int access_check_path(struct api *api, const struct http_request *request, struct err *err)
 {
-    static const struct access_kind *const kinds[] = {&access_job, &access_file, &access_upload};
+    static const struct access_kind *const kinds[] = {&access_job, &access_file, &access_upload,
+                                                      &access_experiment};
     const struct route_match *match = http_request_route(request);
     const char *path = route_path(match->route);
     const char *viewer = access_viewer(request);

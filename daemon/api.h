@@ -27,6 +27,7 @@ struct api {
     struct storage *storage;           /* made by main: storage_new */
     struct prune *prune;               /* made by main: prune_new */
     struct retention *retention;       /* made by main: retention_new */
+    struct experiments *experiments;   /* made by main: experiments_new */
     struct http *http;                 /* made by main: http_new */
     struct uploads_join *joins;        /* uploads_join.c: requests that complete an upload */
 };
@@ -43,8 +44,10 @@ api_handler api_jobs_create, api_jobs_list, api_jobs_get, api_jobs_asked, api_jo
     api_jobs_metrics, api_jobs_logs;
 api_handler api_control_cancel, api_control_pause, api_control_resume; /* api_control.c */
 api_handler api_control_change;
-api_handler api_delete;                                        /* api_delete.c */
-api_handler api_queue_get, api_queue_drain, api_queue_undrain; /* api_queue.c */
+api_handler api_delete;
+/* A job at its end, without its result file; at once, its bytes follow. */
+int api_delete_job(struct api *api, const char *id, struct err *err); /* api_delete.c */
+api_handler api_queue_get, api_queue_drain, api_queue_undrain;        /* api_queue.c */
 /* Whether who asks may give a job this priority; ERR_FORBIDDEN. */
 int api_queue_check_priority(const struct api *api, const struct http_request *request,
                              double priority, struct err *err);
@@ -56,6 +59,11 @@ api_handler api_storage_get;                                 /* api_storage.c */
 api_handler api_prune;                                       /* api_prune.c */
 api_handler api_limits;                                      /* api_limits.c */
 api_handler api_estimate;                                    /* api_estimate.c */
+/* api_experiments.c */
+api_handler api_experiments_create, api_experiments_list, api_experiments_get,
+    api_experiments_results, api_experiments_cancel, api_experiments_delete;
+int api_experiments_answer_one(struct api *api, struct http_request *request, const char *id,
+                               struct err *err);
 struct job_spec;
 struct model_config;
 /* Settles a job's values for this machine (job_spec_resolve) and plans its memory; ERR_DOES_NOT_FIT

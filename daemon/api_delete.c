@@ -42,10 +42,13 @@ static void delete_end(void *context)
 }
 
 /* Rows first become unreachable, then the folder follows; what cannot be moved is as it was. */
-static int delete_job(struct api *api, const char *id, const char *folder, struct err *err)
+int api_delete_job(struct api *api, const char *id, struct err *err)
 {
     const char *data_dir = api->settings->data_dir;
     struct err ignored;
+    CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s", data_dir, id);
+    if (folder == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     TRY(trash_put(data_dir, folder, err));
     int rc = store_job_delete(api->store, id, err);
     if (rc != 0)
@@ -60,7 +63,7 @@ static int delete_finish(struct api_delete *delete, struct err *err)
     /* Meanwhile it may have been deleted, or resumed. */
     TRY(store_job_owner(api->store, delete->id, owner, err));
     TRY(coordinator_check_forgotten(api->coordinator, delete->id, err));
-    TRY(delete_job(api, delete->id, delete->folder, err));
+    TRY(api_delete_job(api, delete->id, err));
     struct err gone; /* it may have been deleted before */
     if (delete->result_file[0] != '\0')
         (void)files_remove(api->store, api->settings->data_dir, delete->result_file, &gone);

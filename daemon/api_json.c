@@ -154,7 +154,8 @@ static json_t *api_ithaca_json(struct api *api, const struct store_job *job, con
     if (job->resumed_step > 0)
         checkpoints_id(job->id, job->resumed_step, resumed_from);
     return json_pack(
-        "{s:o, s:s, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:O?}",
+        "{s:o, s:s, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o, "
+        "s:O?}",
         "gpus", api_gpus(api, job), "state", job_state_name(job->state), "reason",
         api_text(job->reason), "reason_text", api_sentence(api, job->reason_text), "attempt",
         (json_int_t)job->attempt, "resumed_from", api_text(resumed_from), "restarts",
@@ -164,7 +165,7 @@ static json_t *api_ithaca_json(struct api *api, const struct store_job *job, con
         "steps_done", (json_int_t)job->steps_done, "steps_total", (json_int_t)job->steps_total,
         "tokens_per_s", speed.found ? json_number(speed.value) : json_null(), "eta",
         api_eta(api, job), "started_at", api_time(job->started_ms), "owner", api_text(job->owner),
-        "spec", json_object_get(spec, "ithaca"));
+        "experiment", api_text(job->experiment), "spec", json_object_get(spec, "ithaca"));
 }
 
 /* New reference: OpenAI's hyperparameters, from the resolved spec. */

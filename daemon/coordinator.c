@@ -145,7 +145,8 @@ static int coordinator_load_row(void *context, const struct store_job *row, stru
 
 static int coordinator_insert(struct coordinator *coordinator, const struct job_spec *spec,
                               double predicted_step_s, const char *model_dir, const char *owner,
-                              const char *id, struct err *err)
+                              const struct coordinator_point *point, const char *id,
+                              struct err *err)
 {
     CLEANUP(buf_done) struct buf text, asked;
     buf_init(&text, LIMIT_JSON_BODY_BYTES);
@@ -169,6 +170,8 @@ static int coordinator_insert(struct coordinator *coordinator, const struct job_
         .steps_total = spec->max_steps,
         .predicted_step_s = predicted_step_s,
         .asked_json = buf_str(&asked),
+        .experiment = point->experiment,
+        .point = point->number,
     };
     int64_t event_row = 0;
     TRY(store_job_insert(coordinator->store, &row, event_id, &event_row, err));
@@ -180,6 +183,15 @@ static int coordinator_insert(struct coordinator *coordinator, const struct job_
 int coordinator_submit(struct coordinator *coordinator, const struct job_spec *spec,
                        double predicted_step_s, const char *model_dir, const char *owner,
                        char ret_id[LIMIT_ID_BYTES + 1], struct err *err)
+{
+    return coordinator_submit_point(coordinator, spec, predicted_step_s, model_dir, owner,
+                                    &(struct coordinator_point){.experiment = ""}, ret_id, err);
+}
+
+int coordinator_submit_point(struct coordinator *coordinator, const struct job_spec *spec,
+                             double predicted_step_s, const char *model_dir, const char *owner,
+                             const struct coordinator_point *point, char ret_id[LIMIT_ID_BYTES + 1],
+                             struct err *err)
 {
     const int64_t user_max = coordinator->config.policy.user_slots_max;
     if (coordinator->stopping)
@@ -193,7 +205,7 @@ int coordinator_submit(struct coordinator *coordinator, const struct job_spec *s
     TRY(coordinator_depends_check(coordinator, spec, owner, err));
     char id[LIMIT_ID_BYTES + 1];
     TRY(host_new_id(coordinator->host, "ftjob-", id, sizeof id, err));
-    TRY(coordinator_insert(coordinator, spec, predicted_step_s, model_dir, owner, id, err));
+    TRY(coordinator_insert(coordinator, spec, predicted_step_s, model_dir, owner, point, id, err));
     log_info("coordinator", "%s submitted by %s", id, owner);
     memcpy(ret_id, id, sizeof id);
     return 0;

@@ -81,6 +81,15 @@ void coordinator_free(struct coordinator *coordinator); /* NULL is fine; process
 int coordinator_submit(struct coordinator *coordinator, const struct job_spec *spec,
                        double predicted_step_s, const char *model_dir, const char *owner,
                        char ret_id[LIMIT_ID_BYTES + 1], struct err *err);
+/* The same for a point of an experiment, which knows its job from then on. */
+struct coordinator_point {
+    const char *experiment;
+    int64_t number;
+};
+int coordinator_submit_point(struct coordinator *coordinator, const struct job_spec *spec,
+                             double predicted_step_s, const char *model_dir, const char *owner,
+                             const struct coordinator_point *point, char ret_id[LIMIT_ID_BYTES + 1],
+                             struct err *err);
 /* Starts the end of a job. 0 also when it is being cancelled or is cancelled already;
  * ERR_NOT_FOUND, or ERR_BAD_STATE when it has ended otherwise. */
 int coordinator_cancel(struct coordinator *coordinator, const char *job_id, struct err *err);

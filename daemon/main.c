@@ -15,6 +15,7 @@
 #include "daemon/bus.h"
 #include "daemon/chat.h"
 #include "daemon/coordinator.h"
+#include "daemon/experiments.h"
 #include "daemon/exports.h"
 #include "daemon/files.h"
 #include "daemon/host.h"
@@ -144,6 +145,7 @@ static int main_open(struct main_daemon *self, struct err *err)
     main_coordinator_config(settings, &config);
     TRY(coordinator_new(&config, api->host, api->store, &self->bus, api->loop, &api->coordinator,
                         err));
+    TRY(experiments_new(api, &api->experiments, err));
     TRY(loop_timer_new(api->loop, main_on_tick, self, &self->tick, err));
     loop_timer_set(self->tick, COORDINATOR_TICK_MS, COORDINATOR_TICK_MS);
     return 0;
@@ -222,6 +224,7 @@ static void main_close(struct main_daemon *self)
     exports_free(api->exports);
     housekeeping_free(api->housekeeping);
     sse_free(api->sse);
+    experiments_free(api->experiments);
     coordinator_free(api->coordinator);
     quota_free(api->quota);
     auth_free(api->auth);

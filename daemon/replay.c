@@ -48,7 +48,8 @@ static int replay_read(struct api *api, struct http_request *request, struct rep
     enum route_id route = http_request_route(request)->route;
     const char *count = http_request_header(request, "x-stainless-retry-count");
     const char *key = "";
-    *ret = (struct replay){.makes = route == ROUTE_JOBS_CREATE || route == ROUTE_FILES_CREATE};
+    *ret = (struct replay){.makes = route == ROUTE_JOBS_CREATE || route == ROUTE_FILES_CREATE ||
+                                    route == ROUTE_EXPERIMENTS_CREATE};
     if (!replay_is_kept(route))
         return 0;
     TRY(replay_read_key(request, &key, err));
@@ -102,8 +103,11 @@ static int replay_answer(struct api *api, struct http_request *request,
         http_answer_json(request, found->status, json_incref(found->body));
         return 0;
     }
-    return http_request_route(request)->route == ROUTE_JOBS_CREATE
-               ? api_jobs_answer_one(api, request, found->made, err)
+    enum route_id route = http_request_route(request)->route;
+    if (route == ROUTE_JOBS_CREATE)
+        return api_jobs_answer_one(api, request, found->made, err);
+    return route == ROUTE_EXPERIMENTS_CREATE
+               ? api_experiments_answer_one(api, request, found->made, err)
                : files_answer_one(api, request, found->made, err);
 }
 

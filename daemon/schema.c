@@ -113,6 +113,12 @@ static const struct schema_query schema_queries[] = {
      .name = "max_points",
      .schema = "{'type':'integer','minimum':10,'maximum':10000,'default':200}",
      .doc = "As of metrics"},
+    {.response = "ExperimentList", QUERY_AFTER},
+    {.response = "ExperimentList", QUERY_LIMIT(20)},
+    {.response = "ExperimentResults",
+     .name = "format",
+     .schema = "{'enum':['json','csv','markdown','svg'],'default':'json'}",
+     .doc = "A table, or two charts"},
     {.response = "Logs", .name = "rank", .schema = WHOLE, .doc = "The rank; 0"},
     {.response = "Logs", .name = "attempt", .schema = WHOLE, .doc = "The attempt; the newest"},
     {.response = "Logs", .name = "after", .schema = WHOLE, .doc = "First byte; near the end"},
@@ -164,6 +170,10 @@ static json_t *schema_content(const char *name)
                             "'application/json':{'schema':{'type':'object'}}}");
     if (strcmp(name, "bytes") == 0)
         return json_literal("{'application/octet-stream':{'schema':{'type':'string'}}}");
+    if (strcmp(name, "ExperimentResults") == 0)
+        return json_literal("{'application/json':{'schema':{'$ref':'#/components/schemas/"
+                            "ExperimentResults'}},'text/csv':{'schema':{'type':'string'}},"
+                            "'text/markdown':{'schema':{'type':'string'}},'image/svg+xml':{}}");
     if (strcmp(name, "multipart") == 0)
         return json_literal(
             "{'multipart/form-data':{'schema':{'type':'object','required':['file','purpose'],"

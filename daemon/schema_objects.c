@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "daemon/inventory.h"
 #include "daemon/schema.h"
+#include "daemon/schema_experiments.h"
 #include "daemon/schema_shapes.h"
 
 #include <string.h>
@@ -113,7 +114,8 @@ static const struct schema_object schema_rows[] = {
          "on the CPU'},"
          "'steps_done':" WHOLE ",'steps_total':{'type':'integer','description':'0: not known'},"
          "'tokens_per_s':" NUMBER_OR_NULL ",'eta':" TIME_OR_NULL ",'started_at':" TIME_OR_NULL ","
-         "'owner':" TEXT_OR_NULL ",'data':{'type':['object','null'],'description':'The training "
+         "'owner':" TEXT_OR_NULL ",'experiment':" TEXT_OR_NULL ","
+         "'data':{'type':['object','null'],'description':'The training "
          "file as it was prepared; of one job, not of lists','properties':{'preparing':{'type':"
          "'object','description':'While it is: file, files, bytes, bytes_total, "
          "rows'},'lines':" WHOLE ","
@@ -470,6 +472,7 @@ json_t *schema_objects(void)
     for (size_t i = 0; i < schema_storage_row_count; i++)
         bad |= json_object_set_new(objects, schema_storage_rows[i].name,
                                    json_literal(schema_storage_rows[i].schema));
+    bad |= schema_experiments(objects);
     bad |= schema_fill_error(json_object_get(objects, "Error"));
     bad |= schema_fill_job(json_object_get(objects, "Job"));
     bad |= schema_fill_metrics(json_object_get(objects, "Metrics"));

@@ -80,6 +80,8 @@ struct store_job {
     int64_t resumed_step;    /* of the checkpoint the newest attempt went on from; 0: none */
     const char *result_file; /* "file-...": its metrics as CSV, once it has succeeded */
     double predicted_step_s; /* of an optimizer step, as planned at submit; 0: not known */
+    const char *experiment;  /* that it belongs to; "": none. At insert NULL is none, too */
+    int64_t point;           /* of the experiment; read at insert alone */
     const char *asked_json;  /* job_spec.asked; "" where it is not known */
 };
 

@@ -3,6 +3,7 @@
  * transaction: that is the compare-and-set of job_fsm.h. */
 #include "common/must.h"
 #include "daemon/job_fsm.h"
+#include "daemon/store_experiments.h"
 #include "daemon/store_sql.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
     "id, created_ms, started_ms, finished_ms, state, reason, reason_text, owner, spec_json, "      \
     "model, model_dir, training_file, validation_file, fine_tuned_model, priority, ranks, "        \
     "attempt, steps_done, steps_total, trained_tokens, prepared, restarts, ran_ms, resumed_step, " \
-    "result_file, predicted_step_s, row, asked_json"
+    "result_file, predicted_step_s, row, asked_json, experiment"
 
 static struct store_job store_job_row(struct store_query *query)
 {
@@ -45,6 +46,7 @@ static struct store_job store_job_row(struct store_query *query)
         .predicted_step_s = store_column_f64(query, 25),
         .row = store_column_i64(query, 26),
         .asked_json = store_column_text(query, 27),
+        .experiment = store_column_text(query, 28),
     };
     must(job.state < JOB_STATE_COUNT); /* the table's CHECK has the same list */
     return job;
@@ -66,6 +68,22 @@ static int store_jobs_give(struct store_query *query, int64_t limit, store_job_f
     return 0;
 }
 
+/* Its point knows the job from now on. */
+static int store_job_set_point(struct store *store, const struct store_job *job, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    if (job->experiment == NULL || job->experiment[0] == '\0')
+        return 0;
+    TRY(store_query(&query, STORE_JOBS,
+                    "UPDATE experiment_points SET job_id = ?, status = '" STORE_POINT_SUBMITTED
+                    "' WHERE experiment_id = ? AND number = ?",
+                    err));
+    store_bind_text(&query, job->id);
+    store_bind_text(&query, job->experiment);
+    store_bind_i64(&query, job->point);
+    return store_query_run(&query, err);
+}
+
 int store_job_insert(struct store *store, const struct store_job *job, const char *event_id,
                      int64_t *ret_event_row, struct err *err)
 {
@@ -75,8 +93,8 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
     TRY(store_query(&query, STORE_JOBS,
                     "INSERT INTO jobs (id, created_ms, state, owner, spec_json, model, model_dir, "
                     "training_file, validation_file, priority, ranks, steps_total, "
-                    "predicted_step_s, asked_json) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "predicted_step_s, asked_json, experiment) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     err));
     store_bind_text(&query, job->id);
     store_bind_i64(&query, job->created_ms);
@@ -92,8 +110,10 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
     store_bind_i64(&query, job->steps_total);
     store_bind_f64(&query, job->predicted_step_s);
     store_bind_text(&query, job->asked_json);
+    store_bind_text(&query, job->experiment);
     TRY(store_query_run(&query, err));
     store_query_end(&query);
+    TRY(store_job_set_point(store, job, err));
     CLEANUP(mem_free_ptr)
     char *data = store_event_state(store, job_state_name(JOB_STATE_VALIDATING));
     if (data == NULL)

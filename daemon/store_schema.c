@@ -15,6 +15,8 @@
  *   gpus         GPUs that are drained or set aside
  *   usage        slot-seconds of each user (daemon/usage.h)
  *   queue        one row: whether it is drained
+ *   experiments  one row an experiment
+ *   experiment_points   its points: plan, job, and what was measured, which outlives the job
  * metrics.db
  *   metric_names  number -> name, unit: rows of api/metrics.def, renewed at each open
  *   jobs          job number <-> id: a point then takes 8 bytes less per character
@@ -172,6 +174,32 @@ static const char *const store_migrations_jobs[] = {
     "INSERT INTO queue (drained) VALUES (0);",
     /* 7: jobs that are submitted again */
     "ALTER TABLE jobs ADD COLUMN asked_json TEXT NOT NULL DEFAULT '';",
+    /* 8: experiments */
+    "ALTER TABLE jobs ADD COLUMN experiment TEXT NOT NULL DEFAULT '';"
+    "CREATE INDEX jobs_experiment ON jobs (experiment) WHERE experiment <> '';"
+    "CREATE TABLE experiments ("
+    " row INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " created_ms INTEGER NOT NULL,"
+    " owner TEXT NOT NULL,"
+    " name TEXT NOT NULL,"
+    " spec_json TEXT NOT NULL,"
+    " ended_ms INTEGER NOT NULL DEFAULT 0,"
+    " cancelled INTEGER NOT NULL DEFAULT 0,"
+    " deleted INTEGER NOT NULL DEFAULT 0"
+    ") STRICT;"
+    "CREATE INDEX experiments_open ON experiments (row) WHERE ended_ms = 0;"
+    "CREATE TABLE experiment_points ("
+    " experiment_id TEXT NOT NULL REFERENCES experiments (id),"
+    " number INTEGER NOT NULL,"
+    " status TEXT NOT NULL,"
+    " note TEXT NOT NULL,"
+    " facts_json TEXT NOT NULL,"
+    " body_json TEXT NOT NULL,"
+    " job_id TEXT NOT NULL DEFAULT '',"
+    " measured_json TEXT NOT NULL DEFAULT '',"
+    " PRIMARY KEY (experiment_id, number)"
+    ") STRICT, WITHOUT ROWID;",
 };
 
 static const char *const store_migrations_metrics[] = {

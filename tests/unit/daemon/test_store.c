@@ -144,6 +144,9 @@ static void test_migration_from_version_1(void **state)
                              "DROP TABLE uploads;"
                              "ALTER TABLE jobs DROP COLUMN predicted_step_s;"
                              "ALTER TABLE jobs DROP COLUMN asked_json;"
+                             "DROP INDEX jobs_experiment;"
+                             "ALTER TABLE jobs DROP COLUMN experiment;"
+                             "DROP TABLE experiment_points; DROP TABLE experiments;"
                              "DROP TABLE usage; DROP TABLE queue;"
                              "PRAGMA user_version = 1";
     const char *const metrics =

@@ -1,0 +1,52 @@
+/* experiment_plan: the points of an experiment, planned for this machine before anything runs: what
+ * each takes of memory and time, and which cannot run here.
+ *
+ *     struct experiment_planner planner = {.api = api, .viewer = viewer, .spec = &spec};
+ *     TRY(experiment_plan_point(&planner, number, 0, &planned, err));    one point
+ *     TRY(experiment_row_make(&planned, number, &row, err));             for the store
+ *     ...
+ *     experiment_planner_done(&planner);
+ *
+ * A point is a job that measures, on random tokens; one for more ranks than the machine has is
+ * rehearsed. What is left "auto" takes its plain value, never a searched one: an experiment
+ * compares what it names. */
+#pragma once
+#include "common/experiment_spec.h"
+#include "common/model_shape.h"
+#include "daemon/models.h"
+#include "daemon/store_experiments.h"
+
+struct experiment_planner {
+    struct api *api;
+    const char *viewer; /* whose tuned models may be named (access.h) */
+    const struct experiment_spec *spec;
+    char model_name[LIMIT_NAME_BYTES + 1]; /* of the two below; "": none yet */
+    struct models_entry model;
+    struct model_shape shape;
+};
+void experiment_planner_done(struct experiment_planner *planner);
+
+struct experiment_planned {
+    const char *status;      /* STORE_POINT_WAITING, _NO_ROOM or _REFUSED */
+    char note[ERR_TEXT_MAX]; /* why not */
+    int64_t priority;
+    json_t *facts; /* columns of its results (api/experiment_columns.def), and "series":
+                      its number in the grid, "slots": that its job takes; owned */
+    json_t *body;  /* of its job; owned */
+};
+void experiment_planned_done(struct experiment_planned *planned);
+
+/* It as the store keeps it; the texts are the row's. */
+struct experiment_row {
+    struct store_point_row row;
+    struct buf facts, body; /* owned */
+};
+int experiment_row_make(const struct experiment_planned *planned, int64_t number,
+                        struct experiment_row *ret, struct err *err);
+void experiment_row_done(struct experiment_row *row);
+
+/* Point `number` of the grid, with this seq_len where it is above 0. Under find_max_seq_len and
+ * seq_len 0: with the longest that the plan says fits, and that may be tried. Fails where the
+ * experiment is at fault: a field that no job has, a model that is not there. */
+int experiment_plan_point(struct experiment_planner *planner, int64_t number, int64_t seq_len,
+                          struct experiment_planned *ret, struct err *err);

@@ -1,0 +1,119 @@
+/* experiments: a timer. A round steps each experiment that has not ended (experiment_step.h), and
+ * takes one job of one that was deleted. */
+#include "daemon/experiments.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "daemon/api.h"
+#include "daemon/bus.h"
+#include "daemon/experiment_step.h"
+#include "daemon/housekeeping.h"
+#include "daemon/loop.h"
+#include "daemon/store_experiments.h"
+
+enum {
+    EXPERIMENTS_WAKE_MS = 20,   /* several notes make one round */
+    EXPERIMENTS_RETRY_MS = 1000 /* after a round that failed */
+};
+
+struct experiments {
+    struct api *api;
+    struct bus_listener listener;
+    struct loop_timer *timer;
+    bool due; /* the timer is set */
+};
+
+static void experiments_set(struct experiments *self, int64_t delay_ms)
+{
+    if (!self->due)
+        loop_timer_set(self->timer, delay_ms, 0);
+    self->due = true;
+}
+
+void experiments_wake(struct experiments *experiments)
+{
+    experiments_set(experiments, EXPERIMENTS_WAKE_MS);
+}
+
+static void experiments_on_note(void *context, const struct bus_note *note)
+{
+    if (note->event_row > 0) /* a job's state, for all one knows */
+        experiments_wake(context);
+}
+
+/* One that cannot be stepped does not keep the others from it. */
+static bool experiments_step_all(struct experiments *self, bool *ret_again, struct err *err)
+{
+    char id[LIMIT_ID_BYTES + 1];
+    int64_t row = 0;
+    bool well = true;
+    for (;;) {
+        bool again = false;
+        if (store_experiment_open(self->api->store, row, &row, id, err) != 0)
+            return false;
+        if (row == 0)
+            return well;
+        if (experiment_step(self->api, id, &again, err) != 0) {
+            log_warn("experiments", "%s: %s", id, err->text);
+            well = false;
+        }
+        *ret_again |= again;
+    }
+}
+
+static int experiments_delete_one(struct experiments *self, bool *ret_again, struct err *err)
+{
+    char id[LIMIT_ID_BYTES + 1], job_id[LIMIT_ID_BYTES + 1];
+    TRY(store_experiment_deleted(self->api->store, id, job_id, err));
+    *ret_again |= id[0] != '\0';
+    if (job_id[0] != '\0')
+        return api_delete_job(self->api, job_id, err);
+    if (id[0] == '\0')
+        return 0;
+    housekeeping_wake(self->api->housekeeping);
+    return store_experiment_purge(self->api->store, id, err);
+}
+
+static void experiments_round(void *context)
+{
+    struct experiments *self = context;
+    struct err err = {.code = ERR_NONE};
+    bool again = false;
+    self->due = false;
+    bool well = experiments_step_all(self, &again, &err);
+    if (experiments_delete_one(self, &again, &err) != 0) {
+        log_warn("experiments", "%s", err.text);
+        well = false;
+    }
+    if (!well)
+        experiments_set(self, EXPERIMENTS_RETRY_MS);
+    else if (again)
+        experiments_set(self, 0);
+}
+
+int experiments_new(struct api *api, struct experiments **ret, struct err *err)
+{
+    struct experiments *self = mem_new(1, sizeof *self);
+    if (self == NULL)
+        return mem_fail(err, sizeof *self, "experiments");
+    self->api = api;
+    self->listener = (struct bus_listener){.called = experiments_on_note, .context = self};
+    int rc = loop_timer_new(api->loop, experiments_round, self, &self->timer, err);
+    if (rc != 0) {
+        mem_free(self);
+        return rc;
+    }
+    bus_listen(api->bus, &self->listener);
+    experiments_wake(self); /* what the daemon before this one has left */
+    *ret = self;
+    return 0;
+}
+
+void experiments_free(struct experiments *experiments)
+{
+    if (experiments == NULL)
+        return;
+    bus_unlisten(experiments->api->bus, &experiments->listener);
+    loop_timer_free(experiments->timer);
+    mem_free(experiments);
+}
