@@ -186,7 +186,7 @@ def compare(label, got, want, seconds, their_seconds, exact):
 def run(name, seq_len, gpu, folder):
     case = Case(folder, name, seq_len, 2 if seq_len <= 8192 else 1)
     model = make_weights(case)
-    traces = {layout: case.ours(layout, [str(gpu)]) for layout in LAYOUTS}
+    traces = {layout: case.ours(layout, [gpu]) for layout in LAYOUTS}
     want, their_seconds, exact = theirs(case, model)
     return all([compare(f"{name} | {seq_len} | {layout}", trace, want, seconds, their_seconds, exact)
                 for layout, (trace, seconds) in traces.items()])
@@ -210,12 +210,13 @@ def main():
     args = argparse.ArgumentParser()
     args.add_argument("--cases", default="llama3.2-1b,qwen2.5-0.5b,qwen3-0.6b")
     args.add_argument("--seq-len", default="4096,32768")
-    args.add_argument("--gpu", type=int, default=0)
+    args.add_argument("--gpu", help="its number or UUID; else the first of CUDA_VISIBLE_DEVICES, else 0",
+                      default=os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0")
     args.add_argument("--dry-run", action="store_true")
     args = args.parse_args()
     if args.dry_run:
         return dry_run()
-    os.environ["CUDA_VISIBLE_DEVICES"] = str(args.gpu)
+    os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
     print("| model | tokens | layout | loss | loss off | gradient norm off | ours off fp32 | theirs off fp32 | s a step | "
           "theirs |\n" + "| --- " * 10 + "|")
     good = True
