@@ -3,11 +3,12 @@
 import gzip
 import json
 import os
+import re
 import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Daemon  # noqa: E402
+from ithaca_e2e import SOURCE_DIR, Daemon  # noqa: E402
 
 CHAT = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "answer"}]}
 ALPACA = [{"instruction": "add", "input": "1 1", "output": "2"}, {"instruction": "hi", "input": "", "output": "ho"}]
@@ -57,6 +58,17 @@ class DataFormats(unittest.TestCase):
                 self.assertEqual(data_report["kept"], len(preview["rows"]))
                 self.assertEqual(sum(count for _, count in data_report["histogram"]), data_report["kept"])
                 self.assertEqual(data_report["overlength_share"], 1 if name == "book.txt" else 0)
+
+    def test_rows_of_the_readme(self):
+        """Each row of README.md's table of formats is one that is kept."""
+        with open(os.path.join(SOURCE_DIR, "README.md"), encoding="utf-8") as file:
+            table = file.read().split("| format | a row |")[1].split("\n\n")[0]
+        rows = re.findall(r"`(\{.*?\})`", table)
+        self.assertEqual(len(rows), 6)
+        for key, value in (("input_ids", "[65, 66]"), ("labels", "[-100, 66]"), ("tools", "[]")):
+            rows = [row.replace(f'"{key}": [...]', f'"{key}": {value}') for row in rows]
+        previewed = self.preview(self.client.upload("\n".join(rows).encode())["id"], rows=50).json()["rows"]
+        self.assertEqual([(row["kept"], row.get("message")) for row in previewed], [(True, None)] * len(rows))
 
     def test_preview_shows_mask_and_cut(self):
         file_id = self.client.upload(FILES["chat.jsonl"] + b"\n{bad\n", "chat.jsonl")["id"]
