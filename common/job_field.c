@@ -89,8 +89,16 @@
      .offset = offsetof(struct job_spec, name), \
      .unit = "",                                \
      .doc = help},
-#define JOB_FIELD_NOT_YET(text, def, help) \
-    {.path = text, .kind = JOB_FIELD_KIND_NOT_YET, .only = def, .unit = "", .doc = help},
+#define JOB_FIELD_SPAN(name, text, def, def_last, low, high, measure, help) \
+    {.path = text,                                                          \
+     .kind = JOB_FIELD_KIND_SPAN,                                           \
+     .offset = offsetof(struct job_spec, name),                             \
+     .initial = def,                                                        \
+     .initial_last = def_last,                                              \
+     .min = low,                                                            \
+     .max = high,                                                           \
+     .unit = measure,                                                       \
+     .doc = help},
 
 const struct job_field job_fields[] = {
 #include "api/job_fields.def"
@@ -144,7 +152,9 @@ void job_field_set_default(const struct job_field *field, struct job_spec *spec)
     case JOB_FIELD_KIND_LIST:
         ((struct job_list *)member)->count = 0;
         break;
-    case JOB_FIELD_KIND_NOT_YET:
+    case JOB_FIELD_KIND_SPAN:
+        *(struct job_span *)member =
+            (struct job_span){.first = field->initial, .last = field->initial_last};
         break;
     }
 }
@@ -227,8 +237,9 @@ json_t *job_field_json(const struct job_field *field, const struct job_spec *spe
         return *(const bool *)member ? json_object() : json_null();
     case JOB_FIELD_KIND_LIST:
         return job_list_json(member);
-    case JOB_FIELD_KIND_NOT_YET:
-        return json_literal(field->only);
+    case JOB_FIELD_KIND_SPAN:
+        return json_pack("[I, I]", (json_int_t)((const struct job_span *)member)->first,
+                         (json_int_t)((const struct job_span *)member)->last);
     }
     must(false);
     return NULL;

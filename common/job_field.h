@@ -15,10 +15,10 @@ enum job_field_kind {
     JOB_FIELD_KIND_BOOL,     /* true or false */
     JOB_FIELD_KIND_ENUM,     /* a name from api/job_enums.def, or a boolean there called "true" */
     JOB_FIELD_KIND_NULLABLE, /* an integer or null */
-    JOB_FIELD_KIND_SET,    /* "all", or a list of names from api/job_enums.def: an integer's bits */
-    JOB_FIELD_KIND_GROUP,  /* an object or null: whether the fields below its path count */
-    JOB_FIELD_KIND_LIST,   /* a list of texts */
-    JOB_FIELD_KIND_NOT_YET /* legal and not served: only its default is taken; no member */
+    JOB_FIELD_KIND_SET,   /* "all", or a list of names from api/job_enums.def: an integer's bits */
+    JOB_FIELD_KIND_GROUP, /* an object or null: whether the fields below its path count */
+    JOB_FIELD_KIND_LIST,  /* a list of texts */
+    JOB_FIELD_KIND_SPAN,  /* a list of two integers */
 };
 
 struct job_enum_value {
@@ -34,13 +34,13 @@ struct job_enum {
 struct job_field {
     const char *path;             /* dotted, below `ithaca` */
     enum job_field_kind kind;     /* which of the members below hold */
-    size_t offset;                /* of the member in struct job_spec; all but NOT_YET */
-    int64_t initial;              /* default of all but NUM, LIST and NOT_YET */
-    int64_t min, max;             /* INT, NULLABLE */
+    size_t offset;                /* of the member in struct job_spec */
+    int64_t initial;              /* default of all but NUM and LIST; of SPAN, the first */
+    int64_t initial_last;         /* of SPAN, the second */
+    int64_t min, max;             /* INT, NULLABLE, SPAN */
     double num_initial;           /* NUM */
     double num_min, num_max;      /* NUM */
     const struct job_enum *names; /* ENUM, SET */
-    const char *only;             /* NOT_YET: the default, JSON */
     const char *unit;             /* "" for a plain number */
     const char *doc;              /* one phrase */
 };

@@ -62,8 +62,9 @@ static void job_field_legal(const struct job_field *field, struct buf *out)
         buf_printf(out, "a list of at most %d texts of 1 to %d bytes", LIMIT_LIST_ITEMS,
                    LIMIT_ID_BYTES);
         break;
-    case JOB_FIELD_KIND_NOT_YET:
-        buf_text(out, field->only);
+    case JOB_FIELD_KIND_SPAN:
+        buf_printf(out, "[first, last], integers from %lld to %lld, the second not below the first",
+                   (long long)field->min, (long long)field->max);
         break;
     }
     if (field->unit[0] != '\0')
@@ -211,17 +212,16 @@ int job_field_check_served(const struct job_field *field, const struct job_spec 
     return job_enum_check_served(field->names, name, choice, err);
 }
 
-static int job_field_parse_not_yet(const struct job_field *field, const char *name,
-                                   const json_t *value, struct err *err)
+static int job_field_parse_span(const struct job_field *field, const char *name,
+                                const json_t *value, struct job_span *ret, struct err *err)
 {
-    CLEANUP(json_unref) json_t *only = json_literal(field->only);
-    if (only == NULL)
-        return err_set(err, ERR_NOMEM, "out of host memory: %s", name);
-    if (json_equal(only, value))
-        return 0;
-    return err_set_field(err, ERR_UNSUPPORTED, name,
-                         "%s is not served by this version yet; leave it out or give %s", name,
-                         field->only);
+    struct job_span span = {0};
+    if (json_array_size(value) != 2 || !job_value_integer(json_array_get(value, 0), &span.first) ||
+        !job_value_integer(json_array_get(value, 1), &span.last) || span.first < field->min ||
+        span.last < span.first || span.last > field->max)
+        return job_field_wrong(field, name, value, err);
+    *ret = span;
+    return 0;
 }
 
 int job_field_parse(const struct job_field *field, const char *name, const json_t *value,
@@ -259,8 +259,8 @@ int job_field_parse(const struct job_field *field, const char *name, const json_
         return 0;
     case JOB_FIELD_KIND_LIST:
         return job_field_parse_list(field, name, value, member, err);
-    case JOB_FIELD_KIND_NOT_YET:
-        return job_field_parse_not_yet(field, name, value, err);
+    case JOB_FIELD_KIND_SPAN:
+        return job_field_parse_span(field, name, value, member, err);
     }
     must(false);
     return 0;

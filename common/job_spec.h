@@ -46,6 +46,10 @@ struct job_list { /* of a JOB_FIELD_LIST */
     char items[LIMIT_LIST_ITEMS][LIMIT_ID_BYTES + 1]; /* (count), none empty */
 };
 
+struct job_span { /* of a JOB_FIELD_SPAN */
+    int64_t first, last;
+};
+
 struct job_spec {
     /* OpenAI's fields */
     char model[LIMIT_NAME_BYTES + 1];
@@ -63,12 +67,14 @@ struct job_spec {
 #define JOB_FIELD_BOOL(name, path, def, doc) bool name;
 #define JOB_FIELD_ENUM(name, path, kind, def, doc) enum job_##kind name;
 #define JOB_FIELD_LIST(name, path, doc) struct job_list name;
+#define JOB_FIELD_SPAN(name, path, first, last, min, max, unit, doc) struct job_span name;
 #include "api/job_fields.def"
 #undef JOB_FIELD_INT
 #undef JOB_FIELD_NUM
 #undef JOB_FIELD_BOOL
 #undef JOB_FIELD_ENUM
 #undef JOB_FIELD_LIST
+#undef JOB_FIELD_SPAN
 };
 
 int job_spec_parse(const json_t *body, struct job_spec *ret_spec, struct err *err);

@@ -238,6 +238,24 @@ static int job_resolve_measure(struct job_spec *spec, struct err *err)
                          (long long)spec->max_steps, MEM_MEASURED_STEPS_MAX);
 }
 
+static int job_resolve_profile(const struct job_spec *spec, struct err *err)
+{
+    static const char field[] = "ithaca.profile.steps";
+    const struct job_span steps = spec->profile_steps;
+    if (!spec->profile)
+        return 0;
+    if (steps.last - steps.first >= LIMIT_PROFILE_STEPS)
+        return err_set_field(err, ERR_INVALID_VALUE, field,
+                             "%s: %lld to %lld are %lld steps; at most %d are profiled", field,
+                             (long long)steps.first, (long long)steps.last,
+                             (long long)(steps.last - steps.first + 1), LIMIT_PROFILE_STEPS);
+    if (spec->max_steps == 0 || steps.last <= spec->max_steps)
+        return 0;
+    return err_set_field(err, ERR_INVALID_VALUE, field,
+                         "%s: step %lld is beyond ithaca.max_steps %lld; ask for earlier steps",
+                         field, (long long)steps.last, (long long)spec->max_steps);
+}
+
 int job_spec_settle(struct job_spec *spec, const struct job_facts *facts, struct err *err)
 {
     must(facts->ranks_max >= 1 && facts->heads >= 1 && facts->kv_heads >= 1);
@@ -261,6 +279,7 @@ int job_spec_settle(struct job_spec *spec, const struct job_facts *facts, struct
                    "ithaca.batch.grad_accum",
                    "(batch.sequences / data-parallel ranks, rounded up) or \"auto\"", err));
     TRY(job_resolve_measure(&resolved, err));
+    TRY(job_resolve_profile(&resolved, err));
     if (resolved.max_steps == 0 && resolved.n_epochs <= 0)
         resolved.n_epochs = JOB_EPOCHS_DEFAULT;
     *spec = resolved;

@@ -48,8 +48,9 @@ static json_t *schema_legal(const struct job_field *field)
         return json_pack("{s:s, s:i, s:{s:s, s:i, s:i}}", "type", "array", "maxItems",
                          LIMIT_LIST_ITEMS, "items", "type", "string", "minLength", 1, "maxLength",
                          LIMIT_ID_BYTES);
-    case JOB_FIELD_KIND_NOT_YET:
-        return json_pack("{s:o}", "const", json_literal(field->only));
+    case JOB_FIELD_KIND_SPAN:
+        return json_pack("{s:s, s:i, s:i, s:{s:s, s:I, s:I}}", "type", "array", "minItems", 2,
+                         "maxItems", 2, "items", "type", "integer", "minimum", min, "maximum", max);
     }
     return NULL;
 }
@@ -60,8 +61,6 @@ static json_t *schema_description(const struct job_field *field)
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, SCHEMA_DOC_BYTES);
     buf_text(&text, field->doc);
-    if (field->kind == JOB_FIELD_KIND_NOT_YET)
-        buf_text(&text, ". Not served yet");
     const char *before = ". Not served yet: ";
     for (int i = 0; field->names != NULL && i < field->names->count; i++) {
         if (field->names->values[i].served)

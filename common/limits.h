@@ -40,12 +40,16 @@ enum {
     LIMIT_SAFETENSORS_FILES = 4096, /* shards of a model; the largest have about 200 */
     LIMIT_RANK_LOG_BYTES =
         64 << 20, /* a rank's captured output; later output is dropped and said so */
-    LIMIT_JOBS_UNFINISHED = 10000, /* jobs in the daemon's memory, 4 KiB each; lists of them are */
-                                   /* searched linearly */
-    LIMIT_USERS = 10000,           /* whose use is kept, 200 bytes each */
-    LIMIT_REPORT_BYTES = 4 << 20,  /* what a rank keeps for a daemon that is away: some 20,000 */
-                                   /* steps of metrics, hours */
-    LIMIT_RANK_LINKS = 256,        /* connections to the job socket: four a rank of a full node */
+    LIMIT_JOBS_UNFINISHED = 10000,  /* jobs in the daemon's memory, 4 KiB each; lists of them are */
+                                    /* searched linearly */
+    LIMIT_USERS = 10000,            /* whose use is kept, 200 bytes each */
+    LIMIT_REPORT_BYTES = 4 << 20,   /* what a rank keeps for a daemon that is away: some 20,000 */
+                                    /* steps of metrics, hours */
+    LIMIT_RANK_LINKS = 256,         /* connections to the job socket: four a rank of a full node */
+    LIMIT_PROFILE_STEPS = 100,      /* in a profile; more tell no more */
+    LIMIT_PROFILE_EVENTS = 1 << 17, /* of a rank: some three steps of an 8B model; 4 MiB */
+    LIMIT_PROFILE_EVENTS_JOB = 1 << 20, /* of all ranks: a trace of 100 MB, 10 compressed, which */
+                                        /* Perfetto still opens quickly */
     LIMIT_POINTS_BATCH = 8192, /* metric points between two ticks: 100 ms of 64 ranks at 1 kHz */
 };
 

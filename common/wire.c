@@ -264,6 +264,11 @@ static void wire_payload(struct codec *codec, struct wire_frame *frame)
     case WIRE_SEEN:
         codec_u32(codec, &frame->number);
         break;
+    case WIRE_PROFILE:
+        codec_u32(codec, &frame->number);
+        codec_check(codec, frame->number >= 1 && frame->number <= LIMIT_PROFILE_STEPS,
+                    "too many steps to profile, or none");
+        break;
     case WIRE_READY:
         codec_u64(codec, &frame->ready.steps_total);
         break;

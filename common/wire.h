@@ -126,7 +126,7 @@ struct wire_frame {
             const char *json; /* PLAN: length bytes */
             size_t length;
         } plan;
-        uint32_t number; /* ACK: command type; SEEN: sequence number */
+        uint32_t number; /* ACK: command type; SEEN: sequence number; PROFILE: steps */
     };
 };
 

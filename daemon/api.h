@@ -64,6 +64,7 @@ api_handler api_experiments_create, api_experiments_list, api_experiments_get,
     api_experiments_results, api_experiments_cancel, api_experiments_delete;
 int api_experiments_answer_one(struct api *api, struct http_request *request, const char *id,
                                struct err *err);
+api_handler api_profile_ask, api_profile_get, api_profile_trace; /* api_profile.c */
 struct job_spec;
 struct model_config;
 /* Settles a job's values for this machine (job_spec_resolve) and plans its memory; ERR_DOES_NOT_FIT

@@ -3,6 +3,7 @@
 #include "common/mem.h"
 #include "common/mem_estimate.h"
 #include "common/mem_report.h"
+#include "common/mem_timeline.h"
 #include "common/model_published.h"
 #include "common/plan_search.h"
 #include "common/time_report.h"
@@ -14,6 +15,8 @@
 #include "daemon/machine.h"
 #include "daemon/models.h"
 #include "daemon/settings.h"
+
+#include <limits.h>
 
 /* What "auto" comes to: the plain settings where they fit, else, or always where `automatic`, the
  * fastest that do. Where none do, the plain ones stay, with what there is to say of them. */
@@ -80,22 +83,29 @@ static int estimate_config(struct api *api, const char *viewer, const char *name
     return model_config_load(model.dir, ret, err);
 }
 
-static json_t *estimate_json(const struct mem_estimate *estimate, const char *message)
+static json_t *estimate_json(const struct mem_estimate *estimate, bool timeline,
+                             const char *message)
 {
+    json_t *memory = mem_report_json(estimate, timeline);
+    if (timeline && json_object_set_new(memory, "timeline",
+                                        mem_timeline_peak_json(&estimate->plan, INT_MAX)) != 0) {
+        json_decref(memory);
+        return NULL;
+    }
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:s?}", "object", "fine_tuning.estimate", "model",
                      estimate->spec.model, "ithaca", job_spec_ithaca_json(&estimate->spec),
-                     "memory", mem_report_json(estimate, false), "time", time_report_json(estimate),
-                     "message", message);
+                     "memory", memory, "time", time_report_json(estimate), "message", message);
 }
 
-/* Takes "auto" out of the body: whether settings that were left open are searched. */
-static int estimate_take_auto(json_t *body, bool *ret, struct err *err)
+/* Takes what is no job's out of the body: "auto", whether settings that were left open are
+ * searched, and "timeline". */
+static int estimate_take_flag(json_t *body, const char *key, bool *ret, struct err *err)
 {
-    const json_t *value = json_object_get(body, "auto");
+    const json_t *value = json_object_get(body, key);
     if (value != NULL && !json_is_boolean(value))
-        return err_set_field(err, ERR_INVALID_VALUE, "auto", "auto must be true or false");
+        return err_set_field(err, ERR_INVALID_VALUE, key, "%s must be true or false", key);
     *ret = json_is_true(value);
-    (void)json_object_del(body, "auto"); /* it may not be there */
+    (void)json_object_del(body, key); /* it may not be there */
     return 0;
 }
 
@@ -109,9 +119,10 @@ int api_estimate(struct api *api, struct http_request *request, struct err *err)
     struct model_config config;
     struct time_rates rates;
     struct err message = {.code = ERR_NONE};
-    bool automatic = false;
+    bool automatic = false, timeline = false;
     TRY(api_read_body(request, &body, err));
-    TRY(estimate_take_auto(body, &automatic, err));
+    TRY(estimate_take_flag(body, "auto", &automatic, err));
+    TRY(estimate_take_flag(body, "timeline", &timeline, err));
     if (json_object_get(body, "training_file") == NULL &&
         json_object_set_new(body, "training_file", json_string("none")) != 0)
         return mem_fail(err, 0, "the job");
@@ -129,7 +140,7 @@ int api_estimate(struct api *api, struct http_request *request, struct err *err)
         *err = message;
         return rc;
     }
-    json_t *json = estimate_json(&estimate, rc != 0 ? message.text : NULL);
+    json_t *json = estimate_json(&estimate, timeline, rc != 0 ? message.text : NULL);
     if (json == NULL)
         return mem_fail(err, 0, "an estimate");
     http_answer_json(request, 200, json);

@@ -182,8 +182,9 @@ int api_model_files(struct api *api, struct http_request *request, struct err *e
     wait->request = request;
     http_request_on_end(request, model_wait_end, wait);
     const struct exports_source wanted = {.name = source.export_name,
-                                          .checkpoint_dir = source.checkpoint_dir,
-                                          .model_dir = source.model_dir};
+                                          .role = "--export",
+                                          .inputs = {source.checkpoint_dir, source.model_dir},
+                                          .what = "the checkpoint cannot be exported"};
     TRY(exports_want(api->exports, &wanted, model_ready, wait, &wait->wait, err));
     http_defer(request, NULL, NULL);
     return 0;

@@ -102,6 +102,11 @@ int coordinator_pause(struct coordinator *coordinator, const char *job_id, struc
 int coordinator_resume(struct coordinator *coordinator, const char *job_id,
                        const char *checkpoint_id, struct err *err);
 
+/* The next so many steps of a running job are profiled (worker/profile_run.h). ERR_NOT_FOUND,
+ * ERR_BAD_STATE. */
+int coordinator_profile(struct coordinator *coordinator, const char *job_id, int64_t steps,
+                        struct err *err);
+
 /* A job may be deleted: it is at its end, and none that waits depends on it. ERR_BAD_STATE. */
 int coordinator_check_forgotten(struct coordinator *coordinator, const char *job_id,
                                 struct err *err);

@@ -70,6 +70,20 @@ int coordinator_pause(struct coordinator *coordinator, const char *job_id, struc
     return 0;
 }
 
+/* ---- profile ------------------------------------------------------------------------------- */
+
+int coordinator_profile(struct coordinator *coordinator, const char *job_id, int64_t steps,
+                        struct err *err)
+{
+    char what[] = "profiled";
+    struct coordinator_job *job = coordinator_find(coordinator, job_id);
+    if (job == NULL)
+        return store_job_get(coordinator->store, job_id, control_refuse, what, err);
+    if (job->state != JOB_STATE_RUNNING || job->supervisor == NULL)
+        return control_refuse_job(job, what, err);
+    return supervisor_profile(job->supervisor, steps, err);
+}
+
 /* ---- resume -------------------------------------------------------------------------------- */
 
 /* The checkpoint asked for is there and becomes the newest. */

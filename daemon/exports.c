@@ -28,6 +28,7 @@ struct exports_child {
     struct host_process *process;
     char *dir;
     char *log_path;
+    const char *what; /* its source's; static */
     struct exports_wait *waits;
     struct exports_child *next;
 };
@@ -144,8 +145,8 @@ static int exports_child_failed(const struct exports_child *child, const struct 
     const char *line = strrchr(buf_str(&text), '\n');
     const char *said = strchr(line != NULL ? line + 1 : buf_str(&text), ' ');
     if (said != NULL)
-        return err_set(err, ERR_IO, "the checkpoint cannot be exported: %.800s", said + 1);
-    return err_set(err, ERR_IO, "the checkpoint cannot be exported: the process ended with %s %d",
+        return err_set(err, ERR_IO, "%s: %.800s", child->what, said + 1);
+    return err_set(err, ERR_IO, "%s: the process ended with %s %d", child->what,
                    ended->signal != 0 ? "signal" : "status",
                    ended->signal != 0 ? ended->signal : ended->status);
 }
@@ -178,10 +179,11 @@ static int exports_child_launch(struct exports_child *child, const struct export
     struct api *api = child->exports->api;
     child->dir = io_join(child->exports->dir, source->name);
     child->log_path = mem_printf("%s/%s.log", child->exports->dir, source->name);
+    child->what = source->what;
     if (child->dir == NULL || child->log_path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    const char *const argv[] = {api->settings->worker, "--export", source->checkpoint_dir,
-                                source->model_dir,     child->dir, NULL};
+    const char *const argv[] = {api->settings->worker, source->role, source->inputs[0],
+                                source->inputs[1],     child->dir,   NULL};
     static const char *const own[] = {"OMP_NUM_THREADS=1"}; /* it waits for the disk */
     const char *environment[LAUNCH_ENVIRONMENT_MAX + 1];
     launch_local_environment(own, sizeof own / sizeof own[0], environment);
@@ -207,8 +209,7 @@ static int exports_child_get(struct exports *exports, const struct exports_sourc
         }
     }
     if (running >= EXPORTS_RUNNING)
-        return err_set(err, ERR_TOO_MANY, "%d checkpoints are being exported; ask again later",
-                       running);
+        return err_set(err, ERR_TOO_MANY, "%d exports are being made; ask again later", running);
     struct exports_child *child = mem_new(1, sizeof *child);
     if (child == NULL)
         return mem_fail(err, sizeof *child, "an export");

@@ -1,6 +1,7 @@
-/* exports: checkpoints as model folders, for download. `ithaca-worker --export` makes one in a
- * child at the first question; it is kept in <data_dir>/exports/<name> for later ones, the newest
- * EXPORTS_KEPT of them, until the daemon starts again. */
+/* exports: folders made of a job's for download: a checkpoint as a model folder, a profile as trace
+ * and summary. `ithaca-worker <role>` makes one in a child at the first question; it is kept in
+ * <data_dir>/exports/<name> for later ones, the newest EXPORTS_KEPT of them, until the daemon
+ * starts again. */
 #pragma once
 #include "common/err.h"
 
@@ -21,9 +22,10 @@ bool exports_is_idle(const struct exports *exports); /* no child */
 typedef void exports_fn(void *context, const char *dir, const struct err *why);
 
 struct exports_source {
-    const char *name;           /* of the folder: another for another content */
-    const char *checkpoint_dir; /* absolute */
-    const char *model_dir;      /* the base model's */
+    const char *name;      /* of the folder: another for another content */
+    const char *role;      /* "--export", "--profile": of the worker */
+    const char *inputs[2]; /* what the role takes before the folder */
+    const char *what;      /* "the checkpoint cannot be exported": said where it fails */
 };
 /* Calls `ready` once, from here when the folder is there already; then *ret_wait is NULL. Otherwise
  * exports_forget() takes it back. ERR_TOO_MANY when too many children run. */

@@ -4,6 +4,17 @@
 #include "common/host_memory.h"
 #include "common/log.h"
 
+int64_t machine_device_bytes(const struct inventory *inventory)
+{
+    int64_t least = 0;
+    if (inventory_device(inventory) != LAUNCH_CUDA)
+        return 0;
+    for (int64_t i = 0; i < inventory->gpu_count; i++)
+        if (least == 0 || inventory->gpus[i].bytes < least)
+            least = inventory->gpus[i].bytes;
+    return least;
+}
+
 struct mem_ask machine_ask(const struct inventory *inventory, const struct job_spec *spec,
                            const struct model_shape *shape)
 {
@@ -14,11 +25,7 @@ struct mem_ask machine_ask(const struct inventory *inventory, const struct job_s
                           .host_bytes = host_memory_read().total};
     if (inventory_device(inventory) == LAUNCH_CUDA)
         ask.backend = MEM_BACKEND_CUDA;
-    for (int64_t i = 0; ask.backend == MEM_BACKEND_CUDA && i < inventory->gpu_count; i++) {
-        int64_t bytes = inventory->gpus[i].bytes;
-        ask.device_bytes =
-            ask.device_bytes == 0 || bytes < ask.device_bytes ? bytes : ask.device_bytes;
-    }
+    ask.device_bytes = machine_device_bytes(inventory);
     return ask;
 }
 

@@ -7,6 +7,8 @@
  * this process may use it. spec and shape are borrowed. */
 struct mem_ask machine_ask(const struct inventory *inventory, const struct job_spec *spec,
                            const struct model_shape *shape);
+/* The smallest GPU's memory; 0 where ranks share the host's. */
+int64_t machine_device_bytes(const struct inventory *inventory);
 /* Its calibration in the data folder, or the table's, into *rates, which the ask borrows. A
  * calibration that cannot be read is told in the log and keeps nobody from planning. */
 void machine_rates(const struct inventory *inventory, const char *data_dir, struct mem_ask *ask,

@@ -206,8 +206,9 @@ static json_t *schema_operation(const struct schema_route *route)
         return operation;
     if (json_object_set_new(operation, "requestBody",
                             json_pack("{s:b, s:o}", "required",
-                                      strcmp(route->request, "JobResume") != 0, "content",
-                                      schema_content(route->request))) == 0)
+                                      strcmp(route->request, "JobResume") != 0 &&
+                                          strcmp(route->request, "ProfileAsk") != 0,
+                                      "content", schema_content(route->request))) == 0)
         return operation;
     json_decref(operation);
     return NULL;

@@ -174,7 +174,8 @@ static const struct schema_object schema_rows[] = {
      .schema = "{'type':'object','required':['model'],'description':'A job (JobCreate); no file "
                "need be named','properties':{'model':" TEXT ",'auto':{'type':'boolean',"
                "'description':'The fastest settings that fit, of those left open; else the "
-               "plain ones where they fit'},'ithaca':{"
+               "plain ones where they fit'},'timeline':{'type':'boolean','description':'Every "
+               "buffer, and what makes the peak'},'ithaca':{"
                "'$ref':'#/components/schemas/JobCreate/properties/ithaca'}}}"},
     {.name = "MemoryPlan",
      .schema =
@@ -187,7 +188,8 @@ static const struct schema_object schema_rows[] = {
          "'device_limit_bytes':" WHOLE_OR_NULL ",'host_bytes':{'type':'integer','description':"
          "'All ranks together'},'host_limit_bytes':" WHOLE_OR_NULL ",'file_bytes':" WHOLE ","
          "'disk_bytes':" WHOLE ","
-         "'phases':{'type':'array','items':{'type':'object'}}}}"},
+         "'phases':{'type':'array','items':{'type':'object'}},'buffers':{'type':'array',"
+         "'items':{'type':'object'}},'timeline':{'type':'object'}}}"},
     {.name = "Estimate",
      .schema =
          "{'type':'object','required':['object','model','ithaca','memory','time',"
@@ -473,6 +475,9 @@ json_t *schema_objects(void)
         bad |= json_object_set_new(objects, schema_storage_rows[i].name,
                                    json_literal(schema_storage_rows[i].schema));
     bad |= schema_experiments(objects);
+    for (size_t i = 0; i < schema_profile_row_count; i++)
+        bad |= json_object_set_new(objects, schema_profile_rows[i].name,
+                                   json_literal(schema_profile_rows[i].schema));
     bad |= schema_fill_error(json_object_get(objects, "Error"));
     bad |= schema_fill_job(json_object_get(objects, "Job"));
     bad |= schema_fill_metrics(json_object_get(objects, "Metrics"));

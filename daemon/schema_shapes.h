@@ -27,3 +27,6 @@ struct schema_object {
 /* schema_objects_storage.c */
 extern const struct schema_object schema_storage_rows[];
 extern const size_t schema_storage_row_count;
+/* schema_objects_profile.c */
+extern const struct schema_object schema_profile_rows[];
+extern const size_t schema_profile_row_count;

@@ -282,6 +282,16 @@ void supervisor_pause(struct supervisor *supervisor)
     supervisor->pausing = true;
 }
 
+int supervisor_profile(struct supervisor *supervisor, int64_t steps, struct err *err)
+{
+    const struct wire_frame profile = {.type = WIRE_PROFILE, .number = (uint32_t)steps};
+    must(steps >= 1 && steps <= LIMIT_PROFILE_STEPS);
+    if (supervisor->plan.world == 0 || !supervisor->ranks[0].connected)
+        return err_set(err, ERR_UNAVAILABLE, "rank 0 of the job is not connected; ask again soon");
+    supervisor->owner.send(supervisor->owner.context, 0, &profile);
+    return 0;
+}
+
 void supervisor_stop(struct supervisor *supervisor, const struct err *failure)
 {
     if (failure != NULL && supervisor->failure.code == ERR_NONE)

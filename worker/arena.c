@@ -4,6 +4,7 @@
 
 #include "common/mem.h"
 #include "common/must.h"
+#include "worker/profile.h"
 
 #include <string.h>
 
@@ -168,6 +169,7 @@ int arena_commit(struct arena *arena, struct err *err)
 
 void arena_enter(struct arena *arena, enum mem_phase phase)
 {
+    profile_enter(arena->device->profile, PROFILE_PART, mem_phase_name(phase), -1);
     for (int64_t i = 0; i < arena->slot_count && arena->strict; i++) {
         const struct mem_buffer *buffer = arena->slots[i].buffer;
         if ((buffer->phases >> phase & 1) == 0)

@@ -124,3 +124,26 @@ void coll_record_done(struct coll_record *record, uint64_t seq)
         atomic_store_explicit(&slot->begun_ns, now, memory_order_relaxed);
     atomic_store_explicit(&slot->done_ns, now, memory_order_relaxed);
 }
+
+uint64_t coll_record_last(const struct coll_record *record)
+{
+    return record == NULL ? 0 : atomic_load(&record->file->head.seq);
+}
+
+bool coll_record_read(const struct coll_record *record, uint64_t seq, struct coll_record_call *ret)
+{
+    const struct coll_record_call *slot = &record->file->calls[seq % COLL_RECORD_CALLS];
+    if (atomic_load_explicit(&slot->seq, memory_order_acquire) != seq)
+        return false;
+    *ret = (struct coll_record_call){.members = slot->members,
+                                     .count = slot->count,
+                                     .step = slot->step,
+                                     .kind = slot->kind,
+                                     .dtype = slot->dtype,
+                                     .phase = slot->phase};
+    atomic_init(&ret->seq, seq);
+    atomic_init(&ret->asked_ns, atomic_load(&slot->asked_ns));
+    atomic_init(&ret->begun_ns, atomic_load(&slot->begun_ns));
+    atomic_init(&ret->done_ns, atomic_load(&slot->done_ns));
+    return true;
+}

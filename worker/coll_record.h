@@ -18,6 +18,7 @@
 #include "common/limits.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct coll_call;
@@ -59,6 +60,10 @@ void coll_record_phase(struct coll_record *record, uint64_t step, int phase);
 /* Call number `seq` of the ranks in `members`; from the thread that trains. */
 void coll_record_ask(struct coll_record *record, uint64_t seq, uint64_t members,
                      const struct coll_call *call);
+/* Calls asked for so far: the number of the newest. */
+uint64_t coll_record_last(const struct coll_record *record);
+/* Call number `seq`, as it is now; false where newer ones have taken its place. */
+bool coll_record_read(const struct coll_record *record, uint64_t seq, struct coll_record_call *ret);
 /* From any thread. Done implies begun. */
 void coll_record_begun(struct coll_record *record, uint64_t seq);
 void coll_record_done(struct coll_record *record, uint64_t seq);

@@ -12,6 +12,7 @@
 #include "common/dtype.h"
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,22 @@ struct stream; /* NULL: the default stream */
 struct event;
 struct ops;
 struct exposed;
+struct profile;
+
+/* What a device did, told while it is traced. */
+enum trace_kind { TRACE_KERNEL, TRACE_COPY, TRACE_COLLECTIVE };
+struct trace_work {
+    enum trace_kind kind;
+    const char *name;         /* "gemm", or a kernel's symbol; copied by who is told */
+    uint32_t lane;            /* number of the stream */
+    int64_t begin_ns, end_ns; /* of the monotonic clock */
+    int64_t bytes;            /* of a copy; else 0 */
+};
+/* Who is told; from any thread, one at a time. */
+struct trace_sink {
+    void (*add)(struct trace_sink *sink, const struct trace_work *work);
+    void (*lost)(struct trace_sink *sink, int64_t count); /* so much work cannot be told */
+};
 
 /* What operations need for themselves, of each kind one piece. */
 enum device_scratch {
@@ -69,6 +86,11 @@ struct device_ops {
      * what they need when they first need it. The CPU needs none. */
     void (*lend_scratch)(struct device *device, enum device_scratch kind, void *memory,
                          size_t bytes);
+    /* From now on what the device does is told to `sink`, until the next call, with NULL: then all
+     * that was done has been told. ERR_UNSUPPORTED where the library for it is missing. Not traced,
+     * a device does nothing for it. */
+    int (*trace)(struct device *device, struct trace_sink *sink, struct err *err);
+    bool traces_collectives; /* as kernels of its own; else the record of them tells */
     int64_t (*bytes_in_use)(struct device *device);      /* by alloc, and taken as scratch */
     int64_t (*host_bytes_in_use)(struct device *device); /* by host_alloc */
     /* Of the whole device, by all its users, the driver included; 0: it has no memory of its own.
@@ -81,6 +103,7 @@ struct device {
     const struct device_ops *dev; /* every member set */
     const struct ops *ops;        /* worker/ops.h; every member set */
     struct exposed *exposed; /* what its stream of work waits for is booked; borrowed, or NULL */
+    struct profile *profile; /* of the step at work; borrowed; NULL: it is not profiled */
 };
 
 /* The CPU backend; `threads` OpenMP threads. OpenBLAS must already run with the core type chosen by

@@ -37,6 +37,12 @@ static int exposed_settle(struct exposed *exposed, struct err *err)
     const struct exposed_mark *mark = &exposed->marks[exposed->first];
     int64_t ns = 0;
     TRY(exposed->device->dev->event_elapsed(exposed->device, mark->before, mark->after, &ns, err));
+    if (exposed->told.span != NULL) {
+        int64_t from_ns = 0;
+        TRY(exposed->device->dev->event_elapsed(exposed->device, exposed->started, mark->before,
+                                                &from_ns, err));
+        exposed->told.span(exposed->told.context, mark->kind, from_ns, ns);
+    }
     exposed->times.ns[mark->kind] += ns;
     exposed->times.seen[mark->kind] = true;
     exposed->first = (exposed->first + 1) % EXPOSED_MARKS;

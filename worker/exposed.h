@@ -50,6 +50,13 @@ struct exposed_mark {
     enum exposed_kind kind;
 };
 
+/* Hears of each span as it is added up: when it began, from the step's start, and how long it was.
+ */
+struct exposed_told {
+    void (*span)(void *context, enum exposed_kind kind, int64_t from_ns, int64_t ns);
+    void *context;
+};
+
 struct exposed {
     struct device *device;                    /* borrowed; NULL: not opened */
     struct exposed_mark marks[EXPOSED_MARKS]; /* a ring: spans that are not added up yet */
@@ -57,6 +64,7 @@ struct exposed {
     int depth; /* spans that are open */
     struct event *started, *stopped;
     struct exposed_times times; /* so far */
+    struct exposed_told told;   /* of a step that is profiled; zeros: nobody hears */
 };
 
 int exposed_init(struct exposed *exposed, struct device *device, struct err *err);

@@ -6,6 +6,7 @@
  *   --prepare REQUEST               a data file to token shards; started by the daemon
  *   --init-model NAME DIR [--seed N]  a built-in model with random weights
  *   --export CHECKPOINT_DIR MODEL_DIR OUT_DIR  a checkpoint of MODEL_DIR's tuning as a model folder
+ *   --profile JOB_DIR DEVICE_BYTES OUT_DIR  a job's profile: summary.json and trace.json.gz
  *   --sample MODEL_DIR              one greedy answer: request on stdin, answer on stdout
  *   --doctor DATA_DIR [--json]      what this machine offers, on one page
  *   --version */
@@ -23,6 +24,7 @@
 #include "worker/model_init.h"
 #include "worker/prepare.h"
 #include "worker/preview.h"
+#include "worker/profile_job.h"
 #include "worker/rank.h"
 #include "worker/sample.h"
 
@@ -104,7 +106,15 @@ static int main_init_model(int count, char **arguments, struct err *err)
 static bool main_is_helper(const char *role)
 {
     return strcmp(role, "--prepare") == 0 || strcmp(role, "--export") == 0 ||
-           strcmp(role, "--sample") == 0 || strcmp(role, "--preview") == 0;
+           strcmp(role, "--sample") == 0 || strcmp(role, "--preview") == 0 ||
+           strcmp(role, "--profile") == 0;
+}
+
+static int main_profile(char **arguments, struct err *err)
+{
+    uint64_t device_bytes = 0;
+    TRY(parse_number("--profile", arguments[1], INT64_MAX, &device_bytes, err));
+    return profile_job_make(arguments[0], (int64_t)device_bytes, arguments[2], err);
 }
 
 static int main_run(int count, char **arguments, struct err *err)
@@ -122,6 +132,8 @@ static int main_run(int count, char **arguments, struct err *err)
         return main_init_model(count - 1, arguments + 1, err);
     if (strcmp(role, "--export") == 0 && count == 4)
         return export_checkpoint(arguments[1], arguments[2], arguments[3], err);
+    if (strcmp(role, "--profile") == 0 && count == 4)
+        return main_profile(arguments + 1, err);
     if (strcmp(role, "--sample") == 0 && count == 2)
         return sample_main(arguments[1], stdin, stdout, err);
     if (strcmp(role, "--preview") == 0 && count == 2)
@@ -137,7 +149,8 @@ static int main_run(int count, char **arguments, struct err *err)
                    "usage: ithaca-worker --rank R --attempt-dir DIR | --keep DIR | --prepare "
                    "REQUEST | --init-model "
                    "NAME DIR [--seed N] | --export CHECKPOINT_DIR MODEL_DIR OUT_DIR | --sample "
-                   "MODEL_DIR | --preview MODEL_DIR | --doctor DATA_DIR [--json] | --version");
+                   "MODEL_DIR | --preview MODEL_DIR | --profile JOB_DIR DEVICE_BYTES OUT_DIR | "
+                   "--doctor DATA_DIR [--json] | --version");
 }
 
 int main(int argc, char **argv)

@@ -42,6 +42,7 @@ static int measure_step(struct rank *rank, int64_t step, struct measure *measure
 {
     struct step_result result;
     rank->model.layers_ns = 0;
+    profile_run_before(rank, step);
     int64_t start = clock_monotonic_ns(), processor_ns = clock_process_ns();
     TRY(step_run(rank, step, &result, err));
     rank_check_memory(rank);
@@ -53,6 +54,7 @@ static int measure_step(struct rank *rank, int64_t step, struct measure *measure
     bad |= json_array_append_new(measure->layer,
                                  json_real((double)rank->model.layers_ns * 1e-9 / layers));
     bad |= measure_waits(measure, &result.times);
+    profile_run_after(rank, step, step == rank->steps_total);
     train_report(rank, step, &result, taken);
     return bad == 0 ? 0 : mem_fail(err, 0, "a measurement");
 }

@@ -8,6 +8,7 @@
 #include "worker/head.h"
 #include "worker/layer.h"
 #include "worker/ops.h"
+#include "worker/profile.h"
 
 void *model_at(const struct model *model, const void *base, int64_t elements)
 {
@@ -177,6 +178,12 @@ static int model_layer_forward(const struct layer *layer, bool keep, struct err 
     return offload_out(offload, OFFLOAD_MLP, l, rows, layer->stream, err);
 }
 
+/* What is at work from here on, for a profile: a layer, or another part; NULL: neither. */
+static void model_note(const struct model *model, const char *name, int64_t layer)
+{
+    profile_enter(model->device->profile, PROFILE_LAYER, name, layer);
+}
+
 /* At both ends of the layers' work. */
 static int model_clock_layers(struct model *model, struct stream *stream, bool begins,
                               struct err *err)
@@ -193,6 +200,7 @@ int model_forward(struct model *model, const struct batch *batch, bool keep, str
 {
     must(batch->rows <= model->options.tokens_max);
     const void *weights = NULL;
+    model_note(model, "embedding", -1);
     arena_enter(model->arena, MEM_PHASE_EMBED);
     TRY(fsdp_gather(model->fsdp, 0, stream, &weights, err));
     TRY(fsdp_prefetch(model->fsdp, model->options.first_layer + 1, stream, err));
@@ -202,9 +210,11 @@ int model_forward(struct model *model, const struct batch *batch, bool keep, str
         struct model_acts acts = model_layer_acts(model, l);
         struct layer layer = {
             .model = model, .batch = batch, .stream = stream, .acts = &acts, .index = l};
+        model_note(model, "layer", l);
         TRY(model_gather_layer(model, &layer, l + 1, err));
         TRY(model_layer_forward(&layer, keep, err));
     }
+    model_note(model, NULL, -1);
     return model_clock_layers(model, stream, false, err);
 }
 
@@ -214,6 +224,7 @@ static int model_head_gather(struct model *model, struct stream *stream, struct 
 {
     bool tied = model->shape->config.tie_embeddings;
     const void *last = NULL, *unit = NULL;
+    model_note(model, "head", -1);
     arena_enter(model->arena, MEM_PHASE_HEAD);
     TRY(fsdp_gather(model->fsdp, model->fsdp->unit_count - 1, stream, &last, err));
     unit = last;
@@ -307,6 +318,7 @@ static int model_layer_backward(struct model *model, const struct batch *batch, 
 {
     bool again = model->options.recompute == JOB_recompute_INPUT;
     bool last = l == model->options.first_layer; /* of this pass */
+    model_note(model, "layer", l);
     TRY(offload_arrive(&model->offload, stream, err));
     TRY(model_replay(model, batch, l, stream, err));
     struct model_acts acts = model_layer_acts(model, l);
@@ -332,6 +344,7 @@ static int model_embed_backward(struct model *model, const struct batch *batch,
 {
     const struct model_config *c = &model->shape->config;
     float *grad = NULL;
+    model_note(model, "embedding", -1);
     arena_enter(model->arena, MEM_PHASE_EMBED_BWD);
     TRY(fsdp_grad_begin(model->fsdp, 0, stream, &grad, err));
     for (int64_t row = 0; row < batch->rows; row += model->options.tile_mlp) {
@@ -362,7 +375,9 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
     for (int64_t l = last; l >= model->options.first_layer; l--)
         TRY(model_layer_backward(model, batch, l, stream, err));
     TRY(model_clock_layers(model, stream, false, err));
-    return model->lora != NULL ? 0 : model_embed_backward(model, batch, stream, err);
+    TRY(model->lora != NULL ? 0 : model_embed_backward(model, batch, stream, err));
+    model_note(model, NULL, -1);
+    return 0;
 }
 
 int model_totals_zero(struct model *model, struct stream *stream, struct err *err)

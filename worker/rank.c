@@ -10,6 +10,7 @@
 #include "worker/coll_record.h"
 #include "worker/device_cuda.h"
 #include "worker/export.h"
+#include "worker/profile.h"
 #include "worker/resume.h"
 #include "worker/scratch.h"
 #include "worker/train.h"
@@ -31,6 +32,8 @@ void rank_phase(struct rank *rank, int64_t step, enum wire_phase phase)
     rank->phase_ns[rank->phase] += now - rank->phase_since_ns;
     rank->phase_since_ns = now;
     rank->phase = phase;
+    if (rank->device != NULL)
+        profile_enter(rank->device->profile, PROFILE_PHASE, wire_phase_name(phase), -1);
     coll_record_phase(rank->record, (uint64_t)step, phase);
     report_phase(rank->report, (uint64_t)step, phase);
 }
@@ -306,6 +309,9 @@ int rank_open(struct rank *rank, const struct launch_plan *plan, int number, str
                                        .best_valid_loss = (double)NAN},
                           .saved_step = -1,
                           .phase_since_ns = clock_monotonic_ns()};
+    if (plan->spec.profile)
+        profile_run_plan(&rank->profiling, plan->spec.profile_steps.first,
+                         plan->spec.profile_steps.last);
     TRY(rank_open_parts(rank, err));
     rank_check_memory(rank);
     report_ready(rank->report, rank->steps_total);
@@ -435,6 +441,7 @@ void rank_close(struct rank *rank)
 {
     if (rank->report != NULL)
         report_watch(rank->report, NULL);
+    profile_run_drop(rank);
     batch_done(&rank->batch);
     loader_done(&rank->valid);
     loader_done(&rank->train);

@@ -20,6 +20,7 @@
 #include "worker/lora.h"
 #include "worker/model.h"
 #include "worker/optim.h"
+#include "worker/profile_run.h"
 #include "worker/report.h"
 
 #include <stdbool.h>
@@ -55,6 +56,7 @@ struct rank {
     int64_t saved_step;                  /* of the newest checkpoint; -1: none */
     struct report *report;
     bool peaks_told;                    /* of the arena, by category */
+    struct profile_run profiling;       /* steps that are profiled */
     int64_t phase_ns[WIRE_PHASE_COUNT]; /* time spent, by phase */
     int64_t exposed_ns[EXPOSED_KINDS];  /* of it, waited for in steps */
     enum wire_phase phase;              /* now */

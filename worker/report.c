@@ -221,6 +221,11 @@ unsigned report_take_commands(struct report *report)
     return atomic_exchange(&report->commands, 0);
 }
 
+int64_t report_take_profile(struct report *report)
+{
+    return atomic_exchange(&report->profile_steps, 0);
+}
+
 bool report_orphaned(const struct report *report)
 {
     if (!report->threaded || atomic_load(&report->connected))

@@ -9,8 +9,8 @@
  * rank whose training thread stands still is seen from outside.
  *
  * Commands: CANCEL ends the process at once (exit status of ERR_CANCELLED) after aborting the
- * communicator; PAUSE and CHECKPOINT become flags that the step loop takes. A PLAN that is not the
- * one this rank was started with ends it too (ERR_PROTOCOL).
+ * communicator; PAUSE, CHECKPOINT and PROFILE are left for the step loop to take. A PLAN that is
+ * not the one this rank was started with ends it too (ERR_PROTOCOL).
  *
  * With launch_plan.socket "" there is no daemon: metrics and events are lines on stdout. */
 #pragma once
@@ -57,5 +57,7 @@ void report_failed(struct report *report, const struct err *reason);
 
 /* Commands since the last call, REPORT_COMMAND_ bits. */
 unsigned report_take_commands(struct report *report);
+/* Steps that are to be profiled, asked for since the last call; 0: none. */
+int64_t report_take_profile(struct report *report);
 /* No daemon for longer than the plan's orphan limit. */
 bool report_orphaned(const struct report *report);

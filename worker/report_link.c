@@ -175,6 +175,9 @@ static void link_take_frame(struct link *link, const struct wire_frame *frame)
     case WIRE_CHECKPOINT:
         atomic_fetch_or(&link->report->commands, REPORT_COMMAND_CHECKPOINT);
         break;
+    case WIRE_PROFILE:
+        atomic_store(&link->report->profile_steps, (int64_t)frame->number);
+        break;
     default: /* a frame that only a rank sends */
         link_disconnect(link);
         return;

@@ -25,6 +25,7 @@ struct report {
     _Atomic uint64_t step; /* what the training thread is doing */
     _Atomic uint32_t phase;
     _Atomic unsigned commands;      /* REPORT_COMMAND_ bits not yet taken */
+    _Atomic int64_t profile_steps;  /* of a PROFILE not yet taken; 0: none */
     _Atomic bool connected;         /* the PLAN came over this connection */
     _Atomic int64_t alone_since_ms; /* when it last was; for the orphan limit */
 };

@@ -172,11 +172,14 @@ static int train_evaluate(struct rank *rank, struct err *err)
 static int train_step(struct rank *rank, struct err *err)
 {
     struct checkpoint_progress *progress = &rank->progress;
-    int64_t start = clock_monotonic_ns(), step = progress->step + 1;
+    int64_t step = progress->step + 1;
     struct step_result result;
+    profile_run_before(rank, step);
+    int64_t start = clock_monotonic_ns();
     TRY(step_run(rank, step, &result, err));
     rank_check_memory(rank);
     train_report(rank, step, &result, (double)(clock_monotonic_ns() - start) * 1e-9);
+    profile_run_after(rank, step, step == rank->steps_total);
     progress->step = step;
     progress->updates = rank->optim.updates;
     progress->trained_tokens += result.trained;
@@ -230,15 +233,33 @@ enum train_next {
     TRAIN_NEXT_END   /* paused or orphaned, and saved */
 };
 
+/* Steps that the daemon wants profiled: it tells rank 0 alone. */
+static int64_t train_profile_asked(struct rank *rank)
+{
+    int64_t steps = report_take_profile(rank->report);
+    return rank->number == 0 ? steps : 0;
+}
+
+static void train_profile(struct rank *rank, int64_t steps)
+{
+    if (steps == 0 || profile_run_ask(&rank->profiling, rank->progress.step + 1, steps))
+        return;
+    if (rank->number == 0)
+        report_event(rank->report, 1,
+                     "Steps %lld to %lld are being profiled already; ask again after them.",
+                     (long long)rank->profiling.first, (long long)rank->profiling.last);
+}
+
 /* What the daemon asked any rank for, or its long silence; then what comes next. */
 static int train_commands(struct rank *rank, enum train_next *ret_next, enum train_end *ret_end,
                           struct err *err)
 {
     unsigned commands = report_take_commands(rank->report);
-    int64_t asked[4] = {(commands & REPORT_COMMAND_PAUSE) != 0,
+    int64_t asked[5] = {(commands & REPORT_COMMAND_PAUSE) != 0,
                         (commands & REPORT_COMMAND_CHECKPOINT) != 0, report_orphaned(rank->report),
-                        step_gate_last() <= rank->progress.step};
-    TRY(rank_sum(rank, asked, 4, DTYPE_I64, err));
+                        step_gate_last() <= rank->progress.step, train_profile_asked(rank)};
+    TRY(rank_sum(rank, asked, 5, DTYPE_I64, err));
+    train_profile(rank, asked[4]);
     bool pause = asked[0] > 0, orphaned = asked[2] > 0;
     bool saved = rank->saved_step == rank->progress.step;
     *ret_next = asked[3] > 0 ? TRAIN_NEXT_WAIT : TRAIN_NEXT_STEP;
@@ -246,6 +267,7 @@ static int train_commands(struct rank *rank, enum train_next *ret_next, enum tra
         return train_save(rank, err);
     if (!pause && !orphaned)
         return 0;
+    profile_run_after(rank, rank->progress.step, true);
     if (!saved)
         TRY(checkpoint_save(rank, err));
     *ret_next = TRAIN_NEXT_END;

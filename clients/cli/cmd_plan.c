@@ -4,15 +4,23 @@
 #include "common/job_field.h"
 #include "common/mem.h"
 #include "common/mem_report.h"
+#include "common/mem_timeline.h"
 #include "common/plan_search.h"
 #include "common/time_report.h"
+
+#include <limits.h>
 
 enum { PLAN_VALUE_BYTES = 64 };
 
 static int plan_print_json(const struct plan_command *command, const struct mem_estimate *estimate,
                            const struct mem_measured *measured, struct err *err)
 {
-    CLEANUP(json_unref) json_t *json = mem_report_json(estimate, command->buffers);
+    CLEANUP(json_unref)
+    json_t *json = mem_report_json(estimate, command->buffers || command->timeline);
+    if (command->timeline &&
+        json_object_set_new(json, "timeline", mem_timeline_peak_json(&estimate->plan, INT_MAX)) !=
+            0)
+        return mem_fail(err, 0, "the plan");
     if (json_object_set_new(json, "time", time_report_json(estimate)) != 0 ||
         json_object_set_new(json, "ithaca", job_spec_ithaca_json(&estimate->spec)) != 0)
         return mem_fail(err, 0, "the plan");
@@ -33,7 +41,7 @@ static void plan_settings_text(const struct job_spec *asked, const struct job_sp
         char text[PLAN_VALUE_BYTES];
         CLEANUP(json_unref) json_t *before = job_field_json(field, asked);
         CLEANUP(json_unref) json_t *value = job_field_json(field, chosen);
-        if (field->kind == JOB_FIELD_KIND_NOT_YET || json_equal(before, value))
+        if (json_equal(before, value))
             continue;
         json_brief(value, text, sizeof text);
         buf_printf(out, "--set %s=%s\n", field->path, text);
@@ -48,6 +56,8 @@ static int plan_print_text(const struct plan_command *command, const struct mem_
     if (command->automatic)
         plan_settings_text(&command->spec, &estimate->spec, &text);
     mem_report_text(estimate, &text);
+    if (command->timeline)
+        mem_timeline_text(&estimate->plan, &text);
     time_report_text(estimate, &text);
     if (!estimate->fits && !command->automatic)
         buf_text(&text, "--auto looks for settings that fit among those left open\n");
@@ -64,6 +74,7 @@ static int plan_run(struct cli *cli, struct plan_command *command, struct err *e
     CLEANUP(mem_estimate_done) struct mem_estimate estimate = {.fits = false};
     command->longest = cli_take_flag(cli, "--max-seq-len");
     command->buffers = cli_take_flag(cli, "--buffers");
+    command->timeline = cli_take_flag(cli, "--timeline");
     command->automatic = cli_take_flag(cli, "--auto");
     TRY(plan_command_read(cli, command, err));
     if (command->longest) {

@@ -17,6 +17,7 @@ struct plan_command {
     struct time_rates rates; /* the ask's */
     bool longest;            /* --max-seq-len, and the next two: of plan alone */
     bool buffers;            /* --buffers */
+    bool timeline;           /* --timeline */
     bool automatic;          /* --auto */
     bool run;                /* --run */
     int64_t steps;           /* --steps: of a run */

@@ -21,7 +21,12 @@ export const shown = (value) => (value === null || value === undefined ? "" : Ar
 export function parse(schema, text) {
   const word = text.trim();
   if (word === "" || word === shown(schema.default)) return {};
-  if (isList(schema)) return { value: word.split(",").map((one) => one.trim()).filter((one) => one) };
+  if (isList(schema)) {
+    const list = word.split(",").map((one) => one.trim()).filter((one) => one);
+    if (schema.items?.type !== "integer") return { value: list };
+    const numbers = list.map(Number);
+    return numbers.every(Number.isInteger) && list.length >= (schema.minItems ?? 0) ? { value: numbers } : { wrong: `${schema.minItems} whole numbers, with a comma.` };
+  }
   if (!typeOf(schema).some((type) => type === "integer" || type === "number")) return { value: word };
   const value = Number(word), whole = !typeOf(schema).includes("number");
   const auto = (schema.anyOf ?? []).some((one) => one.const === "auto") ? ", or auto" : "";

@@ -36,7 +36,7 @@ LIBRARY_HOMES = {
     r"systemd/.*": r"daemon/main\.c$",
     r"xxhash\.h": r"(common/(io|dataset)\w*|worker/checkpoint\w*)\.c$",
     r"zlib\.h|zstd\.h": r"common/io\w*\.c$",
-    r"nccl\.h|cuda.*|cublas.*|cudnn.*": r"worker/cuda/.*",
+    r"nccl\.h|cuda.*|cublas.*|cudnn.*|cupti.*": r"worker/cuda/.*",
     r"liburing\.h": r"worker/offload_file\.c$",
     r"pcre2\.h|utf8proc\.h": r"common/tokenizer\w*\.c$",
 }

@@ -199,6 +199,7 @@ static const struct device_ops device_cpu_ops = {
     .event_elapsed = device_cpu_event_elapsed,
     .sync = device_cpu_sync,
     .lend_scratch = device_cpu_lend_scratch,
+    .trace = device_cpu_trace,
     .bytes_in_use = device_cpu_bytes_in_use,
     .host_bytes_in_use = device_cpu_host_bytes_in_use,
     .bytes_taken = device_cpu_bytes_taken,

@@ -19,7 +19,17 @@ struct device_cpu {
     float *scratch;       /* (threads, DEVICE_CPU_SCRATCH) */
     atomic_int_least64_t bytes_in_use;      /* by alloc */
     atomic_int_least64_t host_bytes_in_use; /* by host_alloc */
+    struct device_cpu_traced {              /* while it is traced (trace.c) */
+        struct trace_sink *sink;            /* who is told; NULL: it is not */
+        const struct device_ops *dev;       /* the tables it had before */
+        const struct ops *ops;
+        struct device_ops told_dev; /* those it has meanwhile */
+    } traced;
 };
+
+/* device_ops.trace: operations and copies are timed by tables that stand before those of the device
+ * while it is traced. */
+int device_cpu_trace(struct device *device, struct trace_sink *sink, struct err *err);
 
 static inline int device_cpu_threads(const struct device *device)
 {

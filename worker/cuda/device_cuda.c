@@ -13,6 +13,7 @@
 #include "worker/cuda/attention_plan.h"
 #include "worker/cuda/gemm.h"
 #include "worker/cuda/ops_cuda.h"
+#include "worker/cuda/trace.h"
 
 #include <cublasLt.h>
 #include <cudnn_graph.h>
@@ -355,6 +356,8 @@ static const struct device_ops device_cuda_ops = {
     .event_elapsed = device_cuda_event_elapsed,
     .sync = device_cuda_sync,
     .lend_scratch = device_cuda_lend_scratch,
+    .trace = device_cuda_trace,
+    .traces_collectives = true,
     .bytes_in_use = device_cuda_bytes_in_use,
     .host_bytes_in_use = device_cuda_host_bytes_in_use,
     .bytes_taken = device_cuda_bytes_taken,

@@ -119,8 +119,6 @@ static void check_not_served(const char *path, json_t *schema)
         assert_non_null(strstr(text, "Not served yet: slurm"));
     if (strcmp(path, "offload") == 0)
         assert_null(strstr(text, "served"));
-    if (strcmp(path, "profile") == 0)
-        assert_non_null(strstr(text, "Not served yet"));
     if (strcmp(path, "gpus") == 0)
         assert_null(strstr(text, "served"));
 }

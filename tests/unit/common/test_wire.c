@@ -41,7 +41,7 @@ static struct wire_frame metrics(uint32_t count)
 /* One frame of each type; *ret_count of them. */
 static const struct wire_frame *all_frames(size_t *ret_count)
 {
-    static struct wire_frame frames[15];
+    static struct wire_frame frames[16];
     size_t n = 0;
     frames[n++] = hello();
     frames[n++] = (struct wire_frame){.type = WIRE_PLAN,
@@ -73,6 +73,7 @@ static const struct wire_frame *all_frames(size_t *ret_count)
         .type = WIRE_CHECKPOINTED, .seq = 9, .checkpointed = {.step = 20, .bytes = 1ull << 41}};
     frames[n++] = (struct wire_frame){
         .type = WIRE_PAUSED, .seq = 10, .paused = {.step = 20, .trained_tokens = 99}};
+    frames[n++] = (struct wire_frame){.type = WIRE_PROFILE, .number = LIMIT_PROFILE_STEPS};
     *ret_count = n;
     return frames;
 }

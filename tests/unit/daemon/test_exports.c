@@ -21,8 +21,10 @@ static void waiter_ready(void *context, const char *dir, const struct err *why)
 static int want(struct http_world *h, const char *name, struct waiter *waiter,
                 struct exports_wait **ret_wait)
 {
-    const struct exports_source source = {
-        .name = name, .checkpoint_dir = "/jobs/a/checkpoints/step-7", .model_dir = "/models/m"};
+    const struct exports_source source = {.name = name,
+                                          .role = "--export",
+                                          .inputs = {"/jobs/a/checkpoints/step-7", "/models/m"},
+                                          .what = "the checkpoint cannot be exported"};
     *waiter = (struct waiter){.calls = 0};
     return exports_want(h->api.exports, &source, waiter_ready, waiter, ret_wait, &h->w->err);
 }
