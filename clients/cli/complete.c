@@ -44,8 +44,6 @@ static void complete_fields(struct complete_out *out)
         const struct job_field *field = &job_fields[i];
         const size_t length = strlen(field->path);
         const bool names = field->kind == JOB_FIELD_KIND_ENUM || field->kind == JOB_FIELD_KIND_SET;
-        if (field->kind == JOB_FIELD_KIND_NOT_YET)
-            continue;
         if (strncmp(out->typed, field->path, length) != 0 || out->typed[length] != '=') {
             (void)snprintf(text, sizeof text, "%s=", field->path);
             complete_offer(out, text, field->doc);
