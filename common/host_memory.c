@@ -8,15 +8,12 @@
  * is mounted, as the root: the walk upwards ends there. */
 #include "common/host_memory.h"
 
-#include <fcntl.h>
+#include "common/kernel_file.h"
+
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { HOST_TEXT_BYTES = 16 << 10 }; /* files of a few KiB; what lies behind is not needed */
 
 struct host_groups {
     const char *mount, *limit, *usage, *caches[2];
@@ -31,71 +28,22 @@ static const struct host_groups host_groups_v1 = {
     .usage = "memory.usage_in_bytes",
     .caches = {"total_inactive_file", "total_active_file"}};
 
-static const char *host_root = "";
-
-void host_memory_root(const char *root)
-{
-    host_root = root;
-}
-
-/* <folder>/<name>; "" where it cannot be read. */
-static void host_text(const char *folder, const char *name, char ret_text[HOST_TEXT_BYTES])
-{
-    char path[PATH_MAX];
-    size_t length = 0;
-    ret_text[0] = '\0';
-    int wide = snprintf(path, sizeof path, "%s%s/%s", host_root, folder, name);
-    if (wide < 0 || (size_t)wide >= sizeof path)
-        return;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    ssize_t got = 1;
-    while (got > 0 && length < HOST_TEXT_BYTES - 1) {
-        got = read(fd, ret_text + length, HOST_TEXT_BYTES - 1 - length);
-        length += got > 0 ? (size_t)got : 0;
-    }
-    (void)close(fd); /* read only */
-    ret_text[length] = '\0';
-}
-
-/* A whole number at the start of a text; -1: none ("max"). One beyond counting is INT64_MAX. */
-static int64_t host_number(const char *text)
-{
-    char *end = NULL;
-    int64_t number = strtoll(text, &end, 10);
-    return end == text || number < 0 ? -1 : number;
-}
-
-/* That of the line which begins with `key`; -1: none. */
-static int64_t host_field(const char *text, const char *key)
-{
-    size_t length = strlen(key);
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        bool found = strncmp(line, key, length) == 0;
-        if (found && (line[length] == ':' || line[length] == ' '))
-            return host_number(line + length + 1);
-    }
-    return -1;
-}
-
 /* A group's limit upon what was found so far. */
 static void host_limit(const struct host_groups *groups, const char *path,
                        struct host_memory *memory)
 {
-    char text[HOST_TEXT_BYTES], folder[PATH_MAX];
+    char text[KERNEL_FILE_BYTES], folder[PATH_MAX];
     (void)snprintf(folder, sizeof folder, "%s%s", groups->mount, path); /* too long: no such file */
-    host_text(folder, groups->limit, text);
-    int64_t limit = host_number(text);
+    kernel_file_read(folder, groups->limit, text);
+    int64_t limit = kernel_file_number(text);
     if (limit < 0)
         return;
     memory->total = limit < memory->total ? limit : memory->total;
-    host_text(folder, groups->usage, text);
-    int64_t used = host_number(text);
-    host_text(folder, "memory.stat", text);
+    kernel_file_read(folder, groups->usage, text);
+    int64_t used = kernel_file_number(text);
+    kernel_file_read(folder, "memory.stat", text);
     for (int i = 0; i < 2 && used > 0; i++) {
-        int64_t cached = host_field(text, groups->caches[i]);
+        int64_t cached = kernel_file_field(text, groups->caches[i]);
         used -= cached > 0 ? cached : 0;
     }
     int64_t left = limit - (used > 0 ? used : 0);
@@ -124,13 +72,14 @@ static bool host_path(const char *line, const char *end, const struct host_group
 
 struct host_memory host_memory_read(void)
 {
-    char text[HOST_TEXT_BYTES], path[PATH_MAX];
+    char text[KERNEL_FILE_BYTES], path[PATH_MAX];
     const struct host_groups *groups = NULL;
-    host_text("/proc", "meminfo", text);
-    int64_t total = host_field(text, "MemTotal"), available = host_field(text, "MemAvailable");
+    kernel_file_read("/proc", "meminfo", text);
+    int64_t total = kernel_file_field(text, "MemTotal"),
+            available = kernel_file_field(text, "MemAvailable");
     struct host_memory memory = {.total = total < 0 ? INT64_MAX : total * 1024};
     memory.available = available < 0 ? memory.total : available * 1024;
-    host_text("/proc/self", "cgroup", text);
+    kernel_file_read("/proc/self", "cgroup", text);
     for (const char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         if (!host_path(line, end, &groups, path))
             continue;

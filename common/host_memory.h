@@ -20,6 +20,3 @@ struct host_memory {
 struct host_memory host_memory_read(void);
 /* 0 when so many bytes are available. */
 int host_memory_check(int64_t bytes, struct err *err);
-/* For tests: a folder that stands before /proc and /sys from now on; "" for none. Kept by
- * reference. */
-void host_memory_root(const char *root);

@@ -4,7 +4,7 @@
 
 #include "common/json.h"
 #include "common/launch_plan.h"
-#include "worker/proc_stat.h"
+#include "common/proc_stat.h"
 
 #include <sys/prctl.h>
 

@@ -3,6 +3,7 @@
  * `ready`, and memory that the host does not have is refused there, with rank, asked and available.
  * Field cases R40, R41. */
 #include "common/host_memory.h"
+#include "common/kernel_file.h"
 #include "tests/lib/rank_scene.h"
 #include "worker/export.h"
 
@@ -202,7 +203,7 @@ static void pretend(const struct train_scene *scene, int64_t kib)
     (void)snprintf(text, sizeof text, "MemTotal: 100000000 kB\nMemAvailable: %" PRId64 " kB\n",
                    kib);
     must_work(io_write_file(meminfo, text, strlen(text), 0600, &err), &err);
-    host_memory_root(scene->folder);
+    kernel_file_root(scene->folder);
 }
 
 /* Two ranks that each would find room, but not both: neither takes any, and both say why. */
@@ -227,7 +228,7 @@ static void test_host_is_short(void **state)
     assert_int_equal(rank_open(&s.rank, &s.scene.plan, 0, &s.err), -ERR_NOMEM);
     assert_non_null(strstr(s.err.text, "all ranks together: out of host memory: "));
     assert_non_null(strstr(s.err.text, " bytes asked for, 7168 available of 102400000000"));
-    host_memory_root("");
+    kernel_file_root("");
     rank_scene_close(&s);
 }
 

@@ -2,6 +2,7 @@
 #include "common/host_memory.h"
 
 #include "common/io.h"
+#include "common/kernel_file.h"
 #include "common/mem.h"
 
 #include <setjmp.h>
@@ -22,7 +23,7 @@ static int setup(void **state)
 {
     (void)state;
     (void)snprintf(root, sizeof root, "/tmp/ithaca-host-memory-XXXXXX");
-    host_memory_root(root);
+    kernel_file_root(root);
     return mkdtemp(root) == NULL;
 }
 
@@ -30,7 +31,7 @@ static int teardown(void **state)
 {
     (void)state;
     struct err err = {0};
-    host_memory_root("");
+    kernel_file_root("");
     return io_remove_tree(root, &err);
 }
 

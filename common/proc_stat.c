@@ -1,7 +1,7 @@
 /* proc_stat: proc(5). The second field is the program's name in parentheses and may hold anything,
  * so fields are counted from the last ')'. Children are found by looking at every process: the list
  * in /proc/<pid>/task/<tid>/children is not on every kernel. */
-#include "worker/proc_stat.h"
+#include "common/proc_stat.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* proc_stat: a process whose name tries to look like fields; children; processes that are gone. */
 #include "common/clock.h"
-#include "worker/proc_stat.h"
+#include "common/proc_stat.h"
 
 #include <setjmp.h>
 #include <signal.h>
