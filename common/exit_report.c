@@ -6,6 +6,7 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/utf8.h"
+#include "common/wire.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,10 +31,12 @@ static json_t *exit_integer_json(int64_t value, int64_t none)
 
 static json_t *exit_rank_json(uint32_t rank, const struct exit_rank *exit)
 {
-    return json_pack("{s:I, s:I, s:o, s:o, s:o}", "rank", (json_int_t)rank, "pid",
+    const char *phase = exit->has_place ? wire_phase_name((enum wire_phase)exit->phase) : NULL;
+    json_t *step = exit->has_place ? json_integer((json_int_t)exit->step) : NULL;
+    return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o*, s:s*}", "rank", (json_int_t)rank, "pid",
                      (json_int_t)exit->pid, "exit", exit_integer_json(exit->exit_status, -1),
                      "signal", exit_integer_json(exit->signal, 0), "last_words",
-                     exit_text_json(exit->last_words));
+                     exit_text_json(exit->last_words), "step", step, "phase", phase);
 }
 
 int exit_report_write(const char *path, const struct exit_report *report, struct err *err)
@@ -94,10 +97,30 @@ static int exit_take_text(const json_t *object, const char *key, char *ret, size
     return 0;
 }
 
+/* "step" and "phase": both or neither. */
+static int exit_take_place(const json_t *object, struct exit_rank *ret, struct err *err)
+{
+    int64_t step = 0;
+    const char *name = "";
+    ret->has_place = json_object_get(object, "step") != NULL;
+    if (!ret->has_place && json_object_get(object, "phase") == NULL)
+        return 0;
+    TRY(json_get_i64(object, "step", ERR_CORRUPT, &step, err));
+    TRY(json_get_string(object, "phase", ERR_CORRUPT, &name, err));
+    while (ret->phase < WIRE_PHASE_COUNT &&
+           strcmp(wire_phase_name((enum wire_phase)ret->phase), name) != 0)
+        ret->phase++;
+    if (step < 0 || ret->phase == WIRE_PHASE_COUNT)
+        return err_set(err, ERR_CORRUPT, "\"step\" and \"phase\" are none there can be");
+    ret->step = (uint64_t)step;
+    return 0;
+}
+
 static int exit_rank_parse(const json_t *object, uint32_t rank, struct exit_rank *ret,
                            struct err *err)
 {
-    static const char *const keys[] = {"rank", "pid", "exit", "signal", "last_words", NULL};
+    static const char *const keys[] = {"rank",       "pid",  "exit",  "signal",
+                                       "last_words", "step", "phase", NULL};
     int32_t number = -1;
     TRY(exit_key_known(object, keys, err));
     TRY(exit_take_integer(object, "rank", -1, 0, LIMIT_RANKS - 1, &number, err));
@@ -106,6 +129,7 @@ static int exit_rank_parse(const json_t *object, uint32_t rank, struct exit_rank
     TRY(exit_take_integer(object, "pid", 0, 0, INT32_MAX, &ret->pid, err));
     TRY(exit_take_integer(object, "exit", -1, 0, 255, &ret->exit_status, err));
     TRY(exit_take_integer(object, "signal", 0, 1, 127, &ret->signal, err));
+    TRY(exit_take_place(object, ret, err));
     return exit_take_text(object, "last_words", ret->last_words, sizeof ret->last_words, err);
 }
 

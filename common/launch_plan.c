@@ -2,6 +2,7 @@
  * frame came over a socket. Unknown keys are those that printing the parsed plan does not make. */
 #include "common/launch_plan.h"
 
+#include "common/cgroup.h"
 #include "common/mem.h"
 #include "common/must.h"
 
@@ -63,6 +64,17 @@ static int plan_take_resume(const json_t *object, struct launch_plan *plan, stru
     if (from[0] == '\0')
         return 0;
     return plan_take_path(object, "resume_from", &plan->resume_from, err);
+}
+
+/* What is killed and removed at the end: it must be this attempt's. */
+static int plan_take_cgroup(const json_t *object, struct launch_plan *plan, struct err *err)
+{
+    if (json_object_get(object, "cgroup") == NULL)
+        return 0;
+    TRY(plan_take_path(object, "cgroup", &plan->cgroup, err));
+    if (!cgroup_is_of(plan->cgroup, plan->job_id, plan->attempt))
+        return err_set(err, ERR_CORRUPT, "\"cgroup\" is not the group of this attempt");
+    return 0;
 }
 
 static int plan_take_integer(const json_t *object, const char *key, int64_t min, int64_t max,
@@ -211,6 +223,7 @@ static int plan_take(const json_t *object, struct launch_plan *plan, struct err 
     TRY(plan_take_text(object, "memory_digest", plan->memory_digest, sizeof plan->memory_digest,
                        err));
     TRY(plan_take_integer(object, "peak_flops", 0, INT64_MAX, &plan->peak_flops, err));
+    TRY(plan_take_cgroup(object, plan, err));
     int rc = job_spec_parse(json_object_get(object, "spec"), &plan->spec, err);
     return rc == 0 ? plan_check_layout(plan, err) : err_wrap(err, rc, "\"spec\": ");
 }
@@ -253,7 +266,7 @@ json_t *launch_plan_json(const struct launch_plan *plan)
     must(plan->job_dir != NULL && plan->model_dir != NULL);
     return json_pack(
         "{s:s, s:I, s:s, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:s, s:I, "
-        "s:s, s:I, s:o}",
+        "s:s, s:I, s:s*, s:o}",
         "job_id", plan->job_id, "attempt", (json_int_t)plan->attempt, "purpose",
         launch_purpose_name(plan->purpose), "world", (json_int_t)plan->world, "secret",
         plan_secret_json(plan->secret), "socket", plan->socket, "shm_name", plan->shm_name,
@@ -263,7 +276,7 @@ json_t *launch_plan_json(const struct launch_plan *plan)
         "threads", (json_int_t)plan->threads, "gpus", plan_gpus_json(plan), "resume_from",
         plan->resume_from != NULL ? plan->resume_from : "", "steps_done",
         (json_int_t)plan->steps_done, "memory_digest", plan->memory_digest, "peak_flops",
-        plan->peak_flops, "spec", job_spec_json(&plan->spec));
+        (json_int_t)plan->peak_flops, "cgroup", plan->cgroup, "spec", job_spec_json(&plan->spec));
 }
 
 void launch_plan_done(struct launch_plan *plan)
@@ -274,6 +287,8 @@ void launch_plan_done(struct launch_plan *plan)
     plan->model_dir = NULL;
     mem_free(plan->resume_from);
     plan->resume_from = NULL;
+    mem_free(plan->cgroup);
+    plan->cgroup = NULL;
     job_spec_done(&plan->spec);
 }
 

@@ -72,7 +72,8 @@ struct launch_plan {
     char memory_digest[IO_HASH_BYTES]; /* of the memory plan that the job was admitted with
                                           (common/mem_plan.h); "": not known */
     int64_t peak_flops;                /* of a rank's device, for MFU; 0: not known */
-    struct job_spec spec;              /* resolved */
+    char *cgroup;         /* control group of the attempt (common/cgroup.h); owned; NULL: none */
+    struct job_spec spec; /* resolved */
 };
 
 int launch_plan_parse(const json_t *object, struct launch_plan *ret_plan, struct err *err);

@@ -26,6 +26,7 @@
  * coordinator_submit. To cancel: coordinator_cancel, then answer when the job is at its end (listen
  * on the bus; read the row). */
 #pragma once
+#include "common/cgroup.h"
 #include "common/err.h"
 #include "common/job_spec.h"
 #include "daemon/bus.h"
@@ -56,9 +57,11 @@ struct coordinator_config {
     int64_t coll_timeout_ms;    /* deadline of one collective, for the plan       (300000) */
     int64_t orphan_limit_ms;    /* ranks without a daemon end after this          (600000) */
     int64_t stop_grace_ms;      /* between the steps CANCEL, SIGTERM, SIGKILL     (10000) */
-    bool leave_running;         /* coordinator_stop() lets ranks train on         (false) */
-    int64_t fair_share_half_life_ms; /* of users' use                             (7 days) */
-    struct sched_policy policy;      /* draining: not read, the store knows */
+    const struct cgroup_home *cgroup; /* where attempts get groups; NULL: nowhere */
+    int64_t job_memory_margin_bytes;  /* of each rank beyond its plan, in a group; 0: no limit */
+    bool leave_running;               /* coordinator_stop() lets ranks train on         (false) */
+    int64_t fair_share_half_life_ms;  /* of users' use                             (7 days) */
+    struct sched_policy policy;       /* draining: not read, the store knows */
 };
 /* The figures above; data_dir and worker_program NULL. */
 void coordinator_config_defaults(struct coordinator_config *ret_config);

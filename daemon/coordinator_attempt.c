@@ -56,7 +56,7 @@ int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, co
 
 /* What the ranks must come to as well. A config.json that cannot be read any more is for them to
  * tell: the digest stays "". */
-static int attempt_plan_memory(struct launch_plan *plan, struct err *err)
+static int attempt_plan_memory(struct launch_plan *plan, int64_t *ret_host_bytes, struct err *err)
 {
     CLEANUP(model_shape_done) struct model_shape shape = {.rows = NULL};
     CLEANUP(mem_plan_done) struct mem_plan memory = {.count = 0};
@@ -67,11 +67,15 @@ static int attempt_plan_memory(struct launch_plan *plan, struct err *err)
     TRY(model_shape_build(&config, &shape, err));
     TRY(launch_plan_memory(plan, &shape, &memory, err));
     memcpy(plan->memory_digest, memory.digest, sizeof plan->memory_digest);
+    int64_t rank_bytes = memory.arena_bytes[MEM_ARENA_HOST];
+    rank_bytes += plan->device == LAUNCH_CPU ? memory.arena_bytes[MEM_ARENA_DEVICE] : 0;
+    if (__builtin_mul_overflow(rank_bytes, (int64_t)plan->world, ret_host_bytes))
+        *ret_host_bytes = INT64_MAX;
     return 0;
 }
 
 static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
-                        struct launch_plan *ret_plan, struct err *err)
+                        struct launch_plan *ret_plan, int64_t *ret_host_bytes, struct err *err)
 {
     const struct coordinator *coordinator = job->coordinator;
     const struct coordinator_config *config = &coordinator->config;
@@ -108,7 +112,7 @@ static int attempt_plan(const struct coordinator_job *job, int64_t from_step,
                  (from_step < 0 || plan.resume_from != NULL);
     int rc = whole ? job_spec_parse(spec, &plan.spec, err) : mem_fail(err, 0, "a launch plan");
     if (rc == 0)
-        rc = attempt_plan_memory(&plan, err);
+        rc = attempt_plan_memory(&plan, ret_host_bytes, err);
     if (rc != 0) {
         launch_plan_done(&plan);
         return rc;
@@ -126,7 +130,9 @@ static int attempt_launch(struct coordinator_job *job, int64_t from_step, struct
         return mem_fail(err, 0, "a path");
     TRY(io_remove_tree(model, err)); /* of an attempt that failed at its very end */
     TRY(measurement_clear(job->job_dir, err));
-    TRY(attempt_plan(job, from_step, &plan, err));
+    int64_t host_bytes = INT64_MAX; /* not known: no limit */
+    TRY(attempt_plan(job, from_step, &plan, &host_bytes, err));
+    coordinator_cgroup_make(job, host_bytes, &plan);
     const struct supervisor_owner owner = coordinator_ranks_owner(job);
     int rc = supervisor_start(coordinator->host, &coordinator->config, &owner, &plan,
                               &job->supervisor, err);
@@ -456,6 +462,16 @@ static int attempt_end(struct coordinator_job *job, struct err *err)
     return 0;
 }
 
+/* Tells the user why a job that is to end does not. */
+static int attempt_tell_stuck(struct coordinator_job *job, struct err *err)
+{
+    char text[256];
+    if (!supervisor_tell_stuck(job->supervisor, text, sizeof text))
+        return 0;
+    log_warn("coordinator", "%s: %s", job->id, text);
+    return coordinator_job_say(job, "warn", text, err);
+}
+
 int coordinator_attempt_step(struct coordinator_job *job, struct err *err)
 {
     if (job->recover_until_ms > 0)
@@ -468,6 +484,7 @@ int coordinator_attempt_step(struct coordinator_job *job, struct err *err)
         coordinator_flush(job->coordinator); /* points first, then the end of the job */
         return attempt_end(job, err);
     }
+    TRY(attempt_tell_stuck(job, err));
     if (job->state == JOB_STATE_STARTING && supervisor_is_ready(job->supervisor)) {
         TRY(coordinator_job_move_to(job, JOB_STATE_RUNNING, NULL, NULL, err));
         job->running_ms = coordinator_now(job->coordinator);

@@ -8,6 +8,7 @@
  *   coordinator_attempt.c  starting, running and ending an attempt
  *   coordinator_ranks.c    HELLOs and frames of ranks, acknowledgements
  *   coordinator_recover.c  what a daemon that ended has left
+ *   coordinator_cgroup.c   control groups of attempts
  *   coordinator_gpus.c     how the GPUs are, and whose fault that is */
 #pragma once
 #include "daemon/coordinator.h"
@@ -118,6 +119,9 @@ int coordinator_job_move(struct coordinator_job *job, struct job_move *move, str
 /* The same; the job's reason is `why` (may be NULL). */
 int coordinator_job_move_to(struct coordinator_job *job, enum job_state to, const struct err *why,
                             const char *event_text, struct err *err);
+/* An event that changes nothing. level: "info", "warn", "error". */
+int coordinator_job_say(struct coordinator_job *job, const char *level, const char *text,
+                        struct err *err);
 /* Moves to QUEUED and waits. */
 int coordinator_job_enqueue(struct coordinator_job *job, struct job_move *move, struct err *err);
 bool coordinator_job_has_process(const struct coordinator_job *job);
@@ -167,6 +171,14 @@ void coordinator_ranks_take_unsent(struct coordinator_job *job);
 int coordinator_recover(struct coordinator *coordinator, struct err *err);
 /* Again, while recover_until_ms is set. */
 int coordinator_recover_attempt(struct coordinator_job *job, struct err *err);
+
+/* coordinator_cgroup.c */
+/* Where there are groups, makes that of the attempt that `plan` is of, and names it there.
+ * planned_bytes: of host memory, all ranks together. */
+void coordinator_cgroup_make(const struct coordinator_job *job, int64_t planned_bytes,
+                             struct launch_plan *plan);
+/* Ends and removes groups of this daemon's jobs whose attempts are over. */
+void coordinator_cgroup_end_leftovers(struct coordinator *coordinator);
 
 /* coordinator_gpus.c */
 int coordinator_gpus_open(struct coordinator *coordinator, struct err *err);

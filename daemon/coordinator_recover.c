@@ -163,6 +163,7 @@ int coordinator_recover(struct coordinator *coordinator, struct err *err)
         TRY(store_jobs_in_state(coordinator->store, states[i], recover_load, coordinator, err));
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
         TRY(recover_job(job, err));
+    coordinator_cgroup_end_leftovers(coordinator); /* all that go on are known by now */
     coordinator->queue_changes++;
     if (coordinator->job_count > 0)
         log_info("coordinator", "%lld unfinished jobs taken up", (long long)coordinator->job_count);

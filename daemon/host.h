@@ -55,9 +55,12 @@ struct host_ops {
     void (*signal)(struct host *host, struct host_process *process, int signal_number);
     /* Ends the watch without a callback; valid after on_exit too (frees). NULL is fine. */
     void (*forget)(struct host *host, struct host_process *process);
+    /* 'R', 'S', 'D' (in the kernel, deaf to signals), ... of any process; '?': it is gone. */
+    char (*process_state)(struct host *host, int32_t pid);
     /* Sends a signal to every living process of a session (signal 0: to none) and returns how many
-     * there are. The session is the pid of a process that spawn() started. */
-    int (*session_signal)(struct host *host, int32_t session, int signal_number);
+     * there are; ret_pid (may be NULL) becomes one of them. The session is the pid of a process
+     * that spawn() started. */
+    int (*session_signal)(struct host *host, int32_t session, int signal_number, int32_t *ret_pid);
 };
 
 struct host {

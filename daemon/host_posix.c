@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "common/proc_stat.h"
 #include "daemon/loop.h"
 
 #include <ctype.h>
@@ -62,41 +63,6 @@ static int host_posix_random(struct host *host, void *ret_bytes, size_t length, 
     if (getrandom(ret_bytes, length, 0) != (ssize_t)length)
         return err_set_errno(err, errno, "random bytes");
     return 0;
-}
-
-/* What /proc/<pid>/stat says; false when there is no such process. */
-struct host_stat {
-    char state;          /* R, S, D, Z, ... */
-    int32_t session;     /* field 6 */
-    uint64_t start_time; /* field 22 */
-};
-
-static bool host_read_stat(int32_t pid, struct host_stat *ret_stat)
-{
-    char path[64], text[1024];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t got = read(fd, text, sizeof text - 1);
-    (void)close(fd); /* read only */
-    if (got <= 0)
-        return false;
-    text[got] = '\0';
-    const char *rest = strrchr(text, ')'); /* the name may hold anything */
-    if (rest == NULL)
-        return false;
-    unsigned long long start = 0;
-    int session = 0;
-    char state = 0;
-    int fields = sscanf(rest + 1,
-                        " %c %*d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
-                        "%*d %llu",
-                        &state, &session, &start);
-    if (fields != 3)
-        return false;
-    *ret_stat = (struct host_stat){.state = state, .session = session, .start_time = start};
-    return true;
 }
 
 static void host_process_ready(void *context, uint32_t events)
@@ -201,8 +167,8 @@ static int host_posix_spawn(struct host *host, const struct host_spawn *spawn,
     struct host_posix *self = (struct host_posix *)host;
     pid_t pid = 0;
     TRY(host_spawn_child(spawn, &pid, err));
-    struct host_stat stat = {.start_time = 0}; /* it is there even if it has ended: unreaped */
-    bool known = host_read_stat(pid, &stat);
+    struct proc_stat stat = {.start_time = 0}; /* it is there even if it has ended: unreaped */
+    bool known = proc_stat_read(pid, &stat) == 0;
     int pidfd = pidfd_open(pid, 0);
     int rc = !known || pidfd < 0 ? err_set_errno(err, errno, "watch process %d", (int)pid) : 0;
     if (rc == 0)
@@ -225,8 +191,8 @@ static int host_posix_adopt(struct host *host, const struct host_identity *ident
     if (identity->pid <= 0 || strcmp(identity->boot_id, self->boot_id) != 0)
         return err_set(err, ERR_NOT_FOUND, "process %d is of an earlier boot", identity->pid);
     int pidfd = pidfd_open(identity->pid, 0); /* first, so that the pid is pinned while we look */
-    struct host_stat stat;
-    bool same = pidfd >= 0 && host_read_stat(identity->pid, &stat) &&
+    struct proc_stat stat;
+    bool same = pidfd >= 0 && proc_stat_read(identity->pid, &stat) == 0 &&
                 stat.start_time == identity->start_time && stat.state != 'Z';
     if (!same) {
         if (pidfd >= 0)
@@ -252,7 +218,15 @@ static void host_posix_forget(struct host *host, struct host_process *process)
     mem_free(process);
 }
 
-static int host_posix_session_signal(struct host *host, int32_t session, int signal_number)
+static char host_posix_process_state(struct host *host, int32_t pid)
+{
+    (void)host;
+    struct proc_stat stat;
+    return proc_stat_read(pid, &stat) == 0 ? stat.state : '?';
+}
+
+static int host_posix_session_signal(struct host *host, int32_t session, int signal_number,
+                                     int32_t *ret_pid)
 {
     (void)host;
     must(session > 1);
@@ -265,10 +239,12 @@ static int host_posix_session_signal(struct host *host, int32_t session, int sig
             continue;
         int32_t pid = (int32_t)strtol(entry->d_name, NULL, 10);
         int pidfd = pidfd_open(pid, 0); /* first, so that the signal goes to what was looked at */
-        struct host_stat stat;
-        if (pidfd >= 0 && host_read_stat(pid, &stat) && stat.session == session &&
+        struct proc_stat stat;
+        if (pidfd >= 0 && proc_stat_read(pid, &stat) == 0 && stat.session == session &&
             stat.state != 'Z') {
             found++;
+            if (ret_pid != NULL)
+                *ret_pid = pid;
             if (signal_number != 0)
                 (void)pidfd_send_signal(pidfd, signal_number, NULL, 0); /* gone is as good */
         }
@@ -287,6 +263,7 @@ static const struct host_ops host_posix_ops = {
     .adopt = host_posix_adopt,
     .signal = host_posix_signal,
     .forget = host_posix_forget,
+    .process_state = host_posix_process_state,
     .session_signal = host_posix_session_signal,
 };
 

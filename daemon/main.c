@@ -5,6 +5,7 @@
  * the coordinator pauses its jobs (setting on_stop); the loop turns until both are idle or
  * MAIN_STOP_MS have passed: whatever then still runs is taken over by the next daemon. */
 #include "common/buf.h"
+#include "common/cgroup.h"
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/limits.h"
@@ -54,8 +55,9 @@ struct main_daemon {
     struct bus bus;
     struct api api;
     struct http *http;
-    struct loop_timer *tick; /* of the coordinator */
-    char *url_path;          /* <data_dir>/url: there while this daemon serves */
+    struct cgroup_home cgroup; /* where jobs get control groups */
+    struct loop_timer *tick;   /* of the coordinator */
+    char *url_path;            /* <data_dir>/url: there while this daemon serves */
 };
 
 static void main_tell_systemd(const char *state)
@@ -102,7 +104,18 @@ static void main_coordinator_config(const struct settings *settings, struct coor
     ret->policy.user_slots_max = settings->user_slots_max;
     ret->policy.user_jobs_max = settings->user_jobs_max;
     ret->policy.preempt_after_ms = settings->preempt_after_s * 1000;
+    ret->job_memory_margin_bytes = settings->job_memory_margin_mib << 20;
     ret->leave_running = strcmp(settings->on_stop, "leave") == 0;
+}
+
+/* Where jobs run, for the log. */
+static void main_settle_cgroup(struct cgroup_home *cgroup)
+{
+    char text[1024];
+    cgroup_find(cgroup);
+    cgroup_settle(cgroup);
+    cgroup_tell(cgroup, text, sizeof text);
+    log_info("main", "%s", text);
 }
 
 /* Everything, in the order of use. The loop turns for the built-in model only, so no request is
@@ -142,7 +155,9 @@ static int main_open(struct main_daemon *self, struct err *err)
     api_app(api, &app);
     TRY(http_new(api->loop, settings, &app, &self->http, err)); /* before any job is touched */
     api->http = self->http;
+    main_settle_cgroup(&self->cgroup);
     main_coordinator_config(settings, &config);
+    config.cgroup = &self->cgroup;
     TRY(coordinator_new(&config, api->host, api->store, &self->bus, api->loop, &api->coordinator,
                         err));
     TRY(experiments_new(api, &api->experiments, err));

@@ -7,12 +7,12 @@
 #include <stddef.h>
 
 static const enum err_code restart_reasons[] = {
-    ERR_RANK_DIED,    /* a signal: a bug that may not strike twice, the OOM killer, an operator */
-    ERR_GPU_FAULT,    /* that GPU is set aside, another one may do */
-    ERR_RANK_HUNG,    /* a stuck device or disk */
-    ERR_RANK_START,   /* processes or memory were short for a moment */
-    ERR_COLL_TIMEOUT, /* a peer was gone or slow */
-    ERR_COLL_ABORTED, /* likewise, and nobody said why */
+    ERR_RANK_DIED,        /* a signal: a bug that may not strike twice, an operator */
+    ERR_GPU_FAULT,        /* that GPU is set aside, another one may do */
+    ERR_RANK_HUNG,        /* a stuck device or disk */
+    ERR_RANK_START,       /* processes or memory were short for a moment */
+    ERR_COLL_TIMEOUT,     /* a peer was gone or slow */
+    ERR_COLL_ABORTED,     /* likewise, and nobody said why */
     ERR_COORDINATOR_LOST, /* the machine went down with the daemon */
     ERR_IO,               /* a file or socket operation */
     ERR_DEVICE,           /* a GPU or its driver: an XID, an uncorrectable ECC error */

@@ -1,5 +1,5 @@
-/* supervisor: state in, state out; every decision is in supervisor_tick(). supervisor_outcome.c
- * reads the end. */
+/* supervisor: state in, state out; every decision is in supervisor_tick(). supervisor_end.c kills
+ * and counts what is left, supervisor_outcome.c says how it went. */
 #include "daemon/supervisor.h"
 
 #include "common/io.h"
@@ -72,6 +72,8 @@ int supervisor_start(struct host *host, const struct coordinator_config *config,
         supervisor->plan = *plan;
         *plan = (struct launch_plan){.world = 0};
         rc = supervisor_launch(supervisor, err);
+        if (rc != 0)
+            supervisor_drop_group(supervisor);
     }
     if (rc != 0) {
         supervisor_free(supervisor);
@@ -117,6 +119,7 @@ static int supervisor_take_over(struct supervisor *supervisor,
     }
     int rc = host->ops->adopt(host, &adoption->identity, supervisor_keeper_exit, supervisor,
                               &supervisor->keeper, err);
+    supervisor->session_gone = rc == -ERR_NOT_FOUND; /* its number may be another's by now */
     if (rc == -ERR_NOT_FOUND)
         supervisor_keeper_exit(supervisor, &(struct host_exit){.status = -1});
     else if (rc != 0)
@@ -175,6 +178,7 @@ int supervisor_hello(struct supervisor *supervisor, const struct wire_hello *hel
     if (!rank->connected)
         rank->moved_ms = now_ms;
     rank->connected = true;
+    rank->pid = (int32_t)hello->pid;
     rank->pause_sent = false;
     rank->heard_ms = now_ms;
     return 0;
@@ -260,8 +264,7 @@ static void supervisor_climb(struct supervisor *supervisor, enum supervisor_rung
     } else if (rung == RUNG_TERM) {
         host->ops->signal(host, supervisor->keeper, SIGTERM);
     } else {
-        host->ops->signal(host, supervisor->keeper, SIGKILL);
-        (void)host->ops->session_signal(host, supervisor->identity.pid, SIGKILL);
+        supervisor_kill(supervisor);
     }
 }
 
@@ -386,18 +389,14 @@ static void supervisor_check(struct supervisor *supervisor, int64_t now_ms)
 
 void supervisor_tick(struct supervisor *supervisor)
 {
-    struct host *host = supervisor->host;
     int64_t now_ms = supervisor_now(supervisor);
     if (supervisor->over)
         return;
     if (supervisor->keeper_ended) {
-        /* Ranks die with their keeper; whatever left its process group has not left the session. */
-        int left = supervisor->keeper == NULL /* its pid may name another by now */
-                       ? 0
-                       : host->ops->session_signal(host, supervisor->identity.pid, SIGKILL);
+        bool left = supervisor_sweep(supervisor);
         bool read = supervisor->owner.connections(supervisor->owner.context) == 0 ||
                     now_ms - supervisor->ended_ms > supervisor->config->stop_grace_ms;
-        supervisor->over = left == 0 && read;
+        supervisor->over = !left && read;
     } else if (supervisor->rung == RUNG_NONE) {
         if (supervisor->pausing)
             supervisor_send_pause(supervisor);

@@ -14,17 +14,21 @@
  * that has ended meanwhile is judged by exit.json.
  *
  * Stop ladder, each rung after stop_grace_ms: CANCEL frames (when asked to stop and all ranks
- * listen), SIGTERM to the keeper, SIGKILL to keeper and session. A process that survives even that
- * (uninterruptible) is waited for without end, but nothing blocks: supervisor_is_over() stays
- * false, so its slots are not given away.
+ * listen), SIGTERM to the keeper, SIGKILL to keeper, session and control group (common/cgroup.h;
+ * the plan names it where there is one). A process that survives even that (uninterruptible) is
+ * waited for without end, but nothing blocks: supervisor_is_over() stays false, so its slots are
+ * not given away, and supervisor_tell_stuck() says who it is. An attempt is over when neither
+ * session nor group has a process; its group is then gone.
  *
  * The reason of a failure is, in this order: what ended it from outside (time limit, lost
  * coordinator); the first FAILED frame whose code is a cause; the keeper's exit.json (the rank that
- * failed first, its signal or exit status, its last words); what this daemon saw (hung, not
+ * failed first, its signal or exit status, its last words; ERR_HOST_OOM where the group says that
+ * the kernel killed for memory); what this daemon saw (hung, not
  * started); a FAILED frame that is a consequence (collective aborted); the keeper's own end. Where
  * a rank died, hung or waited, the collective in which that was is added, as exit.json tells it. */
 #pragma once
 #include "common/buf.h"
+#include "common/cgroup.h"
 #include "common/err.h"
 #include "common/launch_plan.h"
 #include "common/limits.h"
@@ -39,6 +43,7 @@ struct coordinator_config;
 
 struct supervisor_rank {
     bool connected;        /* said HELLO at least once */
+    int32_t pid;           /* as HELLO told; 0 before */
     bool ready;            /* model loaded, collectives joined */
     bool done;             /* DONE or PAUSED: its work is finished */
     bool paused;           /* PAUSED */
@@ -81,8 +86,14 @@ struct supervisor {
     int64_t started_ms;
     bool keeper_ended;
     struct host_exit keeper_exit;
-    int64_t ended_ms; /* when the keeper ended */
-    bool over;        /* no process is left and all frames are read */
+    int64_t ended_ms;  /* when the keeper ended */
+    bool session_gone; /* after it: nobody is left, the session's number may be another's now */
+    bool group_gone;   /* likewise; it is removed, or there was none */
+    struct cgroup_memory memory; /* of the group, once it is gone; kills 0 without one */
+    bool over;                   /* no process is left and all frames are read */
+    int64_t killed_ms;           /* first SIGKILL to all that is left; 0: none yet */
+    int64_t killed_wall_ms;      /* the same, Unix time */
+    bool stuck_told;
     enum supervisor_rung rung;
     int64_t rung_ms;    /* when the next rung is due */
     int64_t ending_ms;  /* all done or first failure: the keeper should end soon; 0: not yet */
@@ -128,6 +139,10 @@ int supervisor_profile(struct supervisor *supervisor, int64_t steps, struct err 
 /* Ask, then insist. `failure` (may be NULL) becomes the outcome unless there is one already. */
 void supervisor_stop(struct supervisor *supervisor, const struct err *failure);
 
+/* True once, when a process is still there stop_grace_ms after SIGKILL: which, its state, since
+ * when. */
+bool supervisor_tell_stuck(struct supervisor *supervisor, char *ret_text, size_t bytes);
+
 bool supervisor_is_ready(const struct supervisor *supervisor); /* all ranks are */
 bool supervisor_is_over(const struct supervisor *supervisor);
 /* How it went, once it is over: 0 with *ret_paused telling whether training is to go on, or the
@@ -136,3 +151,9 @@ int supervisor_outcome(const struct supervisor *supervisor, bool *ret_paused, st
 /* Between supervisor*.c: a rank says FAILED. */
 void supervisor_take_failed(struct supervisor *supervisor, uint32_t rank,
                             const struct wire_failed *failed);
+/* Between supervisor*.c: removes the group, in which nobody is. */
+void supervisor_drop_group(struct supervisor *supervisor);
+/* Between supervisor*.c: SIGKILL to keeper, session and group. */
+void supervisor_kill(struct supervisor *supervisor);
+/* Between supervisor*.c: the keeper has ended; kills what is left. False: nothing is. */
+bool supervisor_sweep(struct supervisor *supervisor);

@@ -8,6 +8,7 @@
 #include "daemon/measurement.h"
 #include "daemon/supervisor.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,20 +31,20 @@ static int supervisor_first_failed(const struct supervisor *supervisor)
 }
 
 /* "in step 12, backward" */
-static void supervisor_where(const struct supervisor_rank *rank, char *ret_text, size_t bytes)
+static void supervisor_where(uint64_t step, uint32_t phase, char *ret_text, size_t bytes)
 {
-    const char *phase = wire_phase_name((enum wire_phase)rank->phase);
-    if (rank->step == 0)
-        (void)snprintf(ret_text, bytes, "before the first step, %s", phase);
+    const char *name = wire_phase_name((enum wire_phase)phase);
+    if (step == 0)
+        (void)snprintf(ret_text, bytes, "before the first step, %s", name);
     else
-        (void)snprintf(ret_text, bytes, "in step %llu, %s", (unsigned long long)rank->step, phase);
+        (void)snprintf(ret_text, bytes, "in step %llu, %s", (unsigned long long)step, name);
 }
 
 static int supervisor_tell_failed(const struct supervisor *supervisor, int number, struct err *err)
 {
     const struct supervisor_rank *rank = &supervisor->ranks[number];
     char where[64];
-    supervisor_where(rank, where, sizeof where);
+    supervisor_where(rank->step, rank->phase, where, sizeof where);
     return err_set(err, rank->failure_code, "rank %d %s: %s", number, where, rank->failure_text);
 }
 
@@ -63,12 +64,35 @@ void supervisor_take_failed(struct supervisor *supervisor, uint32_t number,
         (void)supervisor_tell_failed(supervisor, (int)number, &supervisor->told);
 }
 
+/* The kernel killed for memory: whom, and what it says of the group. */
+static int supervisor_tell_oom(const struct supervisor *supervisor, const char *whom,
+                               struct err *err)
+{
+    const struct cgroup_memory *memory = &supervisor->memory;
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    char limit[96] = "the machine's memory, or that of a group around it, ran out", peak[64] = "";
+    if (memory->limit >= 0 && memory->full > 0)
+        (void)snprintf(limit, sizeof limit, "its limit of %.2f GiB (memory.max) was reached",
+                       (double)memory->limit / gib);
+    if (memory->peak >= 0)
+        (void)snprintf(peak, sizeof peak, "; the job took %.2f GiB at most",
+                       (double)memory->peak / gib);
+    return err_set(err, ERR_HOST_OOM, "host out of memory: the kernel killed %s; %s%s", whom, limit,
+                   peak);
+}
+
 static int supervisor_tell_exit(const struct supervisor *supervisor,
                                 const struct exit_report *report, int number, struct err *err)
 {
     const struct exit_rank *ended = &report->ranks[number];
-    char where[64], how[64];
-    supervisor_where(&supervisor->ranks[number], where, sizeof where);
+    const struct supervisor_rank *heard = &supervisor->ranks[number]; /* a second ago */
+    char where[64], how[96];
+    supervisor_where(ended->has_place ? ended->step : heard->step,
+                     ended->has_place ? ended->phase : heard->phase, where, sizeof where);
+    if (ended->signal == SIGKILL && supervisor->memory.kills > 0) {
+        (void)snprintf(how, sizeof how, "rank %d %s", number, where);
+        return supervisor_tell_oom(supervisor, how, err);
+    }
     if (ended->signal != 0) {
         const char *name = sigabbrev_np(ended->signal);
         (void)snprintf(how, sizeof how, "was ended by signal %d (SIG%s)", ended->signal,
@@ -87,6 +111,9 @@ static int supervisor_tell_exit(const struct supervisor *supervisor,
 static int supervisor_tell_keeper(const struct supervisor *supervisor, struct err *err)
 {
     const struct host_exit *ended = &supervisor->keeper_exit;
+    bool killed = ended->signal == SIGKILL || (ended->status < 0 && ended->signal == 0);
+    if (supervisor->memory.kills > 0 && killed)
+        return supervisor_tell_oom(supervisor, "the keeper, its ranks with it", err);
     if (supervisor->keeper == NULL)
         return err_set(err, ERR_COORDINATOR_LOST,
                        "the daemon ended while the job ran, and so did the job's processes");
@@ -156,8 +183,8 @@ static int supervisor_repeat(const struct err *failure, struct err *err)
 /* Whoever died, hung or waited in vain: the ranks' records know in which collective that was. */
 static void supervisor_add_collective(const struct exit_report *report, struct err *err)
 {
-    bool about = err->code == ERR_RANK_DIED || err->code == ERR_RANK_HUNG ||
-                 supervisor_is_consequence(err->code);
+    bool about = err->code == ERR_RANK_DIED || err->code == ERR_HOST_OOM ||
+                 err->code == ERR_RANK_HUNG || supervisor_is_consequence(err->code);
     struct err failed = *err;
     if (about && report->collective[0] != '\0')
         (void)err_set(err, failed.code, "%s; %s", failed.text, report->collective);

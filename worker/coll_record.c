@@ -79,6 +79,8 @@ void coll_record_phase(struct coll_record *record, uint64_t step, int phase)
         return;
     record->step = step;
     record->phase = phase;
+    atomic_store_explicit(&record->file->head.place, step << 8 | (uint64_t)phase,
+                          memory_order_relaxed);
 }
 
 static struct coll_record_call *record_slot(struct coll_record *record, uint64_t seq)

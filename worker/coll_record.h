@@ -4,7 +4,7 @@
  *
  *     TRY(coll_record_open(attempt_dir, rank, &record, err));
  *     coll->record = record;                      coll.c and the implementations do the rest
- *     coll_record_phase(record, step, phase);     noted with each call from now on
+ *     coll_record_phase(record, step, phase);     noted at once, and with each call from now on
  *
  *   OFFSET SIZE        MEANING
  *     0     64         struct coll_record_head
@@ -28,10 +28,11 @@ struct coll_record;
 enum { COLL_RECORD_CALLS = 1024 };
 
 struct coll_record_head {
-    uint64_t magic;            /* COLL_RECORD_MAGIC */
-    uint64_t rank;             /* whose it is */
-    atomic_uint_least64_t seq; /* number of the newest call; 0: none yet */
-    uint64_t unused[5];
+    uint64_t magic;              /* COLL_RECORD_MAGIC */
+    uint64_t rank;               /* whose it is */
+    atomic_uint_least64_t seq;   /* number of the newest call; 0: none yet */
+    atomic_uint_least64_t place; /* where the rank is: step * 256 + phase */
+    uint64_t unused[4];
 };
 
 struct coll_record_call {

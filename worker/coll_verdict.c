@@ -7,11 +7,9 @@
 #include "common/dtype.h"
 #include "common/io.h"
 #include "common/mem.h"
-#include "common/wire.h"
 #include "worker/coll.h"
 #include "worker/coll_record.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -183,6 +181,18 @@ void coll_verdict_tell(const char *attempt_dir, uint32_t world, char *ret_text, 
     if (call != NULL)
         verdict_sentence(&verdict, call, &text);
     (void)snprintf(ret_text, bytes, "%s", buf_str(&text));
+}
+
+bool coll_verdict_place(const char *attempt_dir, uint32_t rank, uint64_t *ret_step,
+                        enum wire_phase *ret_phase)
+{
+    CLEANUP(mem_free_ptr) struct coll_record_file *file = verdict_read(attempt_dir, rank);
+    uint64_t place = file != NULL ? file->head.place : 0;
+    if (file == NULL || (place & 255) >= WIRE_PHASE_COUNT)
+        return false;
+    *ret_step = place >> 8;
+    *ret_phase = (enum wire_phase)(place & 255);
+    return true;
 }
 
 static double verdict_ago(int64_t now, int64_t ns)

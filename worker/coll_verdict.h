@@ -10,12 +10,17 @@
  * record is one that had not come to anything. */
 #pragma once
 #include "common/buf.h"
+#include "common/wire.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* A sentence without a full stop; "" when no call was under way, or there are no records. */
 void coll_verdict_tell(const char *attempt_dir, uint32_t world, char *ret_text, size_t bytes);
+/* Where a rank was when it ended; false where it left no record. */
+bool coll_verdict_place(const char *attempt_dir, uint32_t rank, uint64_t *ret_step,
+                        enum wire_phase *ret_phase);
 /* A rank's last calls, a line each, the newest last. */
 void coll_verdict_list(const char *attempt_dir, uint32_t rank, struct buf *out);
 /* Removes the records: all went well. */

@@ -2,6 +2,7 @@
 #include "worker/doctor.h"
 
 #include "common/buf.h"
+#include "common/cgroup.h"
 #include "common/clock.h"
 #include "common/cores.h"
 #include "common/host_memory.h"
@@ -180,6 +181,23 @@ static void doctor_limits(struct doctor *doctor)
         doctor_say(doctor, DOCTOR_OK, "open files", "at most %lld", (long long)files.rlim_max);
 }
 
+/* Of the group that this command is in: a daemon that was started alike has the same. */
+static void doctor_cgroup(struct doctor *doctor)
+{
+    struct cgroup_home home;
+    cgroup_find(&home);
+    if (home.path[0] != '\0')
+        doctor_say(doctor, DOCTOR_OK, "control groups",
+                   "a daemon started from here gives each job one, in %s", home.path);
+    else
+        doctor_say(doctor, DOCTOR_NOTE, "control groups",
+                   "none for jobs: %s. Host memory is then not counted by job. To delegate: "
+                   "Delegate=yes and DelegateSubgroup=ithacad in the daemon's systemd unit, or "
+                   "start it by "
+                   "`systemd-run --user --scope -p Delegate=yes ithacad`",
+                   home.why);
+}
+
 static void doctor_huge_pages(struct doctor *doctor)
 {
     static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -269,6 +287,7 @@ int doctor_run(const char *data_dir, bool json, struct err *err)
     doctor_gpus(&doctor);
     doctor_shared_memory(&doctor);
     doctor_limits(&doctor);
+    doctor_cgroup(&doctor);
     doctor_huge_pages(&doctor);
     doctor_disk(&doctor, data_dir);
     if (json)

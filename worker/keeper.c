@@ -9,6 +9,7 @@
  * sets them; setting one only ever brings it nearer. */
 #include "worker/keeper.h"
 
+#include "common/cgroup.h"
 #include "common/clock.h"
 #include "common/exit_report.h"
 #include "common/io.h"
@@ -325,6 +326,14 @@ static void keeper_read_records(struct keeper *keeper)
         log_info("keeper", "%s", keeper->report.collective);
 }
 
+static void keeper_read_place(struct keeper *keeper, uint32_t rank)
+{
+    struct exit_rank *end = &keeper->report.ranks[rank];
+    enum wire_phase phase = WIRE_PHASE_START;
+    end->has_place = coll_verdict_place(keeper->options->attempt_dir, rank, &end->step, &phase);
+    end->phase = (uint32_t)phase;
+}
+
 /* The end of a rank's log: its last collectives, where it did not end by itself. */
 static void keeper_close_log(struct keeper *keeper, uint32_t rank)
 {
@@ -341,8 +350,10 @@ static void keeper_close(struct keeper *keeper)
     keeper_read_records(keeper);
     for (uint32_t rank = 0; rank < keeper->options->world; rank++) {
         keeper_close_log(keeper, rank);
-        if (keeper->report.ranks[rank].exit_status != 0)
+        if (keeper->report.ranks[rank].exit_status != 0) {
             keeper_read_last_words(keeper, rank);
+            keeper_read_place(keeper, rank);
+        }
         if (keeper->ranks[rank].pid != 0)
             (void)snprintf(keeper->report.ranks[rank].last_words, LIMIT_LAST_WORDS_BYTES,
                            "pid %d is still there %lld ms after SIGKILL: it hangs in the kernel",
@@ -375,9 +386,18 @@ static int keeper_report(const struct keeper *keeper, struct err *err)
     return 0;
 }
 
+/* Before anything is started. Without the group all goes on as where there are none. */
+static void keeper_join(const char *cgroup)
+{
+    struct err err;
+    if (cgroup != NULL && cgroup_join(cgroup, &err) != 0)
+        log_warn("keeper", "not in the job's control group: %s", err.text);
+}
+
 static int keeper_run_ranks(struct keeper *keeper, struct err *err)
 {
     TRY(keeper_become(keeper, err));
+    keeper_join(keeper->options->cgroup);
     char **env = NULL;
     int ras_port = 0;
     if (keeper->options->gpus[0] != '\0' && keeper->options->world > 1) {
@@ -458,6 +478,7 @@ int keeper_main(const char *attempt_dir, struct err *err)
         .attempt_dir = attempt_dir,
         .gpus = gpus,
         .program = "/proc/self/exe",
+        .cgroup = plan->cgroup,
         .shm_name = plan->shm_name,
         .world = plan->world,
         .threads = plan->threads,

@@ -18,8 +18,11 @@
  * SIGKILL it waits KEEPER_KILL_WAIT_MS; a process that is still there sits in the kernel, and is
  * reported as such. What ranks started is killed when they are gone.
  *
+ * Where the plan names a control group (common/cgroup.h) the keeper joins it first, and all that it
+ * starts is born there.
+ *
  * Killed itself, it takes the ranks along (PR_SET_PDEATHSIG), not what they may have started: the
- * daemon kills the keeper's session, which all of them share. */
+ * daemon kills the group, and the keeper's session, which all share that have not left it. */
 #pragma once
 #include "common/err.h"
 
@@ -40,6 +43,7 @@ int keeper_main(const char *attempt_dir, struct err *err);
 struct keeper_options {
     const char *attempt_dir;
     const char *program;  /* of the ranks */
+    const char *cgroup;   /* joined before anything is started; NULL for none */
     const char *shm_name; /* unlinked at the end; "" for none */
     uint32_t world;
     uint32_t threads; /* of each rank */

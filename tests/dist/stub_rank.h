@@ -3,6 +3,8 @@
 #pragma once
 #include "common/clock.h"
 #include "common/io.h"
+#include "common/wire.h"
+#include "worker/coll_record.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -58,6 +60,15 @@ static void stub_say(const char *line)
     (void)fflush(stdout);
 }
 
+/* A record that says step 41. */
+static void stub_leave_place(const char *attempt_dir, int rank)
+{
+    struct coll_record *record = NULL;
+    struct err err;
+    if (coll_record_open(attempt_dir, rank, &record, &err) == 0)
+        coll_record_phase(record, 41, WIRE_PHASE_OPTIMIZER);
+}
+
 /* Until ranks 1 and 2 have said something. */
 static void stub_await_others(const char *attempt_dir)
 {
@@ -105,6 +116,8 @@ static int stub_main(int rank, const char *attempt_dir)
         }
         if (strcmp(word, "words") == 0)
             stub_leave_words(attempt_dir, rank);
+        else if (strcmp(word, "place") == 0)
+            stub_leave_place(attempt_dir, rank);
         else if (strcmp(word, "await") == 0)
             stub_await_others(attempt_dir);
         else if (strcmp(word, "say") == 0)

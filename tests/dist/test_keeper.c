@@ -62,7 +62,7 @@ static void test_failure_with_last_words(void **state)
     struct keeper_options options = options_for(3);
     int64_t start_ms = clock_monotonic_ms();
     stub(0, "sleep");
-    stub(1, "words nap 3");
+    stub(1, "words place nap 3");
     stub(2, "sleep");
     assert_int_equal(run_keeper(&options), err_code_exit(ERR_RANK_DIED));
     assert_true(clock_monotonic_ms() - start_ms >= GRACE_MS);
@@ -71,7 +71,10 @@ static void test_failure_with_last_words(void **state)
     assert_string_equal(report.stopped_by, "keeper_limit");
     expect_exit(1, 3);
     assert_string_equal(report.ranks[1].last_words, "step 7: loss is \xc3\xbc?");
+    assert_true(report.ranks[1].has_place && report.ranks[1].step == 41);
+    assert_int_equal(report.ranks[1].phase, WIRE_PHASE_OPTIMIZER);
     expect_signal(0, SIGTERM);
+    assert_false(report.ranks[0].has_place);
     expect_signal(2, SIGTERM);
     assert_true(log_says("keeper.log", "rank 1 exited with 3: step 7"));
 }
@@ -252,10 +255,9 @@ static void test_allocation_failures(void **state)
     print_message("%d allocations walked\n", walked - 1);
 }
 
-/* The way in that main takes: everything from plan.json. */
-static void test_keeper_main_reads_the_plan(void **state)
+/* Two ranks by the way in that main takes, everything being in plan.json; the keeper's exit. */
+static int run_planned(char *cgroup)
 {
-    (void)state;
     struct err err = {0};
     static const char body[] = "{\"model\":\"tiny\",\"training_file\":\"file-1\"}";
     json_t *request = NULL;
@@ -268,7 +270,8 @@ static void test_keeper_main_reads_the_plan(void **state)
                                .heartbeat_limit_ms = 1000,
                                .coll_timeout_ms = 1000,
                                .orphan_limit_ms = 1000,
-                               .threads = 3};
+                               .threads = 3,
+                               .cgroup = cgroup};
     (void)snprintf(plan.shm_name, sizeof plan.shm_name, "%s", shm_name);
     assert_int_equal(json_parse(body, strlen(body), "the test", &request, &err), 0);
     if (job_spec_parse(request, &plan.spec, &err) != 0)
@@ -293,12 +296,39 @@ static void test_keeper_main_reads_the_plan(void **state)
             (void)fprintf(stderr, "%s\n", err.text);
         _exit(mem_live() != 0 ? STATUS_LEAK : err_code_exit((enum err_code) - rc));
     }
-    assert_int_equal(finish_keeper(keeper), 0);
+    assert_int_equal(mem_live(), 0);
+    return finish_keeper(keeper);
+}
+
+static void test_keeper_main_reads_the_plan(void **state)
+{
+    (void)state;
+    assert_int_equal(run_planned(NULL), 0);
     read_report();
     assert_int_equal(report.world, 2);
     expect_exit(0, 0);
     expect_exit(1, 0);
-    assert_int_equal(mem_live(), 0);
+}
+
+/* A group that cannot be joined keeps nobody from training. */
+static void test_keeper_joins_its_group(void **state)
+{
+    (void)state;
+    char group[128], procs[160], text[8] = "";
+    struct err err;
+    file_path(group, "ithaca-ftjob-1-1");
+    (void)snprintf(procs, sizeof procs, "%s/cgroup.procs", group);
+    assert_int_equal(io_make_dirs(group, 0700, &err), 0);
+    assert_int_equal(io_write_file(procs, "", 0, 0600, &err), 0);
+    assert_int_equal(run_planned(group), 0);
+    FILE *file = fopen(procs, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    (void)fclose(file);
+    assert_string_equal(text, "0"); /* itself */
+    assert_int_equal(io_remove_tree(group, &err), 0);
+    assert_int_equal(run_planned(group), 0);
+    assert_true(log_says("keeper.log", "not in the job's control group: "));
 }
 
 static void test_keeper_main_without_a_plan(void **state)
@@ -337,6 +367,7 @@ int main(int argc, char **argv)
         KEEPER_TEST(test_log_is_cut),
         KEEPER_TEST(test_allocation_failures),
         KEEPER_TEST(test_keeper_main_reads_the_plan),
+        KEEPER_TEST(test_keeper_joins_its_group),
         KEEPER_TEST(test_keeper_main_without_a_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -182,11 +182,12 @@ def raw(port, data, seconds=10):
 class Daemon:
     """An ithacad with a data folder of its own (removed at the end unless it was given)."""
 
-    def __init__(self, *args, data_dir=None, env=None, wait=True):
+    def __init__(self, *args, data_dir=None, env=None, wait=True, before=None):
         self.own_dir = data_dir is None
         self.data_dir = data_dir or tempfile.mkdtemp(prefix="ithaca-e2e-")
         self.log_path = os.path.join(self.data_dir, "ithacad.log")
         self.args, self.process = args, None
+        self.before = before  # called in each daemon's process before it is one
         self.gate_path = os.path.join(self.data_dir, "step.gate")
         self.env = {"ITHACA_WORKER_STEP_GATE": self.gate_path, **(env or {})}
         self.start(wait)
@@ -205,7 +206,7 @@ class Daemon:
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [ITHACAD, "run", "--data-dir", self.data_dir, "--port", "0", *self.args],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.env})
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.env}, preexec_fn=self.before)
         if wait:
             until("ithacad listens", 30, lambda: self.exists("url") or self.process.poll() is not None)
             assert self.process.poll() is None, self.log()

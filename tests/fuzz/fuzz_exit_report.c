@@ -25,6 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             const struct exit_rank *a = &report.ranks[rank], *b = &again.ranks[rank];
             must(a->pid == b->pid && a->exit_status == b->exit_status && a->signal == b->signal);
             must(strcmp(a->last_words, b->last_words) == 0);
+            must(a->has_place == b->has_place && a->step == b->step && a->phase == b->phase);
         }
     } else {
         fuzz_refused(rc, &err);

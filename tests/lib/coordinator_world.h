@@ -251,6 +251,7 @@ static inline void world_connect(struct world_attempt *a, uint32_t rank)
     memcpy(hello.hello.job_id, a->plan.job_id, sizeof hello.hello.job_id);
     memcpy(hello.hello.secret, a->plan.secret, sizeof hello.hello.secret);
     hello.hello.rank = rank;
+    hello.hello.pid = rank; /* of rank 1: 1 */
     world_send(a, rank, hello);
 }
 

@@ -38,6 +38,7 @@ struct fake_host {
     int count;
     int session_left;               /* what session_signal answers */
     int32_t session;                /* what it was asked for */
+    int32_t stuck_pid;              /* of those left: hangs in the kernel */
     bool spawn_fails;               /* spawn answers ERR_IO */
     struct host_identity adoptable; /* pid 0: nothing is alive */
 };
@@ -129,11 +130,20 @@ static inline void fake_forget(struct host *host, struct host_process *process)
         process->forgotten = true;
 }
 
-static inline int fake_session_signal(struct host *host, int32_t session, int signal_number)
+static inline char fake_process_state(struct host *host, int32_t pid)
+{
+    return fake_host_of(host)->stuck_pid == pid ? 'D' : 'S';
+}
+
+static inline int fake_session_signal(struct host *host, int32_t session, int signal_number,
+                                      int32_t *ret_pid)
 {
     (void)signal_number;
-    fake_host_of(host)->session = session;
-    return fake_host_of(host)->session_left;
+    struct fake_host *fake = fake_host_of(host);
+    fake->session = session;
+    if (fake->session_left > 0 && ret_pid != NULL)
+        *ret_pid = fake->stuck_pid;
+    return fake->session_left;
 }
 
 static inline void fake_host_init(struct fake_host *fake)
@@ -146,6 +156,7 @@ static inline void fake_host_init(struct fake_host *fake)
         .adopt = fake_adopt,
         .signal = fake_signal,
         .forget = fake_forget,
+        .process_state = fake_process_state,
         .session_signal = fake_session_signal,
     };
     *fake = (struct fake_host){.host = {.ops = &ops}, .now_ms = 1000, .random = 1};

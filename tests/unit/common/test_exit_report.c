@@ -2,6 +2,7 @@
 #include "common/exit_report.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "common/wire.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,6 +44,9 @@ static void test_round_trip(void **state)
         report.ranks[rank] = (struct exit_rank){.pid = 1000 + rank, .exit_status = rank};
     report.ranks[1].exit_status = -1;
     report.ranks[1].signal = 9;
+    report.ranks[1].has_place = report.ranks[2].has_place = true;
+    report.ranks[1].step = INT64_MAX;
+    report.ranks[1].phase = WIRE_PHASE_DONE;
     memset(report.ranks[2].last_words, '\x01',
            LIMIT_LAST_WORDS_BYTES - 1); /* the longest in JSON */
     struct exit_report back;
@@ -57,6 +61,9 @@ static void test_round_trip(void **state)
         assert_int_equal(back.ranks[rank].pid, report.ranks[rank].pid);
         assert_int_equal(back.ranks[rank].exit_status, report.ranks[rank].exit_status);
         assert_int_equal(back.ranks[rank].signal, report.ranks[rank].signal);
+        assert_int_equal(back.ranks[rank].has_place, report.ranks[rank].has_place);
+        assert_int_equal(back.ranks[rank].step, report.ranks[rank].step);
+        assert_int_equal(back.ranks[rank].phase, report.ranks[rank].phase);
         assert_string_equal(back.ranks[rank].last_words, report.ranks[rank].last_words);
     }
 }
@@ -106,6 +113,18 @@ static void test_hostile_files(void **state)
         {"{\"ranks\":[],\"first_failed\":null,\"stopped_by\":null}", ERR_CORRUPT},
         {"{\"ranks\":[7],\"first_failed\":null,\"stopped_by\":null}", ERR_CORRUPT},
         {"{\"ranks\":[{" RANK "}],\"first_failed\":null,\"stopped_by\":null}", ERR_CORRUPT},
+        {"{\"ranks\":[{" RANK ",\"last_words\":null,\"step\":1}],\"first_failed\":null,"
+         "\"stopped_by\":null}",
+         ERR_CORRUPT},
+        {"{\"ranks\":[{" RANK ",\"last_words\":null,\"phase\":\"load\"}],\"first_failed\":null,"
+         "\"stopped_by\":null}",
+         ERR_CORRUPT},
+        {"{\"ranks\":[{" RANK ",\"last_words\":null,\"step\":1,\"phase\":\"resting\"}],"
+         "\"first_failed\":null,\"stopped_by\":null}",
+         ERR_CORRUPT},
+        {"{\"ranks\":[{" RANK ",\"last_words\":null,\"step\":-1,\"phase\":\"load\"}],"
+         "\"first_failed\":null,\"stopped_by\":null}",
+         ERR_CORRUPT},
         {"{\"ranks\":[{" RANK ",\"last_words\":null}],\"first_failed\":1,\"stopped_by\":null}",
          ERR_CORRUPT},
         {"{\"ranks\":[{" RANK ",\"last_words\":null}],\"first_failed\":null,\"stopped_by\":"

@@ -74,6 +74,37 @@ static void assert_refused(json_t *object, const char *what)
     assert_memory_equal(&plan, &untouched, sizeof plan);
 }
 
+/* It is killed and removed at the end: only this attempt's own will do. */
+static void test_cgroup(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"",
+                                         "a/ithaca-ftjob-a_1-2",
+                                         "/a/ithaca-ftjob-a_1-1",
+                                         "/a/ithaca-ftjob-b-2",
+                                         "/a/../ithaca-ftjob-a_1-2",
+                                         "/a"};
+    struct err err;
+    struct launch_plan plan;
+    json_t *object = literal_plan();
+    assert_int_equal(launch_plan_parse(object, &plan, &err), 0);
+    assert_null(plan.cgroup);
+    launch_plan_done(&plan);
+    json_object_set_new(object, "cgroup", json_string("/sys/fs/cgroup/a/ithaca-ftjob-a_1-2"));
+    assert_int_equal(launch_plan_parse(object, &plan, &err), 0);
+    assert_string_equal(plan.cgroup, "/sys/fs/cgroup/a/ithaca-ftjob-a_1-2");
+    json_t *printed = launch_plan_json(&plan);
+    assert_int_equal(json_object_size(printed), json_object_size(object));
+    json_decref(printed);
+    launch_plan_done(&plan);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        json_object_set_new(object, "cgroup", json_string(others[i]));
+        assert_refused(object, others[i]);
+    }
+    json_decref(object);
+    assert_int_equal(mem_live(), 0);
+}
+
 static void test_layout(void **state)
 {
     (void)state;
@@ -221,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_cgroup),
         cmocka_unit_test(test_layout),
         cmocka_unit_test(test_no_gpus_is_the_cpu),
         cmocka_unit_test(test_every_key_is_needed_and_typed),

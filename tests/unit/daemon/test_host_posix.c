@@ -153,17 +153,17 @@ static void test_session(void **state)
     struct host_identity who;
     struct host_process *process = spawn(f, "sleep 61 & sleep 62 & wait", &who);
     int64_t deadline_ms = clock_monotonic_ms() + 20000;
-    while (f->host->ops->session_signal(f->host, who.pid, 0) < 3 &&
+    while (f->host->ops->session_signal(f->host, who.pid, 0, NULL) < 3 &&
            clock_monotonic_ms() < deadline_ms)
         assert_int_equal(loop_turn(f->loop, 10, &f->err), 0);
-    assert_int_equal(f->host->ops->session_signal(f->host, who.pid, 0), 3);
+    assert_int_equal(f->host->ops->session_signal(f->host, who.pid, 0, NULL), 3);
     f->host->ops->signal(f->host, process, SIGKILL); /* leaves two orphans */
     wait_exits(f, 1);
-    assert_int_equal(f->host->ops->session_signal(f->host, who.pid, SIGKILL), 2);
-    while (f->host->ops->session_signal(f->host, who.pid, 0) > 0 &&
+    assert_int_equal(f->host->ops->session_signal(f->host, who.pid, SIGKILL, NULL), 2);
+    while (f->host->ops->session_signal(f->host, who.pid, 0, NULL) > 0 &&
            clock_monotonic_ms() < deadline_ms)
         assert_int_equal(loop_turn(f->loop, 10, &f->err), 0);
-    assert_int_equal(f->host->ops->session_signal(f->host, who.pid, 0), 0);
+    assert_int_equal(f->host->ops->session_signal(f->host, who.pid, 0, NULL), 0);
     f->host->ops->forget(f->host, process);
 }
 

@@ -1,36 +1,6 @@
-/* supervisor: every way in which an attempt ends badly, seen through the job it belongs to; the
- * stop ladder; cancelling in each state. */
-#include "tests/lib/coordinator_world.h"
-
-static void expect_failed(struct world *w, const struct world_job *job, const char *reason,
-                          const char *text)
-{
-    struct world_row row = world_row(w, job);
-    assert_int_equal(row.state, JOB_STATE_FAILED);
-    assert_string_equal(row.reason, reason);
-    if (strstr(row.text, text) == NULL)
-        fail_msg("\"%s\" is not in: %s", text, row.text);
-    assert_true(row.finished_ms > 0);
-    assert_true(coordinator_is_idle(w->coordinator));
-}
-
-static void end_keeper(struct world_attempt *a, const struct exit_report *report, int signal_number)
-{
-    if (report != NULL)
-        world_exit_report(a, report);
-    fake_host_end(a->keeper, 0, signal_number);
-    world_hang_up(a);
-    world_run(a->w);
-}
-
-static void beat(struct world_attempt *a, uint32_t rank, uint64_t step, uint64_t coll_seq)
-{
-    world_send(
-        a, rank,
-        (struct wire_frame){
-            .type = WIRE_HEARTBEAT,
-            .heartbeat = {.step = step, .phase = WIRE_PHASE_BACKWARD, .coll_seq = coll_seq}});
-}
+/* supervisor: every way in which an attempt ends badly, seen through the job it belongs to. The
+ * stop ladder is test_supervisor_end.c's. */
+#include "tests/lib/supervisor_scene.h"
 
 static void say_failed(struct world_attempt *a, uint32_t rank, enum err_code code, const char *text)
 {
@@ -268,78 +238,6 @@ static void test_keeper_outlasts_its_ranks(void **state)
     world_attempt_close(&a);
 }
 
-/* ---- cancelling ---------------------------------------------------------------------------- */
-
-static void test_cancel_while_validating(void **state)
-{
-    struct world *w = *state;
-    struct world_job with_child = world_submit(w, 1, ""), second = world_submit(w, 1, ""),
-                     without = world_submit(w, 1, "");
-    world_run(w);
-    OK(w, coordinator_cancel(w->coordinator, without.id, &w->err));
-    world_run(w);
-    world_expect(w, &without, JOB_STATE_CANCELLED);
-    OK(w, coordinator_cancel(w->coordinator, without.id, &w->err)); /* cancelled is cancelled */
-    struct host_process *child = &w->fake.processes[0];
-    OK(w, coordinator_cancel(w->coordinator, with_child.id, &w->err));
-    OK(w, coordinator_cancel(w->coordinator, with_child.id, &w->err));
-    assert_int_equal(child->last_signal, SIGKILL);
-    world_run(w);
-    world_expect(w, &with_child, JOB_STATE_CANCELLING); /* its child still lives */
-    fake_host_end(child, 0, SIGKILL);
-    world_run(w);
-    world_expect(w, &with_child, JOB_STATE_CANCELLED);
-    world_expect(w, &second, JOB_STATE_VALIDATING);
-    assert_int_equal(coordinator_cancel(w->coordinator, "ftjob-none", &w->err), -ERR_NOT_FOUND);
-}
-
-static void test_cancel_while_starting(void **state)
-{
-    struct world *w = *state;
-    struct world_job job = world_submit(w, 2, "");
-    world_run(w);
-    world_prepare(w, WORLD_GOOD_REPORT);
-    struct host_process *keeper = fake_host_find(&w->fake, "--keep");
-    OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
-    assert_int_equal(keeper->last_signal, SIGTERM); /* nobody is there to hear CANCEL */
-    fake_host_end(keeper, 0, SIGTERM);
-    world_run(w);
-    world_expect(w, &job, JOB_STATE_CANCELLED);
-    assert_string_equal(world_row(w, &job).reason, "cancelled");
-}
-
-static void test_cancel_ladder(void **state)
-{
-    struct world *w = *state;
-    struct world_attempt a;
-    struct world_job job = world_running(w, &a, "");
-    OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
-    world_expect(w, &job, JOB_STATE_CANCELLING);
-    uint32_t number = 0;
-    for (uint32_t i = 0; i < 2; i++)
-        assert_true(world_receive(&a, i, WIRE_CANCEL, &number));
-    assert_int_equal(a.keeper->last_signal, 0);
-    world_pass(w, w->config.stop_grace_ms);
-    assert_int_equal(a.keeper->last_signal, SIGTERM);
-    world_pass(w, w->config.stop_grace_ms);
-    assert_int_equal(a.keeper->last_signal, SIGKILL);
-    assert_int_equal(w->fake.session, a.keeper->pid);
-    w->fake.session_left = 1; /* stuck in the kernel */
-    fake_host_end(a.keeper, 0, SIGKILL);
-    world_hang_up(&a);
-    world_pass(w, 3600000);
-    world_expect(w, &job, JOB_STATE_CANCELLING);
-    struct world_job waiting = world_submit(w, 1, "");
-    world_run(w);
-    world_prepare(w, WORLD_GOOD_REPORT);
-    world_expect(w, &waiting, JOB_STATE_QUEUED); /* the slots are not free */
-    w->fake.session_left = 0;
-    world_run(w);
-    world_expect(w, &job, JOB_STATE_CANCELLED);
-    world_expect(w, &waiting, JOB_STATE_STARTING);
-    world_attempt_close(&a);
-}
-
 /* ---- HELLO --------------------------------------------------------------------------------- */
 
 static void test_hello_must_prove_itself(void **state)
@@ -417,9 +315,6 @@ int main(void)
         WORLD_TEST(test_dead_rank_found_silent_first),
         WORLD_TEST(test_time_limit),
         WORLD_TEST(test_keeper_outlasts_its_ranks),
-        WORLD_TEST(test_cancel_while_validating),
-        WORLD_TEST(test_cancel_while_starting),
-        WORLD_TEST(test_cancel_ladder),
         WORLD_TEST(test_hello_must_prove_itself),
         WORLD_TEST(test_reconnect_sends_again),
     };

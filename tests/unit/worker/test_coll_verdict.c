@@ -107,6 +107,23 @@ static void test_one_did_not_come(void **state)
         "not over");
 }
 
+/* Where a rank was is known to the very phase, calls or not. */
+static void test_place(void **state)
+{
+    (void)state;
+    uint64_t step = 0;
+    enum wire_phase phase = WIRE_PHASE_START;
+    assert_true(coll_verdict_place(folder, 1, &step, &phase));
+    assert_true(step == 12 && phase == WIRE_PHASE_BACKWARD);
+    play_all(1, &gather);
+    coll_record_phase(records[1], 13, WIRE_PHASE_DATA);
+    assert_true(coll_verdict_place(folder, 1, &step, &phase));
+    assert_true(step == 13 && phase == WIRE_PHASE_DATA);
+    coll_record_phase(records[1], 13, 255); /* scribbled over */
+    assert_false(coll_verdict_place(folder, 1, &step, &phase));
+    assert_false(coll_verdict_place(folder, WORLD, &step, &phase));
+}
+
 static void test_several_did_not_come(void **state)
 {
     (void)state;
@@ -239,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nothing_under_way, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_did_not_come, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_place, setup, teardown),
         cmocka_unit_test_setup_teardown(test_several_did_not_come, setup, teardown),
         cmocka_unit_test_setup_teardown(test_calls_differ, setup, teardown),
         cmocka_unit_test_setup_teardown(test_groups, setup, teardown),

@@ -37,8 +37,9 @@ static int read_page(const json_t **ret_data, json_t **ret_page)
 static void test_page(void **state)
 {
     (void)state;
-    static const char *const checks[] = {"processor",  "memory",     "/dev/shm", "locked memory",
-                                         "open files", "huge pages", "disk"};
+    static const char *const checks[] = {"processor",     "memory",     "/dev/shm",
+                                         "locked memory", "open files", "control groups",
+                                         "huge pages",    "disk"};
     const json_t *data = NULL;
     json_t *page = NULL;
     int status = PROGRAM("--doctor", program.folder, "--json");
