@@ -17,9 +17,11 @@ int batch_init(struct batch *batch, const struct mesh *mesh, struct mesh_place p
     batch->doc_rows = mem_new(count + 2, sizeof *batch->doc_rows);
     batch->ring_doc_rows = mem_new(count + 2, sizeof *batch->ring_doc_rows);
     batch->host_ids = mem_new(3 * count, sizeof *batch->host_ids);
-    if (batch->doc_rows == NULL || batch->ring_doc_rows == NULL || batch->host_ids == NULL) {
+    batch->host_losses = mem_new(count, sizeof *batch->host_losses);
+    if (batch->doc_rows == NULL || batch->ring_doc_rows == NULL || batch->host_ids == NULL ||
+        batch->host_losses == NULL) {
         batch_done(batch);
-        return mem_fail(err, count * 28, "a batch of tokens");
+        return mem_fail(err, count * 32, "a batch of tokens");
     }
     batch->host_targets = batch->host_ids + seq.padded;
     batch->host_positions = batch->host_targets + seq.padded;
@@ -43,6 +45,7 @@ int batch_want_numbers(struct batch *batch, struct arena *arena, struct err *err
 void batch_done(struct batch *batch)
 {
     mem_free(batch->host_numbers);
+    mem_free(batch->host_losses);
     mem_free(batch->doc_rows);
     mem_free(batch->ring_doc_rows);
     mem_free(batch->host_ids);

@@ -35,7 +35,7 @@ static int head_tile(const struct head *head, int64_t row, int64_t rows, const v
                                      .dlogits = train ? model->tile_dlogits : NULL,
                                      .loss_sum = model->loss_sum,
                                      .correct = model->correct,
-                                     .row_loss = train ? NULL : model->row_loss + row};
+                                     .row_loss = model->row_loss + row};
     TRY(device->ops->cross_entropy(device, head->stream, &loss, err));
     if (!train)
         return 0;

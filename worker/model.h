@@ -97,7 +97,7 @@ struct model {
     float *tile_logits;      /* (tile_loss, V) */
     void *tile_dlogits;      /* [act] (tile_loss, V); is tile_logits where [act] is fp32 */
     float *inv_freq;         /* (d/2) */
-    float *row_loss;         /* (T) loss of each token; evaluation sets it */
+    float *row_loss;         /* (T) loss of each token: positions.h */
     double *loss_sum;        /* (1) sum of token losses, += over micro-steps */
     int64_t *correct;        /* (1) tokens predicted exactly, += */
 };

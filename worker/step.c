@@ -43,6 +43,8 @@ int step_gradients(struct rank *rank, int64_t step, struct step_result *result, 
     rank_phase(rank, step, WIRE_PHASE_OPTIMIZER);
     arena_enter(&rank->arena, MEM_PHASE_UPDATE);
     TRY(fsdp_grad_finish(rank->trained, rank->stream, err));
+    TRY(positions_add(rank, &result->positions, err));
+    TRY(positions_share(rank, &result->positions, err));
     double loss_sum = 0;
     TRY(model_totals(&rank->model, rank->stream, &loss_sum, &result->correct, err));
     result->loss = loss_sum / (double)result->trained;

@@ -7,6 +7,7 @@
 #pragma once
 #include "common/err.h"
 #include "worker/exposed.h"
+#include "worker/positions.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +20,7 @@ struct step_result {
     int64_t pairs;              /* of query and key in attention, of one head, all ranks */
     int64_t correct;            /* of them, predicted exactly */
     double loss;                /* mean over N; 0 when N is 0 */
+    struct positions positions; /* losses of the last micro-step by position, all ranks */
     double norm;                /* of the gradient, before clipping */
     double rate;                /* learning rate */
     int64_t offload_bytes;      /* this rank's, off the device and back */

@@ -94,6 +94,15 @@ static void train_speed(const struct rank *rank, const struct step_result *resul
     train_mfu(rank, result, seconds, metrics);
 }
 
+/* first: of POSITION_BUCKETS metrics that follow each other. */
+static void train_positions(const struct positions *positions, enum metric_id first,
+                            struct wire_metrics *metrics)
+{
+    for (int i = 0; i < POSITION_BUCKETS; i++)
+        if (positions->trained[i] > 0)
+            train_point(metrics, first + (enum metric_id)i, positions->loss[i]);
+}
+
 static void train_learnt(const struct step_result *result, struct wire_metrics *metrics)
 {
     train_point(metrics, METRIC_LEARNING_RATE, result->rate);
@@ -101,6 +110,7 @@ static void train_learnt(const struct step_result *result, struct wire_metrics *
     if (result->trained == 0)
         return;
     train_point(metrics, METRIC_LOSS, result->loss);
+    train_positions(&result->positions, METRIC_LOSS_POS_0, metrics);
     train_point(metrics, METRIC_GRAD_NORM, result->norm);
     train_point(metrics, METRIC_ACCURACY, (double)result->correct / (double)result->trained);
 }
@@ -137,10 +147,7 @@ static void train_report_evaluation(struct rank *rank, const struct eval_result 
         return;
     train_point(&metrics, METRIC_VALID_LOSS, result->loss);
     train_point(&metrics, METRIC_VALID_ACCURACY, result->accuracy);
-    for (int i = 0; i < EVAL_BUCKETS; i++)
-        if (result->bucket_trained[i] > 0)
-            train_point(&metrics, METRIC_VALID_LOSS_POS_0 + (enum metric_id)i,
-                        result->bucket_loss[i]);
+    train_positions(&result->positions, METRIC_VALID_LOSS_POS_0, &metrics);
     report_metrics(rank->report, &metrics);
 }
 

@@ -61,7 +61,7 @@ export class Chart {
     const labels = Object.keys(this.lines), told = this.marks.slice(0, MARKS_TOLD).join(", ");
     const text = (value) => (Number.isNaN(value) ? "not finite" : this.options.format(value));
     fill(this.legend, step === undefined ? null : h("b", {}, `${this.options.x} ${number(step, 12)}`), labels.map((label, i) =>
-      h("span", { class: `key t${i % COLORS}` }, labels.length > 1 ? `${label} ` : "", text(values[i]))),
+      h("span", { class: `key t${i % COLORS}` }, labels.length > 1 ? `${label} ` : "", h("b", {}, text(values[i])))),
     this.marks.length === 0 ? null : h("span", { class: "marks" },
       `Not finite at ${this.options.x} ${told}${this.marks.length > MARKS_TOLD ? ` and ${this.marks.length - MARKS_TOLD} more` : ""}`));
     if (step === undefined) this.canvas.setAttribute("aria-label", `${this.options.title}. Newest: ${labels.map((label, i) => `${label} ${text(values[i])}`).join(", ")}`);

@@ -21,23 +21,33 @@ const CHARTS = [
   { title: "GPU temperature", unit: "°C, by rank", of: "ranks", keys: { gpu_temperature_c: "temperature" } },
 ];
 const BUCKETS = 8; // of positions in a document: eighths of seq_len
-const POSITIONS = Array.from({ length: BUCKETS }, (_, i) => `valid_loss_pos_${i}`);
-const EVALUATIONS_SHOWN = 4;
+const positions = (prefix) => Array.from({ length: BUCKETS }, (_, i) => `${prefix}_${i}`);
+const LOSS_AT = positions("loss_pos"), VALID_AT = positions("valid_loss_pos");
+const LINES = 4; // by position, at most
 const MEASURED_ONCE = ["arena_peak_bytes", "peak_states_bytes", "peak_gathered_bytes", "peak_residual_bytes", "peak_attention_bytes",
   "peak_tiles_bytes", "peak_workspace_bytes", "peak_communication_bytes"];
 
 const keysOf = (wanted) => CHARTS.filter((chart) => (chart.of === "job") === wanted).flatMap((chart) => Object.keys(chart.keys));
 
-export const jobSeries = (id) => new Series(id, [...keysOf(true), ...POSITIONS], [...keysOf(false), ...MEASURED_ONCE]);
+export const jobSeries = (id) => new Series(id, [...keysOf(true), ...LOSS_AT, ...VALID_AT], [...keysOf(false), ...MEASURED_ONCE]);
 
-// {"step 10": Map(position -> loss)} of the first evaluation, the newest and some between.
-function byPosition(series, seqLen) {
-  const lines = POSITIONS.map((key) => series.lines.get(key)?.get(0) ?? new Map());
+// {label: Map(position -> mean loss)} over the run's quarters: single steps are few tokens. Of evaluations, each of which
+// is the whole file: the last of each quarter.
+function byPosition(series, keys, seqLen, whole) {
+  const lines = keys.map((key) => series.lines.get(key)?.get(0) ?? new Map());
   const steps = [...new Set(lines.flatMap((line) => [...line.keys()]))].sort((a, b) => a - b);
-  const shown = Math.min(EVALUATIONS_SHOWN, steps.length);
-  const chosen = Array.from({ length: shown }, (_, i) => steps[Math.round(i * (steps.length - 1) / Math.max(1, shown - 1))]);
-  return Object.fromEntries(chosen.map((step) => [`step ${step}`,
-    new Map(lines.flatMap((line, i) => (line.has(step) ? [[Math.round((i + 0.5) * seqLen / BUCKETS), line.get(step).value]] : [])))]));
+  const shown = Math.min(LINES, steps.length), picked = {};
+  for (let quarter = 0; quarter < shown; quarter++) {
+    const all = steps.slice(Math.round(quarter * steps.length / shown), Math.round((quarter + 1) * steps.length / shown));
+    const own = whole ? all.slice(-1) : all;
+    const mean = (line) => {
+      const values = own.map((step) => line.get(step)?.value).filter((value) => Number.isFinite(value));
+      return values.length > 0 ? values.reduce((sum, value) => sum + value, 0) / values.length : undefined;
+    };
+    const points = lines.map((line, i) => [Math.round((i + 0.5) * seqLen / BUCKETS), mean(line)]).filter(([, value]) => value !== undefined);
+    if (points.length > 0) picked[own.length === 1 ? `step ${own[0]}` : `steps ${own[0]} to ${own.at(-1)}`] = new Map(points);
+  }
+  return picked;
 }
 
 export class JobCharts {
@@ -45,8 +55,10 @@ export class JobCharts {
   constructor(series, ...more) {
     this.series = series;
     this.charts = CHARTS.map((options) => new Chart(options));
-    this.positions = new Chart({ title: "Validation loss by position", unit: "nats/token", x: "position", plain: true });
-    this.all = [this.charts[0], this.positions, ...this.charts.slice(1)];
+    const at = (title) => new Chart({ title, unit: "nats/token", x: "position", plain: true });
+    this.lossAt = at("Loss by position");
+    this.validAt = at("Validation loss by position");
+    this.all = [this.charts[0], this.lossAt, this.validAt, ...this.charts.slice(1)];
     this.tools = tools(() => this.all, ...more);
     this.nothing = h("section", { class: "card empty" }, h("h2", {}, "Nothing measured yet"), h("p", {}, "Charts come with the first step."));
     this.element = h("div", {}, this.tools, this.nothing, h("div", { class: "grid" }, this.all.map((chart) => chart.element)));
@@ -61,7 +73,8 @@ export class JobCharts {
       const wanted = of === "ranks" ? { [first]: keys[first] } : keys;
       this.show(this.charts[i], this.series.pick(wanted, of === "rank" ? rank : undefined));
     });
-    this.show(this.positions, byPosition(this.series, seqLen));
+    this.show(this.lossAt, byPosition(this.series, LOSS_AT, seqLen, false));
+    this.show(this.validAt, byPosition(this.series, VALID_AT, seqLen, true));
   }
 
   show(chart, lines) {

@@ -22,13 +22,15 @@ export function bytes(value) {
   return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
+// Two units at most, and none that says 0.
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
-  if (value < 1 && value > 0) return `${Math.round(value * 1000)} ms`;
-  if (value < 60) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
-  if (value < 3600) return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
-  if (value < 86400) return `${Math.floor(value / 3600)} h ${Math.round((value % 3600) / 60)} min`;
-  return `${Math.floor(value / 86400)} d ${Math.round((value % 86400) / 3600)} h`;
+  if (value > 0 && value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value < 60) return `${value.toFixed(value > 0 && value < 10 ? 1 : 0)} s`;
+  const two = (all, unit, part, below) => `${Math.floor(all)} ${unit}${part > 0 ? ` ${part} ${below}` : ""}`;
+  if (value < 3600) return two(value / 60, "min", Math.floor(value % 60), "s");
+  if (value < 86400) return two(value / 3600, "h", Math.floor((value % 3600) / 60), "min");
+  return two(value / 86400, "d", Math.floor((value % 86400) / 3600), "h");
 }
 
 // A point in time, short: of today the hour, of other days the day too; all of it where the pointer rests.

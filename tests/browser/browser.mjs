@@ -7,7 +7,7 @@ import { createInterface } from "node:readline";
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
-const WAIT_MS = 15000;
+const WAIT_MS = 30000; // tests of others may run beside it
 export const [url, token, program, shots] = process.argv.slice(2);
 const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 

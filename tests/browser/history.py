@@ -19,7 +19,7 @@ def metric_numbers(source_dir):
 def value(name, rank, step, steps):
     """Of a metric, as a curve that looks like one."""
     done, wave = step / steps, math.sin(step * 0.37 + rank) + math.sin(step * 0.011)
-    if name.startswith("valid_loss_pos_"):
+    if "loss_pos_" in name:
         return 3.2 - 0.9 * done - 0.05 * int(name[-1]) * (1 + 2 * done)
     return {"loss": 2 + 6 * math.exp(-6 * done) + 0.12 * wave, "valid_loss": 2.1 + 6 * math.exp(-6 * done), "grad_norm": 1.4 + 0.4 * wave,
             "learning_rate": 2e-5 * (0.5 + 0.5 * math.cos(math.pi * done)), "tokens_per_s": 18000 + 900 * wave,
@@ -31,7 +31,7 @@ def value(name, rank, step, steps):
             "peak_tiles_bytes": 7 * GIB, "peak_workspace_bytes": 1 * GIB, "peak_communication_bytes": 2 * GIB}[name]
 
 
-OF_JOB = ("loss", "grad_norm", "learning_rate", "tokens_per_s", "mfu_causal", "mfu_full")
+OF_JOB = ("loss", "grad_norm", "learning_rate", "tokens_per_s", "mfu_causal", "mfu_full", *(f"loss_pos_{i}" for i in range(8)))
 OF_RANKS = ("compute_s", "gather_wait_s", "reduce_wait_s", "exchange_wait_s", "sums_wait_s", "device_bytes", "arena_bytes",
             "arena_peak_bytes", "host_bytes", "gpu_utilization", "gpu_power_w", "gpu_temperature_c")
 ONCE = ("peak_states_bytes", "peak_gathered_bytes", "peak_residual_bytes", "peak_attention_bytes", "peak_tiles_bytes",

@@ -6,7 +6,7 @@ import { allowed, clean, end, has, page, phone, shot, step, tabTo, token, until,
 const job = process.argv[6];
 const press = (...keys) => keys.reduce((before, key) => before.then(() => page.keyboard.press(key)), Promise.resolve());
 const button = (name) => page.getByRole("button", { name, exact: true });
-const chart = (title) => page.locator("section", { has: page.locator(`[aria-label^="${title}"]`) }).locator(".chart");
+const chart = (title) => page.locator("section", { has: page.locator(`[aria-label^="${title}."]`) }).locator(".chart");
 const axis = (title) => chart(title).locator(".dygraph-axis-label-x").allTextContents();
 const fact = (name) => page.locator("dl.facts div", { has: page.locator("dt", { hasText: name }) }).locator("dd").first().textContent();
 
@@ -48,7 +48,8 @@ const near = (share) => marks.some((at) => Math.abs(at - share) < 0.03);
 assert.ok(marks.length >= 2 && marks.length <= 6 && near(0.19 + 0.78 * 0.35) && near(0.19 + 0.78 * 0.75), `marks at ${marks}`);
 assert.equal(await page.locator(".bar-row").count(), 3);
 assert.match(await page.locator(".bar").nth(1).getAttribute("aria-label"), /rank 0: .*states .*attention .*driver and others 5\.0 GiB/);
-await has("Validation loss by position");
+for (const title of ["Loss by position", "Validation loss by position"]) await chart(title).locator("canvas").first().waitFor();
+await has("steps 1 to ");
 await clean("history");
 await shot("history");
 

@@ -456,10 +456,10 @@ static inline struct parity_worst parity_compare(const struct parity_scene *scen
     parity_note(&worst, got->eval.trained == want->eval.trained ? 0 : (double)INFINITY, "counts",
                 "the evaluation");
     parity_note(&worst, fabs(got->eval.loss - want->eval.loss), "loss", "the evaluation");
-    for (int i = 0; i < EVAL_BUCKETS; i++) {
-        parity_note(&worst, fabs(got->eval.bucket_loss[i] - want->eval.bucket_loss[i]),
+    for (int i = 0; i < POSITION_BUCKETS; i++) {
+        parity_note(&worst, fabs(got->eval.positions.loss[i] - want->eval.positions.loss[i]),
                     "loss by position", "the evaluation");
-        if (got->eval.bucket_trained[i] != want->eval.bucket_trained[i])
+        if (got->eval.positions.trained[i] != want->eval.positions.trained[i])
             parity_note(&worst, (double)INFINITY, "counts by position", "the evaluation");
     }
     return worst;

@@ -2,10 +2,12 @@
  * case R28), accumulation against packing against data parallelism (R30), small learning rates
  * (R36), fewer sequences than ranks (R49), no memory (R43); evaluations: positions, early stop, the
  * best model. */
+#include "common/must.h"
 #include "common/time_plan.h"
 #include "tests/dist/train_scene.h"
 #include "worker/eval.h"
 #include "worker/export.h"
+#include "worker/step.h"
 
 static const char one_step[] =
     "\"seq_len\":%d,\"max_steps\":1,\"batch\":{\"sequences\":%d},\"data\":{"
@@ -195,22 +197,39 @@ static void test_no_memory_at_start(void **state)
 
 /* ---- evaluations ---- */
 
+/* want: trained tokens by bucket; loss: their mean. */
+static int check_positions(const struct positions *positions, const int64_t *want, double loss,
+                           struct err *err)
+{
+    double sum = 0, trained = 0;
+    for (int i = 0; i < POSITION_BUCKETS; i++) {
+        if (positions->trained[i] != want[i])
+            return err_set(err, ERR_INTERNAL, "bucket %d has %lld tokens, not %lld", i,
+                           (long long)positions->trained[i], (long long)want[i]);
+        sum += positions->loss[i] * (double)positions->trained[i];
+        trained += (double)positions->trained[i];
+    }
+    if (!(fabs(sum / trained - loss) < 1e-5 && loss > 0.5))
+        return err_set(err, ERR_INTERNAL, "mean %g, loss %g", sum / trained, loss);
+    return 0;
+}
+
 static int play_evaluate(struct rank *rank, void *context, struct err *err)
 {
-    const int64_t *want = context; /* trained tokens by bucket */
     struct eval_result result;
     TRY(eval_run(rank, &result, err));
-    double sum = 0;
-    for (int i = 0; i < EVAL_BUCKETS; i++) {
-        if (result.bucket_trained[i] != want[i])
-            return err_set(err, ERR_INTERNAL, "bucket %d has %lld tokens, not %lld", i,
-                           (long long)result.bucket_trained[i], (long long)want[i]);
-        sum += result.bucket_loss[i] * (double)result.bucket_trained[i];
-    }
-    double mean = sum / (double)result.trained;
-    if (!(fabs(mean - result.loss) < 1e-5 && result.loss > 0.5))
-        return err_set(err, ERR_INTERNAL, "mean %g, loss %g", mean, result.loss);
-    printf("loss %.9f first %.9f\n", result.loss, result.bucket_loss[0]);
+    TRY(check_positions(&result.positions, context, result.loss, err));
+    printf("loss %.9f first %.9f\n", result.loss, result.positions.loss[0]);
+    return 0;
+}
+
+static int play_gradients(struct rank *rank, void *context, struct err *err)
+{
+    struct step_result result;
+    must(rank->train.micro_steps == 1); /* the last is all of it */
+    TRY(step_gradients(rank, 1, &result, err));
+    TRY(check_positions(&result.positions, context, result.loss, err));
+    printf("loss %.9f\n", result.loss);
     return 0;
 }
 
@@ -221,7 +240,7 @@ static void test_loss_by_position(void **state)
     train_scene_open(&scene, "\"seq_len\":64,\"batch\":{\"sequences\":2}");
     /* Inputs 0..62 of the long one: eight a bucket, seven in the last; 4..10 of the short one. */
     train_scene_tokens(&scene, "valid.tok", (int64_t[]){64, 12}, (int64_t[]){63, 7}, 2);
-    int64_t want[EVAL_BUCKETS] = {8 + 4, 8 + 3, 8, 8, 8, 8, 8, 7};
+    int64_t want[POSITION_BUCKETS] = {8 + 4, 8 + 3, 8, 8, 8, 8, 8, 7};
     char *one = train_scene_run(&scene, 1, play_evaluate, want);
     char *three = train_scene_run(&scene, 3, play_evaluate, want);
     double a, b;
@@ -230,6 +249,12 @@ static void test_loss_by_position(void **state)
     assert_true(fabs(a - b) < 1e-5);
     mem_free(one);
     mem_free(three);
+    train_scene_tokens(&scene, "train.tok", (int64_t[]){64, 12}, (int64_t[]){63, 7}, 2);
+    char *two = train_scene_run(&scene, 2, play_gradients, want);
+    double trained;
+    assert_int_equal(sscanf(two, "loss %lf", &trained), 1);
+    assert_true(fabs(a - trained) < 1e-5); /* the same documents */
+    mem_free(two);
     train_scene_spec(&scene, "\"seq_len\":64,\"max_steps\":1,\"batch\":{\"sequences\":2}");
     train_scene_tokens(&scene, "valid.tok", (int64_t[]){20}, (int64_t[]){2}, 1);
     char *out = train_scene_run(&scene, 2, play_to_end, NULL); /* inputs 17 and 18: bucket 2 */

@@ -18,25 +18,25 @@ static struct eval_result evaluate(struct rank_scene *s)
 static void expect_buckets(const struct eval_result *result, int64_t seq_len,
                            const int64_t *lengths, const int64_t *trained, int count)
 {
-    int64_t want[EVAL_BUCKETS] = {0}, all = 0;
+    int64_t want[POSITION_BUCKETS] = {0}, all = 0;
     double sum = 0;
     for (int e = 0; e < count; e++)
         for (int64_t t = lengths[e] - trained[e]; t < lengths[e]; t++) {
             if (t == 0)
                 continue; /* nothing predicts the first */
             int b = 0;
-            while ((int64_t)(b + 1) * seq_len <= (t - 1) * EVAL_BUCKETS)
+            while ((int64_t)(b + 1) * seq_len <= (t - 1) * POSITION_BUCKETS)
                 b++;
             want[b]++;
             all++;
         }
     assert_int_equal(result->trained, all);
-    for (int b = 0; b < EVAL_BUCKETS; b++) {
-        if (result->bucket_trained[b] != want[b])
+    for (int b = 0; b < POSITION_BUCKETS; b++) {
+        if (result->positions.trained[b] != want[b])
             fail_msg("bucket %d of %lld: %lld, not %lld", b, (long long)seq_len,
-                     (long long)result->bucket_trained[b], (long long)want[b]);
-        assert_true(want[b] > 0 ? result->bucket_loss[b] > 0 : result->bucket_loss[b] == 0);
-        sum += result->bucket_loss[b] * (double)want[b];
+                     (long long)result->positions.trained[b], (long long)want[b]);
+        assert_true(want[b] > 0 ? result->positions.loss[b] > 0 : result->positions.loss[b] == 0);
+        sum += result->positions.loss[b] * (double)want[b];
     }
     assert_true(fabs(sum / (double)all - result->loss) < 1e-5 * result->loss);
     assert_true(result->accuracy >= 0 && result->accuracy <= 1);
@@ -77,8 +77,8 @@ static void test_moves_nothing(void **state)
     struct eval_result first = evaluate(&s), second = evaluate(&s);
     assert_true(first.loss == second.loss && first.trained == second.trained);
     assert_true(first.accuracy == second.accuracy);
-    testing_same_bits("bucket_loss", first.bucket_loss, second.bucket_loss,
-                      sizeof first.bucket_loss);
+    testing_same_bits("positions", first.positions.loss, second.positions.loss,
+                      sizeof first.positions.loss);
     must_work(step_gradients(&s.rank, 1, &after, &s.err), &s.err);
     assert_true(before.loss == after.loss && before.norm == after.norm);
     rank_scene_close(&s);
