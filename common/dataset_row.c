@@ -5,7 +5,6 @@
 
 #include "common/document.h"
 #include "common/mem.h"
-#include "common/utf8.h"
 
 #include <string.h>
 
@@ -59,22 +58,6 @@ static bool dataset_row_blank(const struct dataset_row *row)
     return (size_t)row->length == strspn(row->bytes, " \t\r\n");
 }
 
-/* A row of plain text, which may be many lines. */
-static bool dataset_row_utf8(struct dataset_row *row)
-{
-    size_t length = (size_t)row->length, good = utf8_prefix(row->bytes, length);
-    if (good == length)
-        return true;
-    const char *feed = memrchr(row->bytes, '\n', good);
-    const char *line = feed != NULL ? feed + 1 : row->bytes;
-    example_fault_set(&row->fault, "invalid_utf8", row->bytes + good - line + 1,
-                      "byte 0x%02x is not UTF-8; save the file as UTF-8",
-                      (unsigned)(unsigned char)row->bytes[good]);
-    for (const char *at = row->bytes; at < line; at++)
-        row->fault.line += *at == '\n';
-    return false;
-}
-
 int dataset_row_render(const struct dataset_rules *rules, struct chat_writer *writer,
                        struct dataset_row *row, struct err *err)
 {
@@ -92,8 +75,6 @@ int dataset_row_render(const struct dataset_rules *rules, struct chat_writer *wr
         return 0;
     }
     if (rules->text) {
-        if (!dataset_row_utf8(row))
-            return 0;
         rc = document_render(rules->tokenizer, row->bytes, (size_t)row->length, writer, err);
     } else {
         if (!example_read(row->bytes, (size_t)row->length, &example, &row->fault))
@@ -103,7 +84,8 @@ int dataset_row_render(const struct dataset_rules *rules, struct chat_writer *wr
         rc = dataset_row_example(rules, writer, &example, row, err);
     }
     if (rc == -ERR_DATA && row->fault.code[0] == '\0')
-        example_fault_set(&row->fault, "unserved_message", 0, "%s", err->text);
+        example_fault_set(&row->fault, rules->text ? "invalid_utf8" : "unserved_message", 0, "%s",
+                          err->text);
     if (rc == 0 && example.kind != EXAMPLE_TOKENS) { /* the list goes with the row */
         row->tokens = writer->tokens;
         writer->tokens = (struct tokens){0};

@@ -147,6 +147,7 @@ static int experiment_count(struct experiment_spec *spec, struct err *err)
 {
     const char *axis;
     json_t *values;
+    const int max = spec->kind ? LIMIT_EXPERIMENT_SEARCHES : LIMIT_EXPERIMENT_POINTS;
     spec->points = 1;
     json_object_foreach(spec->grid, axis, values)
     {
@@ -154,13 +155,12 @@ static int experiment_count(struct experiment_spec *spec, struct err *err)
         if (count == 0)
             return err_set_field(err, ERR_INVALID_VALUE, "grid",
                                  "grid.%.64s must be a list of one value or more", axis);
-        if (count > LIMIT_EXPERIMENT_POINTS ||
-            (spec->points *= (int64_t)count) > LIMIT_EXPERIMENT_POINTS)
+        if (count > (size_t)max || (spec->points *= (int64_t)count) > max)
             return err_set_field(err, ERR_INVALID_VALUE, "grid",
-                                 "grid has more than %d points, which is more than a table for "
-                                 "people holds and than can be planned while a request waits; "
-                                 "make several experiments of it",
-                                 LIMIT_EXPERIMENT_POINTS);
+                                 "grid has more than %d points, which is more than can be planned "
+                                 "while a request waits, and than a table for people holds; make "
+                                 "several experiments of it",
+                                 max);
     }
     if (!spec->kind && json_object_size(spec->grid) == 0)
         return err_set_field(err, ERR_INVALID_VALUE, "grid",

@@ -51,7 +51,7 @@ static bool json_starts(const char *bytes, size_t length, const char *start)
 static int json_parse_flags(const char *bytes, size_t length, const char *what_for, size_t flags,
                             json_t **ret_value, struct err *err)
 {
-    size_t mark = json_starts(bytes, length, UTF8_MARK) ? UTF8_MARK_BYTES : 0;
+    size_t mark = json_starts(bytes, length, UTF8_MARK) ? sizeof UTF8_MARK - 1 : 0;
     bytes += mark;
     length -= mark;
     if (json_starts(bytes, length, IO_LFS_START))

@@ -21,9 +21,9 @@ enum {
     LIMIT_TOKENIZER_BYTES = 128 << 20,  /* tokenizer.json; Qwen3's is 11 MB */
     LIMIT_WORD_BYTES = 16 << 20, /* a run that no pattern splits: merging takes 36 bytes a byte */
     LIMIT_SAFETENSORS_HEADER_BYTES = 100 << 20, /* the format's own limit */
-    LIMIT_EXPERIMENT_POINTS =
-        256,               /* planned while the request waits, some ms each; a table for people */
-    LIMIT_LIST_ITEMS = 16, /* tags, depends_on: as metadata's pairs */
+    LIMIT_EXPERIMENT_POINTS = 256,    /* planned while the request waits, half a ms each */
+    LIMIT_EXPERIMENT_SEARCHES = 32,   /* of the longest context: some twenty plans each */
+    LIMIT_LIST_ITEMS = 16,            /* tags, depends_on: as metadata's pairs */
     LIMIT_METADATA_PAIRS = 16,        /* OpenAI's */
     LIMIT_METADATA_KEY_BYTES = 64,    /* OpenAI's */
     LIMIT_METADATA_VALUE_BYTES = 512, /* OpenAI's */

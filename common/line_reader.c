@@ -219,19 +219,15 @@ static int line_reader_collect_element(struct line_reader *reader, struct line *
     return 0;
 }
 
-static bool line_reader_marked(const char *bytes, size_t length)
-{
-    return length >= UTF8_MARK_BYTES && memcmp(bytes, UTF8_MARK, UTF8_MARK_BYTES) == 0;
-}
-
 /* Looks at the file's first bytes: a byte-order mark, the '[' of an array. */
 static int line_reader_start(struct line_reader *reader, struct err *err)
 {
+    const size_t mark = sizeof UTF8_MARK - 1;
     bool more = false;
     reader->started = true;
     TRY(line_reader_fill(reader, &more, err));
-    if (line_reader_marked(reader->chunk, reader->chunk_filled))
-        reader->chunk_used = UTF8_MARK_BYTES;
+    if (reader->chunk_filled >= mark && memcmp(reader->chunk, UTF8_MARK, mark) == 0)
+        reader->chunk_used = mark;
     if (reader->kind != LINE_READER_LINES)
         return 0;
     size_t at = reader->chunk_used;
@@ -260,10 +256,6 @@ int line_reader_next(struct line_reader *reader, struct line *ret_line, struct e
     if (!line.too_long)
         line.length = (int64_t)reader->kept.length;
     line.bytes = buf_str(&reader->kept);
-    if (reader->kind == LINE_READER_LINES && line_reader_marked(line.bytes, reader->kept.length)) {
-        line.bytes += UTF8_MARK_BYTES;
-        line.length -= UTF8_MARK_BYTES;
-    }
     reader->rows += !line.end;
     *ret_line = line;
     return 0;

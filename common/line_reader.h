@@ -5,9 +5,8 @@
  * element of it, however many lines it takes; the file of a text reader (plain) is rows of up to
  * `row_bytes_max` bytes that end at a line feed where there is one.
  *
- * A byte-order mark at the start of the file, or of a line (files that were put together), and a
- * carriage return before a line feed are not part of a line; a last line without a line feed is a
- * line. A row beyond the limit is not kept: it is
+ * A byte-order mark at the start of the file and a carriage return before a line feed are not part
+ * of a line; a last line without a line feed is a line. A row beyond the limit is not kept: it is
  * reported with its length and skipped.
  *
  *     struct line_reader reader;

@@ -182,23 +182,31 @@ void mem_estimate_done(struct mem_estimate *estimate)
     mem_plan_done(&estimate->plan);
 }
 
-int mem_estimate_check(const struct mem_ask *ask, const struct mem_estimate *estimate,
-                       struct err *err)
+int mem_estimate_check_need(const struct mem_estimate *estimate, struct err *err)
 {
     if (estimate->fits)
         return 0;
-    CLEANUP(buf_done) struct buf advice;
-    buf_init(&advice, ESTIMATE_ADVICE_BYTES);
-    TRY(mem_advice_write(ask, &advice, err));
-    const char *rest = advice.length > 0 ? buf_str(&advice) : "nothing that can be changed helps";
     bool device = !estimate_within(estimate->plan.peak_device_bytes, estimate->device_limit);
     int64_t need = device ? estimate->plan.peak_device_bytes : estimate->host_bytes;
     int64_t have = device ? estimate->device_limit : estimate->host_limit;
     return err_set_field(err, ERR_DOES_NOT_FIT, "ithaca.seq_len",
-                         "the job needs %.4g GiB of %s, there are %.4g (most in %s): %s",
+                         "the job needs %.4g GiB of %s, there are %.4g (most in %s)",
                          (double)need * 0x1p-30,
                          device ? "device memory a rank" : "host memory, all ranks together",
-                         (double)have * 0x1p-30, mem_phase_name(estimate->plan.peak_phase), rest);
+                         (double)have * 0x1p-30, mem_phase_name(estimate->plan.peak_phase));
+}
+
+int mem_estimate_check(const struct mem_ask *ask, const struct mem_estimate *estimate,
+                       struct err *err)
+{
+    struct err need;
+    CLEANUP(buf_done) struct buf advice;
+    buf_init(&advice, ESTIMATE_ADVICE_BYTES);
+    if (mem_estimate_check_need(estimate, &need) == 0)
+        return 0;
+    TRY(mem_advice_write(ask, &advice, err));
+    const char *rest = advice.length > 0 ? buf_str(&advice) : "nothing that can be changed helps";
+    return err_set_field(err, need.code, need.field, "%s: %s", need.text, rest);
 }
 
 /* Whether a length fits. A length that cannot be planned (spans, sizes) does not. */

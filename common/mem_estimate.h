@@ -61,6 +61,8 @@ void mem_estimate_done(struct mem_estimate *estimate);
 /* 0 when it fits, else ERR_DOES_NOT_FIT with what mem_advice_write() has to say. */
 int mem_estimate_check(const struct mem_ask *ask, const struct mem_estimate *estimate,
                        struct err *err);
+/* The same without changes that fit, which take a hundred times as long to find. */
+int mem_estimate_check_need(const struct mem_estimate *estimate, struct err *err);
 
 /* The settled values and the time of a step alone, without the plan; fails as mem_estimate_make.
  * The ask must have rates. */

@@ -6,9 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* U+FEFF, the byte-order mark, which editors of Windows begin files with. */
-#define UTF8_MARK "\xef\xbb\xbf"
-enum { UTF8_MARK_BYTES = sizeof UTF8_MARK - 1 };
+#define UTF8_MARK \
+    "\xef\xbb\xbf" /* U+FEFF, the byte-order mark: editors of Windows begin files with it */
 
 size_t utf8_next(const char *bytes, size_t length); /* bytes of the first character; 0: malformed */
 size_t utf8_prefix(const char *bytes, size_t length); /* bytes of whole characters; NUL is one */

@@ -185,7 +185,7 @@ static int plan_job(const struct experiment_planner *planner, struct job_spec *j
     if (!has_sequences)
         TRY(plan_sequences(&ask, job, err));
     TRY(mem_estimate_make(&ask, ret, err));
-    return mem_estimate_check(&ask, ret, err);
+    return mem_estimate_check_need(ret, err);
 }
 
 static int plan_fill(struct experiment_planner *planner, int64_t number, int64_t seq_len,

@@ -1,12 +1,13 @@
 """Experiments: planned, run through the queue, kept over a restart, told as tables and charts; and what is refused."""
 import csv
 import io
+import json
 import os
 import signal
 import unittest
 import xml.dom.minidom
 
-from ithaca_e2e import Client, Daemon, processes_of, until
+from ithaca_e2e import Client, Daemon, SOURCE_DIR, processes_of, until
 
 METHODS = [{"kind": "ring"}, {"kind": "ulysses"}, {"kind": "upipe", "heads_per_stage": 1}]
 BASE = {"model": "tiny-llama", "ithaca": {"gpus": 2}}
@@ -45,6 +46,27 @@ class Experiments(unittest.TestCase):
         self.assertEqual(len(chart.getElementsByTagName("circle")), 2 * len(rows))
         self.assertEqual(client.get(f"{path}?format=pdf").error()["param"], "format")
 
+    def check_command(self, daemon, experiment):
+        chart = os.path.join(daemon.data_dir, "chart.svg")
+        shown = daemon.ithaca("experiment", "show", experiment["id"]).stdout.splitlines()
+        self.assertTrue(shown[0].startswith(f"{experiment['id']}  finished"), shown)
+        self.assertEqual(len(shown), 2 + len(experiment["results"]))
+        self.assertIn(experiment["id"], daemon.ithaca("experiment", "list").stdout)
+        self.assertTrue(daemon.ithaca("experiment", "results", experiment["id"], "--format", "csv").stdout.startswith("number,"))
+        done = daemon.ithaca("experiment", "results", experiment["id"], "--chart", chart)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(xml.dom.minidom.parse(chart).documentElement.tagName, "svg")
+
+    def check_shipped(self, daemon):
+        """Every shipped file is planned; each point can be a job or is told why not."""
+        folder = os.path.join(SOURCE_DIR, "deploy", "experiments")
+        for name in sorted(os.listdir(folder)):
+            done = daemon.ithaca("--json", "experiment", "run", os.path.join(folder, name))
+            self.assertEqual(done.returncode, 0, (name, done.stderr))
+            made = json.loads(done.stdout)
+            self.assertEqual({row["status"] for row in made["results"]} - {"waiting", "does_not_fit"}, set(), name)
+            self.assertEqual(daemon.ithaca("experiment", "cancel", made["id"]).returncode, 0)
+
     def test_to_its_table(self):
         """3 lengths x 3 methods, one at a time; the daemon is killed on the way, and each point is still run once."""
         with Daemon("--cpu-slots", "2") as daemon:
@@ -77,6 +99,7 @@ class Experiments(unittest.TestCase):
             self.assertEqual({(job["ithaca"]["experiment"], job["ithaca"]["spec"]["priority"], job["fine_tuned_model"])
                               for job in jobs}, {(made["id"], -100, None)})
             self.check_forms(client, experiment)
+            self.check_command(daemon, experiment)
             # Results outlive the jobs; jobs do not outlive the experiment.
             self.assertEqual(client.delete(f"/v1/fine_tuning/jobs/{rows[0]['job']}").status, 200)
             self.assertEqual(client.get(f"{PATH}/{made['id']}").json()["results"], rows)
@@ -122,6 +145,7 @@ class Experiments(unittest.TestCase):
             self.assertEqual([one["id"] for one in client.get(PATH).json()["data"]], [tiny["id"], answer.json()["id"]])
             self.assertEqual(client.post(f"{PATH}/{tiny['id']}/cancel").json()["status"], "cancelled")
             self.check_others(daemon, client, tiny)
+            self.check_shipped(daemon)
 
     def check_others(self, daemon, client, made):
         token = client.post("/v1/tokens", {"user": "ann"}).json()["token"]

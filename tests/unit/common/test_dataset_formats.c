@@ -35,12 +35,6 @@ static void test_text_file(void **state)
     expect_counts(1, 0, 0);
     assert_int_equal(dataset.tokens, 12);
     assert_int_equal(dataset.ids[1], 'o');
-    prepare_text("one\ntwo\ncaf\xe9\n");
-    expect_counts(0, 1, 1);
-    const json_t *fault = expect_fault(0, 3, "invalid_utf8", "byte 0xe9 is not UTF-8");
-    assert_int_equal(json_integer_value(json_object_get(fault, "column")), 4);
-    prepare_text("\xe9");
-    expect_fault(0, 1, "invalid_utf8", "save the file as UTF-8");
     request.line_bytes_max = 4; /* rows of a text end at line feeds */
     prepare_text("ab\ncd\n");
     expect_counts(2, 0, 0);

@@ -19,10 +19,6 @@ static void test_windows_file(void **state) /* R01 */
     assert_int_equal(dataset.tokens, tokens);
     assert_memory_equal(dataset.ids, ids, (size_t)tokens * sizeof *ids);
     assert_int_equal(dataset.ids[dataset.offsets[1] + 2], 0xef); /* inside a string: content */
-    prepare_text("\xef\xbb\xbf" GOOD "\r\n\xef\xbb\xbf" GOOD
-                 "\r\n\xef\xbb\xbf\r\n"); /* put together */
-    expect_counts(2, 1, 0);
-    expect_fault(0, 3, "blank_line", "");
 }
 
 static void test_utf16(void **state) /* R01 */

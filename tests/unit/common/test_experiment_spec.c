@@ -90,6 +90,25 @@ static void test_what_is_refused(void **state)
     }
 }
 
+/* A search of each point takes longer than its plan. */
+static void test_too_many_searches(void **state)
+{
+    (void)state;
+    struct err err;
+    struct experiment_spec spec;
+    for (size_t more = 0; more < 2; more++) {
+        CLEANUP(json_unref) json_t *body = json_literal("{" BASE ",'kind':'find_max_seq_len'}");
+        json_t *models = json_array();
+        for (size_t i = 0; i < 32 + more; i++)
+            assert_int_equal(json_array_append_new(models, json_string("m")), 0);
+        assert_int_equal(json_object_set_new(body, "grid", json_pack("{s:o}", "model", models)), 0);
+        int rc = experiment_spec_parse(body, &spec, &err);
+        assert_int_equal(rc, more == 0 ? 0 : -ERR_INVALID_VALUE);
+        if (rc == 0)
+            experiment_spec_done(&spec);
+    }
+}
+
 /* 16 x 16 points are taken, one value more is not; nor is a product that no integer holds. */
 static void test_too_many_points(void **state)
 {
@@ -224,9 +243,13 @@ static void test_failing_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_too_many_points), cmocka_unit_test(test_points),
-        cmocka_unit_test(test_label_is_a_line), cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_too_many_points),
+        cmocka_unit_test(test_too_many_searches),
+        cmocka_unit_test(test_points),
+        cmocka_unit_test(test_label_is_a_line),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
