@@ -136,16 +136,16 @@ static int top_loop(struct cli *cli, struct top *top, struct err *err)
 
 static int top_once(const struct cli *cli, struct top *top, struct err *err)
 {
-    CLEANUP(buf_done) struct buf frame;
+    size_t rows;
     if (cli->json)
         return cli_print_json(top->data, err);
-    size_t rows;
     const char *columns = cli_environment("COLUMNS");
     if (columns != NULL)
         top->columns = strtoul(columns, NULL, 10); /* no number: as wide as it is */
     else if (!terminal_size(&top->columns, &rows))
         top->columns = 0;
     top->colour = false;
+    CLEANUP(buf_done) struct buf frame;
     buf_init(&frame, TOP_FRAME_BYTES);
     top_frame(top, &frame);
     TRY(buf_error(&frame, err));
