@@ -8,6 +8,7 @@ export class ApiError extends Error {
   }
 }
 
+const AWAY = "The daemon does not answer. This page tries again by itself.";
 let signedOut = () => {};
 export const onSignedOut = (call) => { signedOut = call; };
 
@@ -19,13 +20,21 @@ export async function request(method, path, body, headers = {}) {
       headers: json ? { "Content-Type": "application/json", ...headers } : headers });
     text = await answer.text();
   } catch {
-    throw new ApiError(0, "The daemon does not answer. This page tries again by itself.", null);
+    throw new ApiError(0, AWAY, null);
   }
   let value = null;
   try { value = JSON.parse(text); } catch { /* a proxy's page */ }
   if (answer.ok) return value;
   if (answer.status === 401 && !headers.Authorization) signedOut();
   throw new ApiError(answer.status, value?.error?.message ?? `The daemon answered ${answer.status}.`, value?.error?.param ?? null);
+}
+
+// An answer that is no JSON.
+export async function getText(path) {
+  const answer = await fetch(path, { credentials: "same-origin", cache: "no-store" }).catch(() => { throw new ApiError(0, AWAY, null); });
+  const text = await answer.text();
+  if (!answer.ok) throw new ApiError(answer.status, text, null);
+  return text;
 }
 
 export const get = (path) => request("GET", path);

@@ -32,11 +32,11 @@ export function table(heads, rows, kind = "stack") {
 export const row = (heads, cells) => h("tr", { class: "row" },
   cells.map((cell, i) => h("td", { "data-label": heads[i] }, cell ?? "–")));
 
-export function progress(done, total) {
+export function progress(done, total, what = "Steps") {
   const share = total > 0 ? Math.min(1, done / total) : 0;
   const inner = h("div");
   inner.style.width = `${100 * share}%`;
-  return h("div", { class: "progress", role: "progressbar", "aria-label": "Steps", "aria-valuemin": "0",
+  return h("div", { class: "progress", role: "progressbar", "aria-label": what, "aria-valuemin": "0",
     "aria-valuemax": String(total), "aria-valuenow": String(done) }, inner);
 }
 

@@ -60,6 +60,12 @@ export class Field {
     return value === (this.schema.type === "switch" ? false : this.schema.default) ? undefined : value;
   }
 
+  // Shows a value of a job; undefined: the default.
+  set value(value) {
+    if (this.options) this.control.value = String(this.schema.type === "switch" ? Boolean(value) : value ?? this.schema.default);
+    else this.control.value = value === undefined ? "" : shown(value);
+  }
+
   say(text) {
     this.wrong.textContent = text ?? "";
     if (text) this.control.setAttribute("aria-invalid", "true");

@@ -3,6 +3,7 @@ import { get, onSignedOut, request } from "/dashboard/api.js";
 import { fill, loading } from "/dashboard/dom.js";
 import * as live from "/dashboard/live.js";
 import { compare } from "/dashboard/page_compare.js";
+import { experiments } from "/dashboard/page_experiments.js";
 import { job } from "/dashboard/page_job.js";
 import { jobs } from "/dashboard/page_jobs.js";
 import { machine } from "/dashboard/page_machine.js";
@@ -15,7 +16,7 @@ let leave = null; // ends what the page shown has begun
 let session = null;
 
 // A page is a function (view, argument, session) that fills the view and returns what ends it.
-const PAGES = { jobs, submit, machine, compare };
+const PAGES = { jobs, submit, experiments, machine, compare };
 
 function show() {
   leave?.();
@@ -77,10 +78,10 @@ live.listen((kind) => {
   byId("live").textContent = kind === "open" ? "live" : "no connection";
 });
 
-// Keys: j jobs, n new job, m machine, ? is left to the browser. Not while something is typed.
+// Keys: j jobs, n new job, e experiments, m machine, ? is left to the browser. Not while something is typed.
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || session === null || event.target.closest("input, select, textarea")) return;
-  const page = { j: "jobs", n: "submit", m: "machine" }[event.key];
+  const page = { j: "jobs", n: "submit", e: "experiments", m: "machine" }[event.key];
   if (page) location.hash = `#/${page}`;
 });
 

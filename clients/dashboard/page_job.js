@@ -4,9 +4,10 @@ import { facts, fill, gather, h, note, progress, refill } from "/dashboard/dom.j
 import { buttons, changeForm } from "/dashboard/job_actions.js";
 import { JobCharts, jobSeries } from "/dashboard/job_charts.js";
 import { drawMemory } from "/dashboard/job_memory.js";
+import { profileCard } from "/dashboard/job_profile.js";
 import { checkpointsCard, eventsCard, outputCard } from "/dashboard/job_said.js";
 import { listen, opening } from "/dashboard/live.js";
-import { badge, bytes, ENDS, number, percent, time, until, words } from "/dashboard/text.js";
+import { badge, bytes, ENDS, number, percent, seconds, time, until, words } from "/dashboard/text.js";
 
 const POLL_MS = 4000; // the time that is left, why it waits: they change without a message
 const READ_MS = 1000; // at most so often is the job read anew
@@ -32,6 +33,14 @@ function dataFacts(data) {
     data.overlength ? ["Longer than the context", `${number(data.overlength)} rows (${percent(data.overlength_share)})`] : null];
 }
 
+// What a job found that only measures, or rehearses a node that is not there.
+function measuredFacts(measured) {
+  if (!measured) return [];
+  return [["Layers that worked", `${measured.layers_worked} of ${measured.layers}`], ["A layer", seconds(measured.layer_s)],
+    [measured.rehearsed ? "Step, predicted" : "Step", seconds(measured.predicted_step_s)], measured.rehearsed ? ["Of it the network, modelled", seconds(measured.network_wait_s)] : null,
+    ["Speed of a GPU", measured.tokens_per_s_gpu ? `${number(Math.round(measured.tokens_per_s_gpu))} tokens/s` : null], ["MFU, causal", percent(measured.mfu_causal)]];
+}
+
 function standing(job) {
   const own = job.ithaca, over = ENDS.includes(own.state);
   return h("section", { class: "card" }, own.steps_total > 0 ? h("div", { class: "above" }, progress(own.steps_done, own.steps_total)) : null,
@@ -41,13 +50,14 @@ function standing(job) {
       ["Context", `${number(own.spec.seq_len)} tokens`], ["Ranks", String(own.spec.gpus)], ["Started", time(own.started_at)],
       ["Attempt", own.restarts ? `${own.attempt}, ${own.restarts} after faults` : String(own.attempt)], ["Owner", own.owner], ["Priority", String(own.spec.priority)],
       job.trained_tokens ? ["Trained tokens", number(job.trained_tokens)] : null, ...dataFacts(own.data),
+      own.experiment ? ["Experiment", h("a", { href: `#/experiments/${own.experiment}` }, own.experiment)] : null, ...measuredFacts(own.measured),
       own.spec.tags.length ? ["Tags", own.spec.tags.join(", ")] : null, own.gpus.length ? ["GPUs", own.gpus.map((gpu) => gpu.slice(0, 12)).join(", ")] : null]));
 }
 
 export function job(view, id, session) {
   const path = `${JOBS}/${id}`, series = jobSeries(id), may = session.scope !== "read";
   const head = h("div"), wrong = h("div"), memory = h("section", { class: "card", hidden: true }), settings = h("pre", { tabindex: "0" }), change = h("div");
-  const events = eventsCard(path), output = outputCard(path), checkpoints = checkpointsCard(path);
+  const events = eventsCard(path), output = outputCard(path), checkpoints = checkpointsCard(path), profile = profileCard(path, may);
   const rank = h("select", { id: "rank", onchange: () => draw() }), rankLabel = h("label", { for: "rank", hidden: true }, "Step time of rank", rank);
   const charts = new JobCharts(series, rankLabel);
   let now = null, plan = null, ended = false;
@@ -65,10 +75,11 @@ export function job(view, id, session) {
     const own = now.ithaca;
     document.title = `${own.state} · ${now.fine_tuned_model ?? id} · Ithaca`;
     refill(head, h("div", { class: "head" }, h("div", {}, h("div", { class: "title" }, h("h1", {}, now.fine_tuned_model ?? id), badge(own.state)),
-      now.fine_tuned_model ? h("div", { class: "mono soft" }, id) : null), may ? h("div", { class: "actions" }, buttons(now, send)) : null),
+      now.fine_tuned_model ? h("div", { class: "mono soft" }, id) : null), may ? h("div", { class: "actions" }, h("a", { class: "button", href: `#/submit/${id}` }, "New job like this"), buttons(now, send)) : null),
     now.error?.message ? note("bad", h("b", {}, now.error.code), " ", now.error.message)
       : own.reason_text && !["succeeded", "running"].includes(own.state) ? note("warn", own.reason_text) : null,
     own.state === "queued" && why(own) ? note("warn", why(own)) : null, preparing(own.data), standing(now));
+    profile.load(now);
     settings.textContent = JSON.stringify(own.spec, null, 2);
     series.ranks = own.spec.gpus;
     rankLabel.hidden = own.spec.gpus < 2;
@@ -108,7 +119,7 @@ export function job(view, id, session) {
   const poll = setInterval(() => { if (now !== null && !ENDS.includes(now.ithaca.state)) soon(); }, POLL_MS);
 
   fill(view, wrong, head, charts.element, memory,
-    h("div", { class: "halves" }, events.element, checkpoints.element), output.element, change,
+    h("div", { class: "halves" }, events.element, checkpoints.element), output.element, profile.element, change,
     h("details", { class: "card" }, h("summary", {}, "Settings, as resolved"), settings));
   if (!opening()) loadAll(); // else it is read when the stream is there, and once
   return () => { ended = true; stop(); paint.end(); soon.end(); clearInterval(poll); charts.end(); };

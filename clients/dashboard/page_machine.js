@@ -13,8 +13,8 @@ const CPUS = ["Slot", "State", "Job"];
 const USERS = ["User", "Slots now", "Counts for fair share", "Ever"];
 
 const link = (id) => (id ? h("a", { class: "mono", href: `#/jobs/${id}` }, id) : h("span", { class: "soft" }, "of another user"));
-const share = (done, total, text) => h("span", {}, progress(done, total), h("span", { class: "small soft" }, text));
-const used = (one) => share(one.used_bytes, one.total_bytes, `${bytes(one.used_bytes)} of ${bytes(one.total_bytes)}`);
+const share = (what, done, total, text) => h("span", {}, progress(done, total, what), h("span", { class: "small soft" }, text));
+const used = (one) => share("Memory", one.used_bytes, one.total_bytes, `${bytes(one.used_bytes)} of ${bytes(one.total_bytes)}`);
 const card = (title, nothing, heads, rows) => h("section", { class: "card" }, h("h2", {}, title),
   rows.length === 0 ? h("p", { class: "soft" }, nothing) : table(heads, rows.map((cells) => row(heads, cells))));
 
@@ -24,7 +24,7 @@ const waits = (one) => [one.queue_position ? String(one.queue_position) : null, 
 const standing = (one) => [h("span", {}, badge(words(one.state)), one.reason ? h("div", { class: "small soft" }, one.reason) : ""), one.job_id ? link(one.job_id) : null];
 const slot = (one) => [one.id, ...standing(one)];
 const gpu = (one) => [h("span", {}, `${one.number}: ${one.name}`, h("div", { class: "small soft mono" }, one.id)), ...standing(one), used(one),
-  one.utilization === null ? null : share(one.utilization, 1, percent(one.utilization)), one.temperature_c === null ? null : `${one.temperature_c} °C`,
+  one.utilization === null ? null : share("Use", one.utilization, 1, percent(one.utilization)), one.temperature_c === null ? null : `${one.temperature_c} °C`,
   one.power_w === null ? null : `${number(Math.round(one.power_w))} W`, one.xid_count ? `${one.xid_count}: ${one.xid_last}` : null];
 
 export function machine(view, _, session) {

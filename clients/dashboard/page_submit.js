@@ -1,6 +1,6 @@
 // page_submit: a new job. Beside the form stands the plan for what is typed: memory against what there is, step time,
 // and, where it does not fit, the changes that do.
-import { get, post, request, submit as send } from "/dashboard/api.js";
+import { get, JOBS, post, request, submit as send } from "/dashboard/api.js";
 import { bar, keys, parts } from "/dashboard/bars.js";
 import { facts, fill, h, note } from "/dashboard/dom.js";
 import { collect, Field, rows } from "/dashboard/form.js";
@@ -17,7 +17,8 @@ function choice(id, label, help, ...options) {
   return { control, element: h("div", { class: "field" }, h("label", { for: id }, label), control, h("span", { class: "help" }, help)) };
 }
 
-export function submit(view, _, session) {
+// like: the id of a job whose settings the form begins with, or undefined.
+export function submit(view, like, session) {
   let ended = false, timer = 0, asked = 0;
   const plan = h("section", { class: "card plan", "aria-live": "polite" }, h("h2", {}, "Plan"), h("p", { class: "soft" }, "Choose a model to see what the job takes."));
   const wrong = h("div");
@@ -45,7 +46,7 @@ export function submit(view, _, session) {
       h("p", { class: "soft small" }, step.calibrated ? "Times by rates measured on this machine." : "Times by assumed rates; ithaca calibrate measures this machine's."));
   };
 
-  const build = (schema, models, files) => {
+  const build = (schema, models, files, given) => {
     const option = (value, text) => h("option", { value }, text);
     const model = choice("model", "Model", "Base model", models.filter((one) => one.ithaca?.ready !== false).map((one) => option(one.id, one.id)));
     const named = files.map((one) => option(one.id, `${one.filename} (${bytes(one.bytes)})`));
@@ -92,6 +93,12 @@ export function submit(view, _, session) {
       } catch (error) { fill(wrong, note("bad", error.message)); }
       upload.disabled = false;
     });
+    if (given) {
+      for (const field of fields) field.value = field.path.reduce((at, name) => at?.[name], given.ithaca);
+      for (const [control, value] of [[model.control, given.model], [file.control, given.training_file], [valid.control, given.validation_file ?? ""]])
+        if ([...control.options].some((one) => one.value === value)) control.value = value;
+      suffix.value = given.suffix ?? undefined;
+    }
     model.control.addEventListener("change", change);
     const groups = new Map();
     for (const field of fields.filter((one) => !first(one))) {
@@ -109,8 +116,8 @@ export function submit(view, _, session) {
     change();
   };
 
-  Promise.all([get("/dashboard/job.schema.json"), get("/v1/models"), get("/v1/files?limit=100")]).then(
-    ([schema, models, files]) => { if (!ended) build(schema, models.data, files.data); },
+  Promise.all([get("/dashboard/job.schema.json"), get("/v1/models"), get("/v1/files?limit=100"), like ? get(`${JOBS}/${like}/request`) : null]).then(
+    ([schema, models, files, given]) => { if (!ended) build(schema, models.data, files.data, given); },
     (error) => { if (!ended) fill(view, note("bad", error.message)); });
   return () => { ended = true; clearTimeout(timer); };
 }

@@ -33,6 +33,9 @@ await page.locator("summary", { hasText: "memory, queue and others" }).click();
 await page.locator("#field-gpus").fill("2");
 await page.locator("#field-max_steps").fill("40");
 await page.locator("#field-batch-sequences").fill("2");
+await page.locator("summary", { hasText: "profile" }).click();
+await page.locator("#field-profile").selectOption("true");
+await page.locator("#field-profile-steps").fill("2, 3");
 await clean("form");
 await shot("form");
 await ask("hold 12");
@@ -74,6 +77,28 @@ await page.locator(".badge", { hasText: "succeeded" }).first().waitFor({ timeout
 await has("40 of 40");
 await shot("done");
 
+step("its profile, asked for with the form, is read; another job begins with its settings");
+await page.locator("summary", { hasText: "Profile" }).click();
+await has("A step of a rank");
+await has("Trace, for ui.perfetto.dev");
+await clean("profile");
+await shot("profile");
+await page.getByRole("link", { name: "New job like this" }).click();
+await page.getByRole("heading", { name: "New job", exact: true }).waitFor();
+await until(async () => (await page.locator("#field-max_steps").inputValue()) === "40" && (await page.locator("#field-profile-steps").inputValue()) === "2, 3");
+
+step("an experiment, from its first point to its charts");
+const experiment = await ask("experiment");
+await page.keyboard.press("Escape");
+await page.evaluate(() => document.activeElement.blur());
+await page.keyboard.press("e");
+await page.getByRole("link", { name: "two lengths" }).click();
+await page.locator(".badge", { hasText: "finished" }).waitFor();
+await until(async () => (await page.locator(".picture circle").count()) === 4);
+assert.equal(await page.locator(".badge", { hasText: "succeeded" }).count(), 2);
+await clean("experiment");
+await shot("experiment");
+
 step("a second job, compared and cancelled");
 const second = await ask("submit 0");
 await page.goto(`${url}/#/compare/${first},${second}`);
@@ -102,7 +127,7 @@ await page.locator(".chart canvas").first().waitFor();
 await has("40 of 40");
 await shot("job-dark");
 await clean("job, dark");
-await phone([["job", `jobs/${first}`], ["jobs", "jobs"], ["form", "submit"], ["machine", "machine"]]);
+await phone([["job", `jobs/${first}`], ["jobs", "jobs"], ["form", "submit"], ["machine", "machine"], ["experiment", `experiments/${experiment}`]]);
 
 step("signs out");
 allowed(true);
