@@ -91,10 +91,10 @@ static int cli_parse_option(struct cli *cli, int argc, char **argv, int *at, str
     return 0;
 }
 
-static int cli_parse_command(struct cli *cli, const char *name, struct err *err)
+int cli_find_command(const char *name, const struct command_row **ret, struct err *err)
 {
-    cli->command = command_find(name);
-    if (cli->command != NULL)
+    *ret = command_find(name);
+    if (*ret != NULL)
         return 0;
     const struct command_row *nearest = command_nearest(name);
     if (nearest == NULL)
@@ -119,7 +119,7 @@ int cli_parse(struct cli *cli, int argc, char **argv, struct err *err)
         else if (!plain && word[0] == '-' && word[1] != '\0')
             rc_word = cli_parse_option(cli, argc, argv, &i, sink);
         else if (cli->command == NULL)
-            rc_word = cli_parse_command(cli, word, sink);
+            rc_word = cli_find_command(word, &cli->command, sink);
         else
             argv[cli->argc++] = word;
         rc = rc == 0 ? rc_word : rc;

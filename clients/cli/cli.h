@@ -47,6 +47,9 @@ const char *cli_environment(const char *name);
 /* The connection; finds address and token on first use. */
 int cli_client(struct cli *cli, struct client **ret, struct err *err);
 
+/* A command by its name; ERR_USAGE with the nearest one. */
+int cli_find_command(const char *name, const struct command_row **ret, struct err *err);
+
 /* The value of an option, the first that was not taken; NULL when absent. The name must be a row of
  * the command's. */
 const char *cli_take_option(struct cli *cli, const char *name);

@@ -76,6 +76,10 @@ static void top_act(struct cli *cli, struct top *top, const char *what)
 static bool top_on_key(struct cli *cli, struct top *top, int key, bool *ret_ask)
 {
     const bool has_job = top_has_job(top);
+    if (key == TERMINAL_RESIZED)
+        return true;
+    if (key == TERMINAL_GONE || (key == 'q' && !top->detail && !top->asking))
+        return false;
     if (top->asking) {
         top->asking = false;
         if (key == 'y')
@@ -83,10 +87,6 @@ static bool top_on_key(struct cli *cli, struct top *top, int key, bool *ret_ask)
         *ret_ask = key == 'y';
         return true;
     }
-    if (key == TERMINAL_GONE || (key == 'q' && !top->detail))
-        return false;
-    if (key == TERMINAL_RESIZED)
-        return true;
     top->said[0] = '\0';
     if (top->detail) {
         top->detail = key != 'q' && key != TERMINAL_ESCAPE && key != TERMINAL_ENTER;

@@ -95,3 +95,5 @@ const char *command_choice_next(const struct command_row *option, const char *fr
 /* `ithaca --help`, and `ithaca COMMAND --help`. */
 void command_help_all(struct buf *out);
 void command_help_one(const struct command_row *command, struct buf *out);
+/* One of them to stdout; NULL: that of all commands. */
+int command_help(const struct command_row *command, struct err *err);

@@ -1,10 +1,11 @@
 /* command_help: help texts from the rows of commands.def, in lines of a terminal of 80 columns. */
 #include "clients/cli/command.h"
+#include "common/mem.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { HELP_COLUMNS = 79, HELP_LABEL_COLUMNS = 27 };
+enum { HELP_COLUMNS = 79, HELP_LABEL_COLUMNS = 27, HELP_BYTES = 1 << 20 };
 
 /* Words of a text in lines; the first begins at column `at`, the others at `indent`. */
 static void command_help_wrap(const char *text, size_t at, size_t indent, struct buf *out)
@@ -124,4 +125,17 @@ void command_help_all(struct buf *out)
     command_help_rows(command_rows, COMMAND_KIND_OPTION, "\nOptions of all commands\n", out);
     buf_text(out, "\n`ithaca COMMAND --help` shows a command's options.\n");
     command_help_rows(command_rows, COMMAND_KIND_NOTE, "\n", out);
+}
+
+int command_help(const struct command_row *command, struct err *err)
+{
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, HELP_BYTES);
+    if (command != NULL)
+        command_help_one(command, &text);
+    else
+        command_help_all(&text);
+    TRY(buf_error(&text, err));
+    (void)fputs(buf_str(&text), stdout); /* main looks at stdout's state */
+    return 0;
 }

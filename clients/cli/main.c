@@ -9,19 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAIN_HELP_BYTES = 1 << 20 };
-
-static void main_help(const struct command_row *command)
-{
-    CLEANUP(buf_done) struct buf text;
-    buf_init(&text, MAIN_HELP_BYTES);
-    if (command != NULL)
-        command_help_one(command, &text);
-    else
-        command_help_all(&text);
-    (void)fputs(buf_str(&text), stdout);
-}
-
 static void main_report(const struct cli *cli, const struct err *err)
 {
     if (!cli->json) {
@@ -56,7 +43,7 @@ static int main_run(struct cli *cli, int argc, char **argv, struct err *err)
     if (rc == 0 && version)
         (void)printf("ithaca %s\n", ITHACA_VERSION);
     else if (rc == 0 && help)
-        main_help(cli->command);
+        rc = command_help(cli->command, err);
     else if (rc == 0 && cli->command == NULL)
         rc = err_set(err, ERR_USAGE, "a command (see `ithaca --help`) is missing");
     else if (rc == 0)

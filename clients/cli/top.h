@@ -5,7 +5,8 @@
  *   {"queue": Queue, "gpus": GpuList, "jobs": {ID: {"job": Job, "latest": {METRIC: value},
  *    "planned_bytes"}}, "detail": null or {"job", "latest", "planned_bytes", "events": [newest
  *    first], "loss": [[step, value], ...]}}
- * jobs holds those that run, TOP_JOBS_MAX at most; latest is of the last step, of the rank that has
+ * jobs holds those that run, TOP_JOBS_MAX at most, so that a second's requests stay well below what
+ * a user may make (setting user_requests_per_s); latest is of the last step, of the rank that has
  * most where there is one a rank; planned_bytes are a rank's peak, null where it is not known. */
 #pragma once
 #include "clients/cli/client.h"
@@ -13,7 +14,7 @@
 #include "common/json.h"
 #include "common/limits.h"
 
-enum { TOP_JOBS_MAX = 16, TOP_FRAME_BYTES = 1 << 20, TOP_TEXT_BYTES = 256 };
+enum { TOP_JOBS_MAX = 8, TOP_FRAME_BYTES = 1 << 20, TOP_TEXT_BYTES = 256 };
 #define TOP_NONE SIZE_MAX
 
 struct top {

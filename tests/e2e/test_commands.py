@@ -9,7 +9,7 @@ from ithaca_e2e import ITHACA, Daemon
 
 LINES = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n' * 20
 AWAY = "http://127.0.0.1:1"
-LOCAL = ("plan", "ladder", "calibrate", "doctor", "fields", "completion", "man")  # they need no daemon
+LOCAL = ("help", "plan", "ladder", "calibrate", "doctor", "fields", "completion", "man")  # they need no daemon
 # What a command needs to get as far as asking the daemon; others need nothing, or a job.
 WORDS = {"submit": ["--model", "m", "--training-file", "file-x"], "preview": ["--model", "m", "--training-file", "file-x"],
          "compare": ["ftjob-a", "ftjob-b"], "download": ["ftjob-a", "--output", "/nonexistent/x"],
@@ -41,6 +41,10 @@ class Commands(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""), command)
             self.assertTrue(done.stdout.startswith(f"usage: ithaca {command}"), done.stdout)
             self.assertEqual(run(command, "-h").stdout, done.stdout)
+            self.assertEqual(run("help", command).stdout, done.stdout)
+        self.assertEqual(run("help").stdout, run("--help").stdout)
+        self.assertEqual(run("help", "shwo").stderr,
+                         "ithaca: help: unknown command shwo; did you mean show? (see `ithaca --help`)\n")
 
     def test_unknown_options(self):
         for command in COMMANDS:
