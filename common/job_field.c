@@ -99,6 +99,12 @@
      .max = high,                                                           \
      .unit = measure,                                                       \
      .doc = help},
+#define JOB_FIELD_TEXT(name, text, help)        \
+    {.path = text,                              \
+     .kind = JOB_FIELD_KIND_TEXT,               \
+     .offset = offsetof(struct job_spec, name), \
+     .unit = "",                                \
+     .doc = help},
 
 const struct job_field job_fields[] = {
 #include "api/job_fields.def"
@@ -155,6 +161,9 @@ void job_field_set_default(const struct job_field *field, struct job_spec *spec)
     case JOB_FIELD_KIND_SPAN:
         *(struct job_span *)member =
             (struct job_span){.first = field->initial, .last = field->initial_last};
+        break;
+    case JOB_FIELD_KIND_TEXT:
+        *(char *)member = '\0';
         break;
     }
 }
@@ -240,6 +249,8 @@ json_t *job_field_json(const struct job_field *field, const struct job_spec *spe
     case JOB_FIELD_KIND_SPAN:
         return json_pack("[I, I]", (json_int_t)((const struct job_span *)member)->first,
                          (json_int_t)((const struct job_span *)member)->last);
+    case JOB_FIELD_KIND_TEXT:
+        return *(const char *)member != '\0' ? json_string(member) : json_null();
     }
     must(false);
     return NULL;

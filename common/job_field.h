@@ -19,6 +19,7 @@ enum job_field_kind {
     JOB_FIELD_KIND_GROUP, /* an object or null: whether the fields below its path count */
     JOB_FIELD_KIND_LIST,  /* a list of texts */
     JOB_FIELD_KIND_SPAN,  /* a list of two integers */
+    JOB_FIELD_KIND_TEXT,  /* a text or null */
 };
 
 struct job_enum_value {
@@ -35,7 +36,7 @@ struct job_field {
     const char *path;             /* dotted, below `ithaca` */
     enum job_field_kind kind;     /* which of the members below hold */
     size_t offset;                /* of the member in struct job_spec */
-    int64_t initial;              /* default of all but NUM and LIST; of SPAN, the first */
+    int64_t initial;              /* default of all but NUM, LIST and TEXT; of SPAN, the first */
     int64_t initial_last;         /* of SPAN, the second */
     int64_t min, max;             /* INT, NULLABLE, SPAN */
     double num_initial;           /* NUM */

@@ -66,6 +66,9 @@ static void job_field_legal(const struct job_field *field, struct buf *out)
         buf_printf(out, "[first, last], integers from %lld to %lld, the second not below the first",
                    (long long)field->min, (long long)field->max);
         break;
+    case JOB_FIELD_KIND_TEXT:
+        buf_printf(out, "a text of 1 to %d printable ASCII characters, or null", LIMIT_TEXT_BYTES);
+        break;
     }
     if (field->unit[0] != '\0')
         buf_printf(out, " (%s)", field->unit);
@@ -200,6 +203,21 @@ static int job_field_parse_list(const struct job_field *field, const char *name,
     return 0;
 }
 
+static int job_field_parse_text(const struct job_field *field, const char *name,
+                                const json_t *value, char ret[LIMIT_TEXT_BYTES + 1],
+                                struct err *err)
+{
+    const char *text = json_is_null(value) ? "" : json_string_value(value);
+    size_t length = text != NULL ? strlen(text) : 0;
+    if (length == 0 && !json_is_null(value))
+        return job_field_wrong(field, name, value, err);
+    for (size_t i = 0; i < length; i++)
+        if (length > LIMIT_TEXT_BYTES || text[i] <= ' ' || text[i] > '~')
+            return job_field_wrong(field, name, value, err);
+    memcpy(ret, text, length + 1);
+    return 0;
+}
+
 int job_field_check_served(const struct job_field *field, const struct job_spec *spec,
                            struct err *err)
 {
@@ -261,6 +279,8 @@ int job_field_parse(const struct job_field *field, const char *name, const json_
         return job_field_parse_list(field, name, value, member, err);
     case JOB_FIELD_KIND_SPAN:
         return job_field_parse_span(field, name, value, member, err);
+    case JOB_FIELD_KIND_TEXT:
+        return job_field_parse_text(field, name, value, member, err);
     }
     must(false);
     return 0;

@@ -68,6 +68,7 @@ struct job_spec {
 #define JOB_FIELD_ENUM(name, path, kind, def, doc) enum job_##kind name;
 #define JOB_FIELD_LIST(name, path, doc) struct job_list name;
 #define JOB_FIELD_SPAN(name, path, first, last, min, max, unit, doc) struct job_span name;
+#define JOB_FIELD_TEXT(name, path, doc) char name[LIMIT_TEXT_BYTES + 1]; /* "": null */
 #include "api/job_fields.def"
 #undef JOB_FIELD_INT
 #undef JOB_FIELD_NUM
@@ -75,6 +76,7 @@ struct job_spec {
 #undef JOB_FIELD_ENUM
 #undef JOB_FIELD_LIST
 #undef JOB_FIELD_SPAN
+#undef JOB_FIELD_TEXT
 };
 
 int job_spec_parse(const json_t *body, struct job_spec *ret_spec, struct err *err);

@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const job_spec_changeable[] = {
-    "priority", "time_limit_s", "max_restarts", "preemptible", "hold", "depends_on", "tags", NULL};
+const char *const job_spec_changeable[] = {"priority",    "time_limit_s", "max_restarts",
+                                           "preemptible", "hold",         "depends_on",
+                                           "tags",        "webhook",      NULL};
 
 static bool change_is_allowed(const char *path)
 {

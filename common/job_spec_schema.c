@@ -51,6 +51,9 @@ static json_t *schema_legal(const struct job_field *field)
     case JOB_FIELD_KIND_SPAN:
         return json_pack("{s:s, s:i, s:i, s:{s:s, s:I, s:I}}", "type", "array", "minItems", 2,
                          "maxItems", 2, "items", "type", "integer", "minimum", min, "maximum", max);
+    case JOB_FIELD_KIND_TEXT:
+        return json_pack("{s:[s, s], s:i, s:i}", "type", "string", "null", "minLength", 1,
+                         "maxLength", LIMIT_TEXT_BYTES);
     }
     return NULL;
 }

@@ -21,6 +21,7 @@ enum {
     LIMIT_TOKENIZER_BYTES = 128 << 20,  /* tokenizer.json; Qwen3's is 11 MB */
     LIMIT_WORD_BYTES = 16 << 20, /* a run that no pattern splits: merging takes 36 bytes a byte */
     LIMIT_SAFETENSORS_HEADER_BYTES = 100 << 20, /* the format's own limit */
+    LIMIT_TEXT_BYTES = 512,                     /* webhook: those of chat services have 200 */
     LIMIT_EXPERIMENT_POINTS = 256,    /* planned while the request waits, half a ms each */
     LIMIT_EXPERIMENT_SEARCHES = 32,   /* of the longest context: some twenty plans each */
     LIMIT_LIST_ITEMS = 16,            /* tags, depends_on: as metadata's pairs */

@@ -18,6 +18,7 @@
 #include "daemon/sse.h"
 #include "daemon/tokens.h"
 #include "daemon/uploads.h"
+#include "daemon/webhooks.h"
 
 #include <unistd.h>
 
@@ -94,6 +95,8 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_JOBS_STREAM] = sse_job,
     [ROUTE_STORAGE] = api_storage_get,
     [ROUTE_STORAGE_PRUNE] = api_prune,
+    [ROUTE_WEBHOOKS_GET] = api_webhooks_get,
+    [ROUTE_WEBHOOKS_ROTATE] = api_webhooks_rotate,
     [ROUTE_STREAM] = sse_all,
     [ROUTE_PREVIEW] = preview_create,
     [ROUTE_EXPERIMENTS_CREATE] = api_experiments_create,

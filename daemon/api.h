@@ -28,6 +28,7 @@ struct api {
     struct prune *prune;               /* made by main: prune_new */
     struct retention *retention;       /* made by main: retention_new */
     struct experiments *experiments;   /* made by main: experiments_new */
+    struct webhooks *webhooks;         /* made by main: webhooks_new */
     struct http *http;                 /* made by main: http_new */
     struct uploads_join *joins;        /* uploads_join.c: requests that complete an upload */
 };

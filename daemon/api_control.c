@@ -8,6 +8,7 @@
 #include "daemon/http.h"
 #include "daemon/job_fsm.h"
 #include "daemon/loop.h"
+#include "daemon/webhooks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -165,6 +166,10 @@ int api_control_change(struct api *api, struct http_request *request, struct err
     const json_t *priority = json_object_get(json_object_get(body, "ithaca"), "priority");
     if (json_is_number(priority))
         TRY(api_queue_check_priority(api, request, json_number_value(priority), err));
+    const char *webhook =
+        json_string_value(json_object_get(json_object_get(body, "ithaca"), "webhook"));
+    if (webhook != NULL)
+        TRY(webhooks_check(api, webhook, err));
     const bool is_admin = access_viewer(request)[0] == '\0';
     TRY(coordinator_change(api->coordinator, id, body, http_request_owner(request), is_admin, err));
     struct control_context answer = {.api = api, .request = request};

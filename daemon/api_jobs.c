@@ -9,6 +9,7 @@
 #include "daemon/measurement.h"
 #include "daemon/models.h"
 #include "daemon/settings.h"
+#include "daemon/webhooks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -94,6 +95,7 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     double step_s = 0;
     TRY(api_read_body(request, &body, err));
     TRY(job_spec_parse(body, &spec, err));
+    TRY(webhooks_check(api, spec.webhook, err));
     if ((spec.asked = job_spec_json(&spec)) == NULL)
         return mem_fail(err, sizeof spec, "a job's request");
     TRY(api_queue_check_priority(api, request, (double)spec.priority, err));

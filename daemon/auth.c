@@ -75,6 +75,12 @@ static void auth_hash(const struct auth *auth, const char *token, uint8_t ret[ST
                              auth->key, sizeof auth->key); /* fails only for wrong sizes */
 }
 
+void auth_derive(const struct auth *auth, const char *purpose, uint8_t ret[AUTH_DERIVED_BYTES])
+{
+    must(strncmp(purpose, auth_word, AUTH_WORD_CHARS) != 0); /* it is no token's hash */
+    auth_hash(auth, purpose, ret);
+}
+
 static int auth_load_key(struct auth *auth, const char *path, struct err *err)
 {
     struct host *host = auth->host;

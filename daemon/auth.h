@@ -80,6 +80,10 @@ int auth_grant(struct auth *auth, const struct auth_grant *grant, char ret_id[LI
 /* The public prefix of a token, which has AUTH_TOKEN_CHARS. */
 void auth_public_part(const char *token, char ret[AUTH_PUBLIC_CHARS + 1]);
 
+/* A secret of our own for a purpose, the same as long as auth.key is. */
+enum { AUTH_DERIVED_BYTES = 32 };
+void auth_derive(const struct auth *auth, const char *purpose, uint8_t ret[AUTH_DERIVED_BYTES]);
+
 /* May this name a user? 1..AUTH_USER_BYTES_MAX of [A-Za-z0-9_.@-], beginning with a letter, a
  * digit or "_". */
 bool auth_is_user(const char *name);

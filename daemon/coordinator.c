@@ -19,6 +19,7 @@ void coordinator_config_defaults(struct coordinator_config *ret_config)
         .start_limit_ms = 600000,
         .connect_limit_ms = 60000,
         .stall_limit_ms = 1800000,
+        .stall_alert_ms = 900000,
         .coll_timeout_ms = 300000,
         .orphan_limit_ms = 600000,
         .stop_grace_ms = 10000,

@@ -54,6 +54,7 @@ struct coordinator_config {
     int64_t start_limit_ms;     /* all ranks are ready this long after the start  (600000) */
     int64_t connect_limit_ms;   /* all ranks have connected this long after       (60000) */
     int64_t stall_limit_ms;     /* no rank's step, phase or collective moves      (1800000) */
+    int64_t stall_alert_ms;     /* no step ends for so long: an event tells it; 0: none (900000) */
     int64_t coll_timeout_ms;    /* deadline of one collective, for the plan       (300000) */
     int64_t orphan_limit_ms;    /* ranks without a daemon end after this          (600000) */
     int64_t stop_grace_ms;      /* between the steps CANCEL, SIGTERM, SIGKILL     (10000) */

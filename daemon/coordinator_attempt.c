@@ -491,6 +491,7 @@ int coordinator_attempt_step(struct coordinator_job *job, struct err *err)
     }
     if (job->state != JOB_STATE_CANCELLING)
         attempt_check(job);
+    coordinator_alert_check(job);
     attempt_write_progress(job);
     return 0;
 }

@@ -9,6 +9,7 @@
  *   coordinator_ranks.c    HELLOs and frames of ranks, acknowledgements
  *   coordinator_recover.c  what a daemon that ended has left
  *   coordinator_cgroup.c   control groups of attempts
+ *   coordinator_alert.c    what is told of a job that runs on
  *   coordinator_gpus.c     how the GPUs are, and whose fault that is */
 #pragma once
 #include "daemon/coordinator.h"
@@ -63,6 +64,10 @@ struct coordinator_job {
     int64_t trained_tokens;     /* told by DONE; 0: not yet */
     int64_t ran_ms;             /* time in RUNNING and PAUSING before running_ms */
     int64_t running_ms;         /* since when it runs (monotonic); 0: it does not */
+    int64_t step_ms;            /* when its newest step ended (monotonic); 0: not known */
+    int64_t step_took_ms;       /* how long that one took; 0: not known */
+    bool stall_told;            /* that the next one does not come */
+    int64_t nonfinite_attempt;  /* of which it was told that a loss is not finite */
     int64_t retry_ms;           /* no step before this (monotonic) */
     bool depends;               /* on jobs that have not succeeded */
     bool depends_known;         /* `depends` is as it is; else the next step finds it out */
@@ -166,6 +171,13 @@ struct supervisor_owner coordinator_ranks_owner(struct coordinator_job *job);
 void coordinator_ranks_acknowledge(struct coordinator *coordinator);
 /* Takes the frames that ranks left behind, once the attempt is over. */
 void coordinator_ranks_take_unsent(struct coordinator_job *job);
+
+/* coordinator_alert.c */
+/* A step of rank 0 has ended. */
+void coordinator_alert_metrics(struct coordinator_job *job, const struct wire_metrics *metrics);
+void coordinator_alert_check(struct coordinator_job *job); /* has it stalled? */
+/* After so long without a step a job has stalled. Pure. */
+int64_t coordinator_alert_limit_ms(int64_t setting_ms, int64_t step_took_ms, double predicted_s);
 
 /* coordinator_recover.c */
 int coordinator_recover(struct coordinator *coordinator, struct err *err);

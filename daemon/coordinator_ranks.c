@@ -73,6 +73,7 @@ static int ranks_metrics(struct coordinator_job *job, uint32_t rank,
     if (rank == 0 && (int64_t)metrics->step != job->steps_done) {
         job->steps_done = (int64_t)metrics->step; /* less, when an older checkpoint was taken */
         job->progress_changed = true;
+        coordinator_alert_metrics(job, metrics);
     }
     return 0;
 }

@@ -33,6 +33,8 @@
 #include "daemon/storage.h"
 #include "daemon/store.h"
 #include "daemon/uploads.h"
+#include "daemon/webhook_send.h"
+#include "daemon/webhooks.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -96,6 +98,7 @@ static void main_coordinator_config(const struct settings *settings, struct coor
     ret->start_limit_ms = settings->start_limit_s * 1000;
     ret->connect_limit_ms = settings->connect_limit_s * 1000;
     ret->stall_limit_ms = settings->stall_limit_s * 1000;
+    ret->stall_alert_ms = settings->stall_alert_s * 1000;
     ret->coll_timeout_ms = settings->coll_timeout_s * 1000;
     ret->orphan_limit_ms = settings->orphan_limit_s * 1000;
     ret->stop_grace_ms = settings->stop_grace_s * 1000;
@@ -146,6 +149,7 @@ static int main_open(struct main_daemon *self, struct err *err)
     TRY(storage_new(api, &api->storage, err));
     TRY(prune_new(api, &api->prune, err));
     TRY(retention_new(api, &api->retention, err));
+    TRY(webhooks_new(api, &api->webhooks, err));
     TRY(sse_new(api, &api->sse, err));
     TRY(chat_new(api, &api->chat, err));
     TRY(exports_new(api, &api->exports, err));
@@ -233,6 +237,7 @@ static void main_close(struct main_daemon *self)
     struct api *api = &self->api;
     http_free(self->http); /* ends what is left of requests, which still use the rest */
     chat_free(api->chat);
+    webhooks_free(api->webhooks);
     retention_free(api->retention);
     prune_free(api->prune);
     storage_free(api->storage);
@@ -324,6 +329,8 @@ int main(int argc, char **argv)
         (void)printf("ithacad %s\n", ITHACA_VERSION);
     } else if (strcmp(word, "schema") == 0) {
         rc = main_schema(argc, argv, &err);
+    } else if (strcmp(word, "webhook") == 0) {
+        rc = webhook_send_main(&err);
     } else {
         int skip = strcmp(word, "run") == 0 && argc > 1;
         rc = main_run(argc - skip, argv + skip, &err);

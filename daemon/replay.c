@@ -23,7 +23,7 @@ enum {
 bool replay_is_kept(enum route_id route)
 {
     return strcmp(route_method(route), "POST") == 0 && route != ROUTE_TOKENS_CREATE &&
-           route != ROUTE_SESSION_CREATE;
+           route != ROUTE_WEBHOOKS_ROTATE && route != ROUTE_SESSION_CREATE;
 }
 
 static int replay_read_key(const struct http_request *request, const char **ret_key,

@@ -1,4 +1,5 @@
-/* schema_objects_storage: bodies about what the disk holds (api_storage.c, api_prune.c). */
+/* schema_objects_storage: bodies about what the disk holds (api_storage.c, api_prune.c), and of
+ * webhooks (api_webhooks.c). */
 #include "daemon/schema_shapes.h"
 
 #define BYTES_BY_KIND \
@@ -41,5 +42,14 @@ const struct schema_object schema_storage_rows[] = {
          "'properties':{'kind':" TEXT ",'id':{'type':['string','null'],'description':'Job or file; "
          "null: no job has it any more'},'step':{'type':['integer','null'],'description':'Of a "
          "checkpoint'},'bytes':" WHOLE "}}}}}"},
+    {.name = "Webhooks",
+     .schema =
+         "{'type':'object','required':['object','user','secret','allowed_hosts','waiting'],"
+         "'properties':{'object':{'const':'webhooks'},'user':" TEXT ",'secret':{'type':'string',"
+         "'description':'As Standard Webhooks takes it: whsec_ and base64'},'allowed_hosts':{"
+         "'type':'array','items':" TEXT
+         ",'description':'Setting webhook_hosts; empty: jobs can have "
+         "no webhook'},'waiting':{'type':'integer','description':'Messages that have not been "
+         "delivered'}}}"},
 };
 const size_t schema_storage_row_count = sizeof schema_storage_rows / sizeof schema_storage_rows[0];

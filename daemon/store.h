@@ -192,6 +192,9 @@ int store_events_list(struct store *store, const char *job_id, const struct stor
 /* Rows after a cursor, oldest first; job_id NULL: of all jobs. */
 int store_events_after(struct store *store, const char *job_id, int64_t after_row, int64_t limit,
                        store_event_fn *row, void *context, struct err *err);
+/* The same, those alone whose data begins with "state" or "alert". */
+int store_events_telling(struct store *store, int64_t after_row, int64_t limit, store_event_fn *row,
+                         void *context, struct err *err);
 int store_events_newest(struct store *store, int64_t *ret_row, struct err *err); /* 0: none ever */
 
 /* ---- metric points ------------------------------------------------------------------------- */
@@ -410,6 +413,37 @@ struct store_gpu {
 typedef int store_gpu_fn(void *context, const struct store_gpu *gpu, struct err *err);
 int store_gpu_put(struct store *store, const struct store_gpu *gpu, struct err *err);
 int store_gpus_list(struct store *store, store_gpu_fn *row, void *context, struct err *err);
+
+/* ---- webhooks (webhooks.h) ----------------------------------------------------------------- */
+
+struct store_webhook {
+    int64_t row;    /* of one job and url the lowest goes first; not read by put */
+    const char *id; /* the event's */
+    const char *job_id;
+    const char *owner; /* whose secret signs it */
+    const char *url;
+    const char *body;
+    int64_t created_ms;
+    int64_t tries;   /* that failed */
+    int64_t next_ms; /* not sent before */
+};
+typedef int store_webhook_fn(void *context, const struct store_webhook *webhook, struct err *err);
+/* Messages and the cursor in one transaction. */
+int store_webhooks_put(struct store *store, const struct store_webhook *webhooks, size_t count,
+                       int64_t cursor, struct err *err);
+int store_webhook_cursor(struct store *store, int64_t *ret_row, struct err *err);
+/* Those that may be sent now: of each job and url the oldest, if its time has come. */
+int store_webhooks_due(struct store *store, int64_t now_ms, int64_t limit, store_webhook_fn *row,
+                       void *context, struct err *err);
+int store_webhook_retry(struct store *store, int64_t row, int64_t tries, int64_t next_ms,
+                        struct err *err);
+int store_webhook_done(struct store *store, int64_t row, struct err *err);
+/* Messages that wait; owner NULL: of all. */
+int store_webhooks_count(struct store *store, const char *owner, int64_t *ret_count,
+                         struct err *err);
+/* Which secret of a user's is in force, from 1 on; next: from now on the next one. */
+int store_webhook_edition(struct store *store, const char *owner, bool next, int64_t *ret_edition,
+                          struct err *err);
 
 /* ---- requests that may be sent again, and who asks (replay.h) ------------------------------ */
 

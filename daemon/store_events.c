@@ -111,6 +111,21 @@ int store_events_after(struct store *store, const char *job_id, int64_t after_ro
     return store_events_give(&query, limit, row, context, &unused, err);
 }
 
+int store_events_telling(struct store *store, int64_t after_row, int64_t limit, store_event_fn *row,
+                         void *context, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT " STORE_EVENT_COLUMNS " FROM job_events WHERE row > ? AND "
+                    "(data_json GLOB '{\"state\":*' OR data_json GLOB '{\"alert\":*') "
+                    "ORDER BY row LIMIT ?",
+                    err));
+    store_bind_i64(&query, after_row);
+    store_bind_i64(&query, limit);
+    bool unused = false;
+    return store_events_give(&query, limit, row, context, &unused, err);
+}
+
 int store_events_newest(struct store *store, int64_t *ret_row, struct err *err)
 {
     return store_query_i64(store, STORE_JOBS, "SELECT max(row) FROM job_events", ret_row, err);

@@ -17,6 +17,9 @@
  *   queue        one row: whether it is drained
  *   experiments  one row an experiment
  *   experiment_points   its points: plan, job, and what was measured, which outlives the job
+ *   webhooks     messages that have not been delivered, in the order of each job's events
+ *   webhook_cursor   one row: the events up to this one have become messages, where there are any
+ *   webhook_secrets  which secret of a user's is in force: the first, the second, ...
  * metrics.db
  *   metric_names  number -> name, unit: rows of api/metrics.def, renewed at each open
  *   jobs          job number <-> id: a point then takes 8 bytes less per character
@@ -199,6 +202,27 @@ static const char *const store_migrations_jobs[] = {
     " job_id TEXT NOT NULL DEFAULT '',"
     " measured_json TEXT NOT NULL DEFAULT '',"
     " PRIMARY KEY (experiment_id, number)"
+    ") STRICT, WITHOUT ROWID;",
+    /* 9: webhooks. A job may be deleted before its last message has come, so it is no parent */
+    "CREATE TABLE webhooks ("
+    " row INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL,"
+    " job_id TEXT NOT NULL,"
+    " owner TEXT NOT NULL,"
+    " url TEXT NOT NULL,"
+    " body TEXT NOT NULL,"
+    " created_ms INTEGER NOT NULL,"
+    " tries INTEGER NOT NULL DEFAULT 0,"
+    " next_ms INTEGER NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX webhooks_line ON webhooks (job_id, url, row);"
+    "CREATE INDEX webhooks_next ON webhooks (next_ms);"
+    "CREATE INDEX webhooks_owner ON webhooks (owner);"
+    "CREATE TABLE webhook_cursor (event_row INTEGER NOT NULL) STRICT;"
+    "INSERT INTO webhook_cursor SELECT coalesce(max(row), 0) FROM job_events;"
+    "CREATE TABLE webhook_secrets ("
+    " owner TEXT NOT NULL PRIMARY KEY,"
+    " edition INTEGER NOT NULL"
     ") STRICT, WITHOUT ROWID;",
 };
 

@@ -52,6 +52,9 @@ static void man_job_values(const struct job_field *field, char ret[MAN_VALUE_BYT
     case JOB_FIELD_KIND_LIST:
         (void)snprintf(ret, MAN_VALUE_BYTES, " A list of texts.");
         break;
+    case JOB_FIELD_KIND_TEXT:
+        (void)snprintf(ret, MAN_VALUE_BYTES, " A text, or null.");
+        break;
     case JOB_FIELD_KIND_SPAN:
         (void)snprintf(ret, MAN_VALUE_BYTES, " A list of two integers of %lld to %lld.",
                        (long long)field->min, (long long)field->max);

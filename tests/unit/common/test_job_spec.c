@@ -189,28 +189,6 @@ static void test_legal_values_not_served(void **state)
            "\"slurm\" is not served by this version yet; use \"local\"");
 }
 
-static void test_lists_of_texts(void **state)
-{
-    (void)state;
-    struct job_spec spec;
-    const enum err_code invalid = ERR_INVALID_VALUE;
-    accept("'ithaca':{'tags':['b','a','b'],'depends_on':['ftjob-1']}", &spec);
-    assert_int_equal(spec.tags.count, 2); /* twice counts once, in the order given */
-    assert_string_equal(spec.tags.items[0], "b");
-    assert_string_equal(spec.tags.items[1], "a");
-    assert_string_equal(spec.depends_on.items[0], "ftjob-1");
-    job_spec_done(&spec);
-    refuse("'ithaca':{'tags':'a'}", invalid, "ithaca.tags", "a list of at most 16 texts");
-    refuse("'ithaca':{'tags':['']}", invalid, "ithaca.tags", "of 1 to 64 bytes");
-    refuse("'ithaca':{'tags':[1]}", invalid, "ithaca.tags", "is 1;");
-    refuse("'ithaca':{'tags':["
-           "'01234567890123456789012345678901234567890123456789012345678901234']}",
-           invalid, "ithaca.tags", "of 1 to 64 bytes");
-    refuse("'ithaca':{'tags':['1','2','3','4','5','6','7','8','9','10','11','12','13','14','15',"
-           "'16','17']}",
-           invalid, "ithaca.tags", "at most 16");
-}
-
 /* Every row: its default is taken, and min, max and what lies beyond behave as the row says. */
 static void test_every_row(void **state)
 {
@@ -478,7 +456,6 @@ int main(void)
         cmocka_unit_test(test_unknown_keys),
         cmocka_unit_test(test_wrong_types_and_ranges),
         cmocka_unit_test(test_legal_values_not_served),
-        cmocka_unit_test(test_lists_of_texts),
         cmocka_unit_test(test_every_row),
         cmocka_unit_test(test_model_names),
         cmocka_unit_test(test_openai_fields),

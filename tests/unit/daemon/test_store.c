@@ -147,6 +147,8 @@ static void test_migration_from_version_1(void **state)
                              "DROP INDEX jobs_experiment;"
                              "ALTER TABLE jobs DROP COLUMN experiment;"
                              "DROP TABLE experiment_points; DROP TABLE experiments;"
+                             "DROP TABLE webhooks; DROP TABLE webhook_cursor;"
+                             "DROP TABLE webhook_secrets;"
                              "DROP TABLE usage; DROP TABLE queue;"
                              "PRAGMA user_version = 1";
     const char *const metrics =
