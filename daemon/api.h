@@ -18,6 +18,7 @@ struct api {
     struct store *store;
     struct bus *bus;
     struct coordinator *coordinator;
+    struct loop_timer *tick; /* calls coordinator_tick(); made by main */
     struct auth *auth;
     struct quota *quota;
     struct sse *sse;                   /* made by main: sse_new */

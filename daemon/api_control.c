@@ -106,6 +106,7 @@ static int control_wait(struct api *api, struct http_request *request, enum job_
 int api_control_cancel(struct api *api, struct http_request *request, struct err *err)
 {
     TRY(coordinator_cancel(api->coordinator, http_request_route(request)->name, err));
+    loop_timer_set(api->tick, 0, COORDINATOR_TICK_MS); /* one without a process ends in it */
     return control_wait(api, request, JOB_STATE_CANCELLING, err);
 }
 

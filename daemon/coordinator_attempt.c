@@ -220,8 +220,10 @@ static void attempt_write_progress(struct coordinator_job *job)
     if (!job->progress_changed || now_ms - job->progress_ms < COORDINATOR_RETRY_MS)
         return;
     job->progress_ms = now_ms;
-    if (coordinator_attempt_progress(job, &err) != 0)
-        log_warn("coordinator", "%s: %s", job->id, err.text);
+    int rc = coordinator_attempt_progress(job, &err);
+    if (rc != 0 && !job->progress_failing)
+        log_warn("coordinator", "%s: its steps are not stored for now: %s", job->id, err.text);
+    job->progress_failing = rc != 0;
 }
 
 /* So little of the time limit is left that the last step and its checkpoint must come now. */

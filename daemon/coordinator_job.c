@@ -217,9 +217,11 @@ void coordinator_job_step(struct coordinator_job *job)
     default: /* PAUSED waits for the user; an end needs nothing */
         break;
     }
+    if (rc != 0 && rc != job->step_failing)
+        log_error("coordinator", "%s stays %s for now: %s", job->id, job_state_name(job->state),
+                  err.text);
+    job->step_failing = rc;
     if (rc == 0)
         return;
-    log_error("coordinator", "%s stays %s for now: %s", job->id, job_state_name(job->state),
-              err.text);
     job->retry_ms = coordinator_now(job->coordinator) + COORDINATOR_RETRY_MS;
 }

@@ -61,6 +61,8 @@ struct coordinator_job {
     int64_t steps_done, steps_total;
     bool progress_changed;      /* since it was written to the store */
     int64_t progress_ms;        /* when it was written (monotonic) */
+    bool progress_failing;      /* it could not be: that is told once */
+    int step_failing;           /* what its last step returned: likewise */
     int64_t trained_tokens;     /* told by DONE; 0: not yet */
     int64_t ran_ms;             /* time in RUNNING and PAUSING before running_ms */
     int64_t running_ms;         /* since when it runs (monotonic); 0: it does not */

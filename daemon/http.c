@@ -60,6 +60,7 @@ static void *http_on_target(void *context, const char *target, struct MHD_Connec
     }
     request->http = http;
     request->connection = connection;
+    http_connection_begin(request);
     request->begun_ns = clock_monotonic_ns();
     http->stats.open++;
     request->length = -1;
@@ -102,7 +103,7 @@ static void http_on_completed(void *context, struct MHD_Connection *connection, 
               (int)code);
     must(!request->suspended);
     http_count(request);
-    loop_unwatch(request->watch);
+    http_connection_end(request);
     if (request->form != NULL)
         (void)MHD_destroy_post_processor(request->form); /* the client went half way */
     io_hasher_free(request->form_hasher);
@@ -220,7 +221,6 @@ int http_request_take_form(struct http_request *request, int64_t bytes_max, http
     request->part = part;
     request->part_context = context;
     request->body_max = bytes_max;
-    http_answer_watch(request);
     return 0;
 }
 
@@ -345,11 +345,11 @@ static int http_open_door(struct http *http, struct http_door *door,
         flags, 0, NULL, NULL, http_on_access, http, MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL,
         MHD_OPTION_LISTEN_SOCKET, door->fd, MHD_OPTION_URI_LOG_CALLBACK, http_on_target, door,
         MHD_OPTION_UNESCAPE_CALLBACK, http_keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED,
-        http_on_completed, NULL, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)http->settings->connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)HTTP_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_BYTES,
-        MHD_OPTION_STRICT_FOR_CLIENT, HTTP_STRICT, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        http_on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, http_connection_notify, door,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->settings->connections_max,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)http->settings->idle_limit_s,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
+        HTTP_STRICT, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (door->mhd == NULL)
         return err_set(err, ERR_IO, "the HTTP server cannot start%s",
                        tls->option != MHD_OPTION_END ? ": tls_cert and tls_key must be a PEM "
@@ -403,6 +403,8 @@ static int http_start(struct http *http, struct err *err)
         TRY(http_listen_unix(http->settings, &local->fd, err));
         TRY(http_open_door(http, local, plain, err));
     }
+    TRY(loop_timer_new(http->loop, http_connections_sweep, http, &http->sweep, err));
+    loop_timer_set(http->sweep, HTTP_SWEEP_MS, HTTP_SWEEP_MS);
     loop_on_prepare(http->loop, http_prepare, http);
     return 0;
 }
@@ -472,5 +474,6 @@ void http_free(struct http *http)
         loop_unwatch(door->watch);
         MHD_stop_daemon(door->mhd);
     }
+    loop_timer_free(http->sweep);
     mem_free(http);
 }

@@ -5,20 +5,16 @@
  * its response is made, which resumes it, so that the library calls the access callback again.
  *
  * A stream's reader suspends its connection when there is nothing to send; whoever has something
- * wakes it. The library forgets suspended connections altogether, so the loop watches the socket
- * for the client's leaving; uploads are watched too. */
+ * wakes it. */
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
 #include "common/utf8.h"
 #include "daemon/http_private.h"
-#include "daemon/loop.h"
 #include "daemon/public_text.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 static void http_answer_resume(struct http_request *request)
@@ -163,27 +159,8 @@ void http_answer_file(struct http_request *request, int fd, int64_t bytes)
 
 /* ---- later ---- */
 
-/* The library looks for edges only and takes a short read for the end of what there is: a client
- * that left right after its last bytes stays unseen. A shut socket is an edge again. */
-static void http_answer_left_in_body(const struct http_request *request)
+void http_answer_left(struct http_request *request)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    char byte;
-    if (info != NULL && recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-        (void)shutdown(info->connect_fd, SHUT_RDWR); /* fails only when that is done already */
-}
-
-static void http_answer_left(void *context, uint32_t events)
-{
-    (void)events;
-    struct http_request *request = context;
-    if (!request->handled) {
-        http_answer_left_in_body(request);
-        return;
-    }
-    loop_unwatch(request->watch);
-    request->watch = NULL;
     request->close = true;
     if (request->fill != NULL) {
         request->stream_ended = true;
@@ -193,17 +170,6 @@ static void http_answer_left(void *context, uint32_t events)
     } else if (!request->answered && request->gone != NULL) {
         request->gone(request->gone_context);
     }
-}
-
-/* Best effort: without the watch a lost client is noticed at the next write. */
-void http_answer_watch(struct http_request *request)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct err err;
-    if (info != NULL && request->watch == NULL)
-        (void)loop_watch_fd(request->http->loop, info->connect_fd, EPOLLRDHUP, http_answer_left,
-                            request, &request->watch, &err);
 }
 
 void http_defer(struct http_request *request, void (*gone)(void *context), void *context)
@@ -218,7 +184,6 @@ enum MHD_Result http_answer_flush(struct http_request *request)
 {
     if (!request->answered) {
         must(request->deferred && !request->suspended);
-        http_answer_watch(request);
         request->suspended = true;
         MHD_suspend_connection(request->connection);
         return MHD_YES;
@@ -229,8 +194,6 @@ enum MHD_Result http_answer_flush(struct http_request *request)
         MHD_queue_response(request->connection, (unsigned)request->status, request->response);
     MHD_destroy_response(request->response); /* the library holds its own reference */
     request->response = NULL;
-    if (request->fill != NULL)
-        http_answer_watch(request);
     return result;
 }
 

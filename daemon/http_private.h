@@ -1,5 +1,6 @@
 /* http_private: the structs shared by http.c (server, bodies), http_request.c (what a handler asks
- * of a request) and http_answer.c (answers, deferral, streams). Only daemon/http*.c include it. */
+ * of a request), http_answer.c (answers, deferral, streams) and http_connection.c (clients that
+ * leave or linger). Only daemon/http*.c include it. */
 #pragma once
 #include "common/limits.h"
 #include "daemon/http.h"
@@ -19,7 +20,7 @@ enum {
      * library cannot read (a target or headers beyond HTTP_MEMORY_BYTES, a malformed first line)
      * have its pages in any version. */
     HTTP_STRICT = MHD_VERSION >= 0x01000000,
-    HTTP_IDLE_S = 120 /* a silent connection is closed; streams are exempt */
+    HTTP_SWEEP_MS = 1000 /* between looks for connections that linger */
 };
 
 /* A socket that is listened on, with an instance of the library for its connections. */
@@ -37,18 +38,31 @@ struct http {
     const struct settings *settings;
     struct http_app app;
     struct http_door doors[HTTP_DOORS];
-    struct http_request *first; /* all requests under way, doubly linked */
-    uint64_t id_salt;           /* random, of this daemon's life */
-    uint32_t id_count;          /* requests so far */
-    int port;                   /* the one in use */
-    bool stopping;              /* http_stop was called */
-    struct http_stats stats;    /* since the start */
+    struct http_request *first;          /* all requests under way, doubly linked */
+    struct http_connection *connections; /* all, doubly linked */
+    struct loop_timer *sweep;            /* of the connections */
+    uint64_t id_salt;                    /* random, of this daemon's life */
+    uint32_t id_count;                   /* requests so far */
+    int port;                            /* the one in use */
+    bool stopping;                       /* http_stop was called */
+    struct http_stats stats;             /* since the start */
+};
+
+/* A client's connection. */
+struct http_connection {
+    struct http *http;
+    struct http_connection *previous, *next;
+    int fd;                       /* the library's */
+    struct loop_watch *watch;     /* for the client's leaving; NULL once it was seen */
+    struct http_request *request; /* under way, or NULL */
+    int64_t since_ms;             /* monotonic: from when on a request's head is waited for */
 };
 
 struct http_request {
     struct http *http;
     struct http_request *previous, *next;
     struct MHD_Connection *connection;
+    struct http_connection *peer;  /* NULL where memory was out: nobody sees its client leave */
     char id[HTTP_ID_BYTES];        /* X-Request-Id */
     char *target;                  /* as sent, cut at HTTP_TARGET_BYTES + 1 */
     struct route_match match;      /* valid once begin was called */
@@ -79,7 +93,6 @@ struct http_request {
     bool answered;      /* response is ready, or could not be made (NULL) */
     int status;
     struct MHD_Response *response; /* owned until the library has it */
-    struct loop_watch *watch;      /* for the client's leaving */
     void (*gone)(void *context);   /* of a deferred answer */
     void *gone_context;
     http_fill_fn *fill; /* of a stream, or NULL */
@@ -96,5 +109,12 @@ enum MHD_Result http_answer_flush(struct http_request *request);
 /* Ends a stream or refuses a deferred request, because the daemon stops. */
 void http_answer_stop(struct http_request *request);
 
-/* From now on the client's leaving is noticed. */
-void http_answer_watch(struct http_request *request);
+/* The client left after its request was handled. */
+void http_answer_left(struct http_request *request);
+
+/* http_connection.c: the library's callback, and where a connection's requests begin and end */
+void http_connection_notify(void *door, struct MHD_Connection *from, void **slot,
+                            enum MHD_ConnectionNotificationCode code);
+void http_connection_begin(struct http_request *request);
+void http_connection_end(struct http_request *request);
+void http_connections_sweep(void *http); /* cuts those that linger; a timer's call */

@@ -45,7 +45,8 @@ struct ingest {
     struct ingest_owner owner;
     int fd; /* listens; -1 while there is none */
     struct loop_watch *watch;
-    bool starved; /* accept failed: nobody is let in until the next tick */
+    bool starved;          /* accept failed: nobody is let in until the next tick */
+    enum err_code refused; /* why no frame can be taken for now: that is told once */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
     struct ingest_link *links;
     int link_count;
@@ -70,12 +71,15 @@ static void ingest_link_free(struct ingest_link *link)
 
 static void ingest_link_end(struct ingest_link *link, const struct err *why)
 {
-    if (!link->closing && why != NULL) {
+    struct ingest *ingest = link->ingest;
+    if (!link->closing && why != NULL && why->code != ingest->refused) {
         if (link->proven)
             log_warn("ingest", "connection of rank %u ends: %s", link->peer.rank, why->text);
         else
             log_warn("ingest", "a connection to the job socket ends: %s", why->text);
     }
+    if (why != NULL)
+        ingest->refused = why->code != ERR_PROTOCOL ? why->code : ERR_NONE;
     link->closing = true;
 }
 
@@ -149,8 +153,10 @@ static int ingest_frame(struct ingest_link *link, const struct wire_frame *frame
     if (frame->seq != 0 && frame->seq <= link->peer.received_seq)
         return 0; /* received before the reconnect */
     TRY(ingest->owner.frame(ingest->owner.context, link->peer.object, link->peer.rank, frame, err));
-    if (frame->seq != 0)
+    if (frame->seq != 0) {
         link->peer.received_seq = frame->seq;
+        ingest->refused = ERR_NONE;
+    }
     return 0;
 }
 

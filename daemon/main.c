@@ -58,7 +58,6 @@ struct main_daemon {
     struct api api;
     struct http *http;
     struct cgroup_home cgroup; /* where jobs get control groups */
-    struct loop_timer *tick;   /* of the coordinator */
     char *url_path;            /* <data_dir>/url: there while this daemon serves */
 };
 
@@ -165,8 +164,8 @@ static int main_open(struct main_daemon *self, struct err *err)
     TRY(coordinator_new(&config, api->host, api->store, &self->bus, api->loop, &api->coordinator,
                         err));
     TRY(experiments_new(api, &api->experiments, err));
-    TRY(loop_timer_new(api->loop, main_on_tick, self, &self->tick, err));
-    loop_timer_set(self->tick, COORDINATOR_TICK_MS, COORDINATOR_TICK_MS);
+    TRY(loop_timer_new(api->loop, main_on_tick, self, &api->tick, err));
+    loop_timer_set(api->tick, COORDINATOR_TICK_MS, COORDINATOR_TICK_MS);
     return 0;
 }
 
@@ -249,7 +248,7 @@ static void main_close(struct main_daemon *self)
     quota_free(api->quota);
     auth_free(api->auth);
     store_close(api->store);
-    loop_timer_free(self->tick);
+    loop_timer_free(api->tick);
     host_posix_free(api->host);
     loop_free(api->loop);
     mem_free(self->url_path);

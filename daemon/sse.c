@@ -15,6 +15,7 @@
 #include "daemon/loop.h"
 #include "daemon/quota.h"
 #include "daemon/settings.h"
+#include "daemon/sse_memo.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +32,8 @@ struct sse {
     struct loop_timer *timer; /* heartbeats */
     struct sse_stream *first; /* all streams, doubly linked */
     int64_t count;
+    struct sse_memo memo;         /* what was read since something was stored last */
+    struct bus_listener listener; /* hears of that */
 };
 
 struct sse_stream {
@@ -237,10 +240,40 @@ static int sse_read(struct sse_fill *fill, bool *ret_more, struct err *err)
     return 0;
 }
 
+/* Reads on, or finds out what another stream has read from the same place. */
+static int sse_read_once(struct sse_stream *stream, struct buf *out, struct sse_memo_value *ret,
+                         struct err *err)
+{
+    struct sse_memo *memo = &stream->sse->memo;
+    const struct sse_memo_key key = {.viewer = stream->viewer,
+                                     .job_id = stream->job_id,
+                                     .event_row = stream->event_row,
+                                     .point_row = stream->point_row};
+    if (sse_memo_find(memo, &key, ret)) {
+        buf_append(out, ret->text, ret->length);
+        stream->event_row = ret->event_row;
+        stream->point_row = ret->point_row;
+        return 0;
+    }
+    struct sse_fill fill = {.stream = stream, .out = out};
+    size_t before = out->length;
+    int rc = sse_read(&fill, &ret->more, err);
+    json_decref(fill.group);
+    if (rc != 0)
+        return rc;
+    ret->event_row = stream->event_row;
+    ret->point_row = stream->point_row;
+    ret->rows = fill.rows;
+    ret->text = buf_str(out) + before;
+    ret->length = out->length - before;
+    sse_memo_put(memo, &key, ret);
+    return 0;
+}
+
 static bool sse_fill(void *context, struct buf *out)
 {
     struct sse_stream *stream = context;
-    struct sse_fill fill = {.stream = stream, .out = out};
+    struct sse_memo_value read = {.rows = 0};
     struct err err;
     if (stream->over)
         return false;
@@ -252,10 +285,8 @@ static bool sse_fill(void *context, struct buf *out)
     if (stream->beat)
         buf_text(out, ": still here\n\n");
     stream->beat = false;
-    bool more = false;
-    int rc = sse_read(&fill, &more, &err);
-    json_decref(fill.group);
-    if (rc == 0 && out->length == 0 && fill.rows > 0) /* all hidden: it comes again for the next */
+    int rc = sse_read_once(stream, out, &read, &err);
+    if (rc == 0 && out->length == 0 && read.rows > 0) /* all hidden: it comes again for the next */
         buf_printf(out, "id: %lld-%lld\n\n", (long long)stream->event_row,
                    (long long)stream->point_row);
     if (rc != 0) {
@@ -263,7 +294,14 @@ static bool sse_fill(void *context, struct buf *out)
         buf_printf(out, ": %s\n\n", err.text);
         return false;
     }
-    return more;
+    return read.more;
+}
+
+static void sse_stored(void *context, const struct bus_note *note)
+{
+    (void)note;
+    struct sse *sse = context;
+    sse_memo_clear(&sse->memo);
 }
 
 static void sse_note(void *context, const struct bus_note *note)
@@ -400,12 +438,15 @@ int sse_new(struct api *api, struct sse **ret_sse, struct err *err)
     if (sse == NULL)
         return mem_fail(err, sizeof *sse, "streams");
     sse->api = api;
+    sse->listener = (struct bus_listener){.called = sse_stored, .context = sse};
     int rc = loop_timer_new(api->loop, sse_beat, sse, &sse->timer, err);
-    if (rc == 0)
-        *ret_sse = sse;
-    else
+    if (rc != 0) {
         mem_free(sse);
-    return rc;
+        return rc;
+    }
+    bus_listen(api->bus, &sse->listener);
+    *ret_sse = sse;
+    return 0;
 }
 
 void sse_free(struct sse *sse)
@@ -413,6 +454,8 @@ void sse_free(struct sse *sse)
     if (sse == NULL)
         return;
     must(sse->count == 0);
+    bus_unlisten(sse->api->bus, &sse->listener);
     loop_timer_free(sse->timer);
+    sse_memo_done(&sse->memo);
     mem_free(sse);
 }

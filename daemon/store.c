@@ -36,7 +36,7 @@ int store_fail(sqlite3 *database, int sqlite_code, const char *call, struct err 
         break;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        code = ERR_IN_USE;
+        code = ERR_UNAVAILABLE;
         break;
     case SQLITE_CONSTRAINT:
     case SQLITE_MISUSE:
@@ -45,6 +45,11 @@ int store_fail(sqlite3 *database, int sqlite_code, const char *call, struct err 
         break;
     }
     const char *path = database != NULL ? sqlite3_db_filename(database, "main") : NULL;
+    if (code == ERR_UNAVAILABLE && path != NULL)
+        return err_set(err, code,
+                       "%s: another process writes to the database and holds its lock; end it, or "
+                       "try again (%s)",
+                       path, call);
     return err_set(err, code, "%s: %s (%s)", path != NULL ? path : "store",
                    database != NULL ? sqlite3_errmsg(database) : sqlite3_errstr(sqlite_code), call);
 }
@@ -157,7 +162,8 @@ static int store_open_all(struct store *store, const char *data_dir, struct err 
         return mem_fail(err, strlen(data_dir), "a path");
     TRY(store_open_database(store, STORE_JOBS, jobs, "PRAGMA synchronous = FULL", err));
     TRY(store_open_database(store, STORE_METRICS, metrics, "PRAGMA synchronous = NORMAL", err));
-    return store_name_metrics(store, err);
+    TRY(store_name_metrics(store, err));
+    return store_guests_watch(store, err);
 }
 
 int store_open(const char *data_dir, struct store **ret_store, struct err *err)

@@ -2,9 +2,11 @@
  * NORMAL: points of the last moments may be lost with the power, never torn). One connection each,
  * one thread. Schema and its numbered migrations: store_schema.c.
  *
- * Every function that writes commits before it returns. Lists page: rows come through a callback,
- * whose row is borrowed and must not be kept; a callback's non-zero return ends the list and is
- * returned. Callbacks do not write to the store, nor run the list again that calls them.
+ * Every function that writes commits before it returns. While another process holds a database's
+ * lock, writes fail with ERR_UNAVAILABLE, at once but for the first (store_guests.c). Lists page:
+ * rows come through a callback, whose row is borrowed and must not be kept; a callback's non-zero
+ * return ends the list and is returned. Callbacks do not write to the store, nor run the list again
+ * that calls them.
  *
  * Row numbers (events, points) rise for ever (AUTOINCREMENT): a stream's cursor is
  * "<event row>-<point row>".

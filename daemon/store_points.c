@@ -89,6 +89,7 @@ int store_points_insert(struct store *store, const struct store_point *points, s
                         int64_t *ret_newest_row, struct err *err)
 {
     must(count > 0);
+    TRY(store_guests_admit(store, STORE_METRICS, err));
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_METRICS, err));
     int64_t number = 0;

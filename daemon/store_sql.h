@@ -29,6 +29,15 @@ struct store_statement {
     bool in_use;
 };
 
+/* What another process does at a database (store_guests.c). */
+struct store_guest {
+    bool writes;           /* it holds the lock for long */
+    bool reads;            /* it keeps the log from being emptied, and that is too long */
+    int64_t busy_ns;       /* monotonic time at which the wait under way began */
+    int64_t checkpoint_ns; /* of the last checkpoint */
+    int log_pages_max;     /* too long: more than these */
+};
+
 struct store {
     sqlite3 *databases[STORE_DATABASE_COUNT];
     int lock_fd; /* <data_dir>/lock, flocked */
@@ -38,6 +47,7 @@ struct store {
     int64_t point_job_number;
     const struct store_request *request; /* being handled, or NULL */
     struct exposition_histogram write_times[STORE_DATABASE_COUNT];
+    struct store_guest guests[STORE_DATABASE_COUNT];
 };
 
 struct store_query {
@@ -95,6 +105,11 @@ int store_fail(sqlite3 *database, int sqlite_code, const char *call, struct err 
         if (sql_rc_ != SQLITE_OK)                                 \
             return store_fail((database), sql_rc_, #call, (err)); \
     } while (0)
+
+/* From now on other processes hold nothing up. */
+int store_guests_watch(struct store *store, struct err *err);
+/* Before a write that can wait: ERR_UNAVAILABLE while a reader keeps the log too long. */
+int store_guests_admit(struct store *store, enum store_database which, struct err *err);
 
 /* In the transaction that makes a job or file: remembers the request that asked for it. */
 int store_replay_made(struct store *store, const char *id, struct err *err);

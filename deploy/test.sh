@@ -83,11 +83,12 @@ if [ "$mode" = --long ]; then
     echo "== ranks that die, hang and run out of memory"
     ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/drill_ranks.py >tests/bench/results/drill.txt 2>&1 ||
         { cat tests/bench/results/drill.txt; exit 1; }
-    echo "== a training file of 1 GiB, and a minute of load"
+    echo "== a training file of 1 GiB, and three minutes of load"
     export ITHACA_BUILD_DIR=$PWD/build/ci
     /usr/bin/python3 tests/fault/large_input.py >tests/bench/results/large_input.txt
     /usr/bin/python3 tests/fault/large_input.py --mebibytes 200 --one-line >>tests/bench/results/large_input.txt
     /usr/bin/python3 tests/bench/bench_api.py 15 >tests/bench/results/load.txt
+    /usr/bin/python3 tests/fault/load.py --seconds 120 --connections 3000 >>tests/bench/results/load.txt
     echo "== fuzzing, 10 CPU-minutes a target"
     fuzzed=0
     sh tests/fuzz/run.sh 600 || fuzzed=$?

@@ -73,6 +73,14 @@ static inline void http_world_token(struct http_world *h)
                    buf_str(&text));
 }
 
+/* Of the tick that a request asks for; the others come when the test says so (world_run). */
+static inline void http_world_tick(void *context)
+{
+    struct http_world *h = context;
+    loop_timer_stop(h->api.tick);
+    coordinator_tick(h->w->coordinator);
+}
+
 static inline int http_world_setup(void **state)
 {
     struct http_world *h = mem_new(1, sizeof *h);
@@ -91,6 +99,7 @@ static inline int http_world_setup(void **state)
                           .bus = &w->bus,
                           .coordinator = w->coordinator};
     http_world_model(h, h->models, "tiny-llama");
+    OK(w, loop_timer_new(w->loop, http_world_tick, h, &h->api.tick, &w->err));
     OK(w, auth_new(w->dir, w->store, &w->fake.host, &h->api.auth, &w->err));
     OK(w, quota_new(&h->settings, &w->fake.host, w->store, &h->api.quota, &w->err));
     OK(w, files_open(w->dir, &w->err));
@@ -132,6 +141,7 @@ static inline int http_world_teardown(void **state)
     sse_free(h->api.sse);
     quota_free(h->api.quota);
     auth_free(h->api.auth);
+    loop_timer_free(h->api.tick);
     settings_done(&h->settings);
     mem_free(h);
     return world_teardown(&w);

@@ -161,6 +161,43 @@ static void test_all_jobs(void **state)
     client_close(&client);
 }
 
+/* Streams that stand at one place are told the same, once each; one that comes late, or hears of
+ * one job only, gets its own. */
+static void test_streams_side_by_side(void **state)
+{
+    struct http_world *h = *state;
+    struct world_attempt a;
+    struct http_client all[2], one;
+    char target[128], cursor[64];
+    struct world_job job = world_running(h->w, &a, "");
+    job_target(&job, target);
+    stream_open(h, &all[0], "/v1/stream", NULL);
+    stream_open(h, &one, target, NULL);
+    client_await(h, &one, "\"state\":\"running\"");
+    send_metrics(h, &a, 1);
+    client_await(h, &all[0], "\"step\":1,");
+    last_cursor(&all[0], cursor);
+    stream_open(h, &all[1], "/v1/stream", cursor);
+    for (uint64_t step = 2; step <= 4; step++) {
+        char wanted[32];
+        send_metrics(h, &a, step);
+        (void)snprintf(wanted, sizeof wanted, "\"step\":%d,", (int)step);
+        client_await(h, &all[0], wanted);
+        client_await(h, &all[1], wanted);
+        client_await(h, &one, wanted);
+    }
+    assert_int_equal(occurrences(&all[0], "event: metrics"), 4);
+    assert_int_equal(occurrences(&all[1], "event: metrics"), 3);
+    assert_int_equal(occurrences(&one, "event: metrics"), 4);
+    assert_int_equal(occurrences(&all[0], "event: state"), 0); /* it came after them */
+    const char *third = strstr(buf_str(&all[0].in), "\"step\":3,");
+    assert_string_equal(third, strstr(buf_str(&all[1].in), "\"step\":3,"));
+    for (int i = 0; i < 2; i++)
+        client_close(&all[i]);
+    client_close(&one);
+    world_attempt_close(&a);
+}
+
 static void test_limit(void **state)
 {
     struct http_world *h = *state;
@@ -291,9 +328,11 @@ static void test_a_users_stream(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_a_job),    HTTP_TEST(test_resume),    HTTP_TEST(test_bad_cursors),
-        HTTP_TEST(test_all_jobs), HTTP_TEST(test_limit),     HTTP_TEST(test_much_at_once),
-        HTTP_TEST(test_stop),     HTTP_TEST(test_no_memory), HTTP_TEST(test_a_users_stream),
+        HTTP_TEST(test_a_job),        HTTP_TEST(test_resume),
+        HTTP_TEST(test_bad_cursors),  HTTP_TEST(test_streams_side_by_side),
+        HTTP_TEST(test_all_jobs),     HTTP_TEST(test_limit),
+        HTTP_TEST(test_much_at_once), HTTP_TEST(test_stop),
+        HTTP_TEST(test_no_memory),    HTTP_TEST(test_a_users_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
