@@ -14,6 +14,11 @@ export function bar(label, parts, scale, limit) {
     part.style.width = `${100 * size / Math.max(scale, 1)}%`;
     element.append(part);
   }
+  if (limit && limit < scale) {
+    const mark = h("div", { class: "limit", title: `there is ${bytes(limit)}` });
+    mark.style.left = `${100 * limit / scale}%`;
+    element.append(mark);
+  }
   return h("div", { class: "bar-row" }, h("span", {}, label), element, h("span", { class: "number" }, bytes(total)));
 }
 

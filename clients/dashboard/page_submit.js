@@ -102,7 +102,7 @@ export function submit(view, like, session) {
     model.control.addEventListener("change", change);
     const groups = new Map();
     for (const field of fields.filter((one) => !first(one))) {
-      const name = ["lora", "rehearse"].includes(field.path[0]) || field.path.length > 1 ? words(field.path[0]) : "memory, queue and others";
+      const name = field.schema.type === "switch" || field.path.length > 1 ? words(field.path[0]) : "memory, queue and others";
       groups.set(name, [...(groups.get(name) ?? []), field.element]);
     }
     fill(view, h("div", { class: "head" }, h("h1", {}, "New job")),

@@ -46,20 +46,20 @@ def find_browser():
     return browser
 
 
-def restart(daemon):
-    """At the same address."""
-    port = daemon.port
+def stop(daemon):
+    """So that it starts again at the same address."""
+    daemon.args = (*daemon.args, "--port", str(daemon.port))
     daemon.stop()
-    daemon.args = (*daemon.args, "--port", str(port))
-    daemon.start()
 
 
 def answer(daemon, file, word, value=""):
     """What a walk asks for."""
     if word == "hold":
         daemon.hold(None if value == "none" else int(value))
-    elif word == "restart":
-        restart(daemon)
+    elif word == "stop":
+        stop(daemon)
+    elif word == "start":
+        daemon.start()
     elif word == "submit":
         daemon.hold(10)
         return daemon.client().submit(file, ithaca={"seq_len": 128, "max_steps": 30})["id"]

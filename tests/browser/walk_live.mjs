@@ -3,6 +3,9 @@
 import assert from "node:assert/strict";
 import { allowed, ask, clean, end, has, page, phone, shot, step, token, until, url } from "./browser.mjs";
 
+let streams = 0;
+page.on("request", (request) => { streams += request.url().endsWith("/v1/stream") ? 1 : 0; });
+
 step("signs in; a wrong token is refused in words");
 allowed(true); // the refusal and the question before it are 401, which the browser reports
 await page.goto(url);
@@ -30,6 +33,14 @@ await has("A whole number");
 await page.locator("#field-seq_len").fill("256");
 await until(async () => (await page.locator(".plan dd").first().textContent()) !== peak);
 await page.locator("summary", { hasText: "memory, queue and others" }).click();
+await page.locator("#field-memory_limit_gib").fill("1");
+await page.locator("#field-seq_len").fill("4194304");
+await page.getByRole("alert").filter({ hasText: "Does not fit" }).waitFor();
+await page.locator(".bar.over").waitFor();
+await shot("form-too-large");
+await page.locator("#field-memory_limit_gib").fill("");
+await page.locator("#field-seq_len").fill("256");
+await page.getByRole("alert").waitFor({ state: "detached" });
 await page.locator("#field-gpus").fill("2");
 await page.locator("#field-max_steps").fill("40");
 await page.locator("#field-batch-sequences").fill("2");
@@ -64,12 +75,17 @@ await ask("hold 24");
 await has("24 of 40");
 assert.deepEqual(await axis(), zoomed, "the zoom was lost");
 assert.equal(await page.locator("#smoothing").inputValue(), "0.6");
+assert.equal(streams, 1, "one stream a tab, whatever it shows");
 await page.reload();
 await has("24 of 40");
 
 step("the daemon restarts in mid-run");
 allowed(true);
-await ask("restart");
+await ask("stop");
+await until(async () => (await page.locator("#live").textContent()) === "no connection");
+assert.ok(await page.locator(".chart canvas").first().isVisible(), "what was shown stays");
+await shot("no-connection");
+await ask("start");
 await until(async () => (await page.locator("#live").getAttribute("data-state")) === "live");
 allowed(false);
 await ask("hold none");
