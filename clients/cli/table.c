@@ -37,6 +37,7 @@ void table_cell(struct table *table, const char *format, ...)
 
 size_t table_rows(const struct table *table)
 {
+    must(table->column_count > 0);
     return table->cell_count / table->column_count;
 }
 
@@ -104,7 +105,7 @@ static void table_cut(struct table *table, size_t columns)
 
 void table_fit(struct table *table, size_t columns)
 {
-    size_t full[TABLE_COLUMNS_MAX];
+    size_t full[TABLE_COLUMNS_MAX] = {0};
     const char *cell = buf_str(&table->text);
     for (size_t i = 0; i < table->column_count; i++)
         full[i] = table_width(table->columns[i].title);

@@ -1,5 +1,6 @@
 /* top_fetch: a request for the queue and one for the GPUs, two for each job that runs, and what the
- * selected job's page wants. A job that ends meanwhile is left out. */
+ * selected job's page wants. A job that ends meanwhile is left out. Of those that wait the first
+ * 200 are asked for: the daemon makes this list once a second for each who looks. */
 #include "clients/cli/top.h"
 #include "common/mem.h"
 
@@ -126,7 +127,7 @@ int top_fetch(struct client *client, const char *detail_id, const json_t *before
     CLEANUP(json_unref) json_t *gpus = NULL;
     CLEANUP(json_unref) json_t *jobs = json_object();
     CLEANUP(json_unref) json_t *detail = NULL;
-    TRY(client_json(client, NULL, "/v1/queue?limit=1000", NULL, &queue, err));
+    TRY(client_json(client, NULL, "/v1/queue?limit=200", NULL, &queue, err));
     TRY(client_json(client, NULL, "/v1/gpus", NULL, &gpus, err));
     TRY(fetch_running(client, queue, json_object_get(before, "jobs"), jobs, err));
     if (detail_id[0] != '\0') {
