@@ -67,7 +67,7 @@ static void check_merged(const char *name, int64_t r, int64_t modules,
     struct job_spec spec = spec_of(r, modules, 0);
     struct scene scene, merged;
     open_scene_lora(&scene, &config, options, &spec);
-    random_weights(&scene, 0.5f);
+    random_weights(&scene, 0.3f);
     fill_batch(&scene.batch);
     scene.batch.step = 1;
     double loss = gradient_of(&scene);
@@ -105,7 +105,7 @@ static void test_dropout_by_differences(void **state)
     struct job_spec spec = spec_of(3, ALL, 0.3);
     struct scene scene;
     open_scene_lora(&scene, &config, &options, &spec);
-    random_weights(&scene, 0.7f);
+    random_weights(&scene, 0.4f);
     fill_batch(&scene.batch);
     scene.batch.step = 9;
     double dropped = gradient_of(&scene);
