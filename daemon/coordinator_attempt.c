@@ -468,10 +468,12 @@ static int attempt_end(struct coordinator_job *job, struct err *err)
 static int attempt_tell_stuck(struct coordinator_job *job, struct err *err)
 {
     char text[256];
-    if (!supervisor_tell_stuck(job->supervisor, text, sizeof text))
+    if (job->supervisor->stuck_told || !supervisor_is_stuck(job->supervisor, text, sizeof text))
         return 0;
+    TRY(coordinator_job_say(job, "warn", text, err));
     log_warn("coordinator", "%s: %s", job->id, text);
-    return coordinator_job_say(job, "warn", text, err);
+    job->supervisor->stuck_told = true;
+    return 0;
 }
 
 int coordinator_attempt_step(struct coordinator_job *job, struct err *err)

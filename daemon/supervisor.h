@@ -17,7 +17,7 @@
  * listen), SIGTERM to the keeper, SIGKILL to keeper, session and control group (common/cgroup.h;
  * the plan names it where there is one). A process that survives even that (uninterruptible) is
  * waited for without end, but nothing blocks: supervisor_is_over() stays false, so its slots are
- * not given away, and supervisor_tell_stuck() says who it is. An attempt is over when neither
+ * not given away, and supervisor_is_stuck() says who it is. An attempt is over when neither
  * session nor group has a process; its group is then gone.
  *
  * The reason of a failure is, in this order: what ended it from outside (time limit, lost
@@ -93,7 +93,7 @@ struct supervisor {
     bool over;                   /* no process is left and all frames are read */
     int64_t killed_ms;           /* first SIGKILL to all that is left; 0: none yet */
     int64_t killed_wall_ms;      /* the same, Unix time */
-    bool stuck_told;
+    bool stuck_told;             /* the owner has said that a process is stuck */
     enum supervisor_rung rung;
     int64_t rung_ms;    /* when the next rung is due */
     int64_t ending_ms;  /* all done or first failure: the keeper should end soon; 0: not yet */
@@ -139,9 +139,9 @@ int supervisor_profile(struct supervisor *supervisor, int64_t steps, struct err 
 /* Ask, then insist. `failure` (may be NULL) becomes the outcome unless there is one already. */
 void supervisor_stop(struct supervisor *supervisor, const struct err *failure);
 
-/* True once, when a process is still there stop_grace_ms after SIGKILL: which, its state, since
+/* Whether a process is still there stop_grace_ms after SIGKILL; if so: which, its state, since
  * when. */
-bool supervisor_tell_stuck(struct supervisor *supervisor, char *ret_text, size_t bytes);
+bool supervisor_is_stuck(const struct supervisor *supervisor, char *ret_text, size_t bytes);
 
 bool supervisor_is_ready(const struct supervisor *supervisor); /* all ranks are */
 bool supervisor_is_over(const struct supervisor *supervisor);

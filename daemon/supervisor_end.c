@@ -75,7 +75,7 @@ static int32_t supervisor_left(const struct supervisor *supervisor)
     return supervisor->plan.cgroup != NULL ? cgroup_first(supervisor->plan.cgroup) : 0;
 }
 
-/* "rank 3", "the keeper", "what ranks started" */
+/* "rank 3", "the keeper", "a process of the job" */
 static void supervisor_name(const struct supervisor *supervisor, int32_t pid, char *ret_text,
                             size_t bytes)
 {
@@ -86,11 +86,11 @@ static void supervisor_name(const struct supervisor *supervisor, int32_t pid, ch
             (void)snprintf(ret_text, bytes, "rank %u", i);
 }
 
-bool supervisor_tell_stuck(struct supervisor *supervisor, char *ret_text, size_t bytes)
+bool supervisor_is_stuck(const struct supervisor *supervisor, char *ret_text, size_t bytes)
 {
     struct host *host = supervisor->host;
     int64_t grace_ms = supervisor->config->stop_grace_ms;
-    if (supervisor->stuck_told || supervisor->over || supervisor->killed_ms == 0 ||
+    if (supervisor->over || supervisor->killed_ms == 0 ||
         host->ops->monotonic_ms(host) - supervisor->killed_ms < grace_ms)
         return false;
     int32_t pid = supervisor_left(supervisor);
@@ -103,6 +103,5 @@ bool supervisor_tell_stuck(struct supervisor *supervisor, char *ret_text, size_t
                    "%s (process %d) does not end: state %c, SIGKILL was sent at %s. What the job "
                    "runs on is not given out until it is gone",
                    name, pid, host->ops->process_state(host, pid), since);
-    supervisor->stuck_told = true;
     return true;
 }

@@ -164,6 +164,7 @@ class Groups(Scene):
         leftover, foreign = self.of(job_id, 7), self.of("ftjob-foreign")
         os.mkdir(leftover)
         os.mkdir(foreign)
+        self.addCleanup(os.rmdir, foreign)
         lost = stray(leftover)
         self.daemon.start()
         type(self).client = self.daemon.client()
@@ -174,12 +175,12 @@ class Groups(Scene):
         self.assertEqual(state(left), "")
         self.assertFalse(os.path.exists(group))
 
-    def test_4_a_group_that_is_in_the_way(self):
+    def test_4_no_more_groups_can_be_made(self):
         """A job does not fail for want of a group."""
-        procs = os.path.join(GROUP, "cgroup.max.descendants")
-        write(procs, text="1" if os.path.exists(os.path.join(GROUP, "ithacad")) else "0")
-        self.addCleanup(write, procs, text="max")
-        os.path.exists(self.of("ftjob-foreign")) and os.rmdir(self.of("ftjob-foreign"))
+        most = os.path.join(GROUP, "cgroup.max.descendants")
+        there = read(GROUP, "cgroup.stat").split()[1]  # "nr_descendants 1": the daemon's own, or none
+        write(most, text=there)
+        self.addCleanup(write, most, text="max")
         job_id, group = self.running()
         self.assertFalse(os.path.exists(group))
         self.assertIn(f"{job_id} has no control group", self.daemon.log())
@@ -192,10 +193,12 @@ class Groups(Scene):
         job_id, group = self.running()
         limit = int(read(group, "memory.max")) - 2 * (4096 << 20)  # beside the margin of two ranks
         self.assertTrue(0 < limit < 1 << 30, limit)
-        write(group, "memory.max", text="4M")
+        stat = dict(line.split() for line in read(group, "memory.stat").splitlines())
+        least = int(stat["anon"]) + int(stat["shmem"])  # what cannot be written back
+        write(group, "memory.max", text=str(least - (8 << 20)))  # too little for both ranks, enough for one
         error = self.ends(job_id, "failed")["error"]
         self.assertEqual(error["code"], "host_oom", error)
-        self.assertRegex(error["message"], r"^host out of memory: the kernel killed rank \d in step 3, \w+; its limit of 0\.00 GiB "
+        self.assertRegex(error["message"], r"^host out of memory: the kernel killed rank \d in step 3, \w+; its limit of 0\.\d\d GiB "
                                            r"\(memory\.max\) was reached; the job took 0\.\d\d GiB at most")
 
 
