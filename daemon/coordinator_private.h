@@ -5,6 +5,7 @@
  *   coordinator_change.c   new values for a job, and jobs that depend on others
  *   coordinator_queue.c    passes of the scheduler, and what they show
  *   coordinator_job.c      one step of one job, by its state; validating and queued
+ *   coordinator_plan.c     the launch plan of an attempt
  *   coordinator_attempt.c  starting, running and ending an attempt
  *   coordinator_ranks.c    HELLOs and frames of ranks, acknowledgements
  *   coordinator_recover.c  what a daemon that ended has left
@@ -133,6 +134,12 @@ int coordinator_job_say(struct coordinator_job *job, const char *level, const ch
 int coordinator_job_enqueue(struct coordinator_job *job, struct job_move *move, struct err *err);
 bool coordinator_job_has_process(const struct coordinator_job *job);
 void coordinator_job_free(struct coordinator_job *job);
+
+/* coordinator_plan.c */
+/* from_step: of the checkpoint to go on from; -1: none. ret_host_bytes: what all ranks together
+ * plan for; as it was where the model cannot be read. */
+int coordinator_plan_make(const struct coordinator_job *job, int64_t from_step,
+                          struct launch_plan *ret_plan, int64_t *ret_host_bytes, struct err *err);
 
 /* coordinator_attempt.c */
 int coordinator_attempt_start(struct coordinator_job *job, struct err *err); /* was scheduled */
