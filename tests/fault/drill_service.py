@@ -101,13 +101,13 @@ def visible(options, gpus):
     """Whether a daemon that may see one GPU sees that one and runs on it."""
     good = True
     number = len(gpus) - 1
-    for value in (str(number), gpus[number]["uuid"]):
+    for value in (str(number), gpus[number]["id"]):
         with e2e.Daemon(env={"CUDA_VISIBLE_DEVICES": value}) as daemon:
             drill = Drill(daemon, options)
-            seen = [gpu["uuid"] for gpu in drill.gpus()]
+            seen = [gpu["id"] for gpu in drill.gpus()]
             job_id = drill.submit(2, ranks=1)
             job = drill.client.wait(job_id, seconds=120)
-            good = good and seen == [gpus[number]["uuid"]] == job["ithaca"]["gpus"] and job["status"] == "succeeded"
+            good = good and seen == [gpus[number]["id"]] == job["ithaca"]["gpus"] and job["status"] == "succeeded"
             print(f"visible  CUDA_VISIBLE_DEVICES={value}: {', '.join(seen)}; a job on it {job['status']}")
     return good
 
