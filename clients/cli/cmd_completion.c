@@ -92,13 +92,14 @@ int cmd_completion(struct cli *cli, struct err *err)
 /* ---- what a daemon knows ---- */
 
 static const struct completion_list {
-    const char *path; /* of a list */
+    const char *path; /* of a list; NULL: there is none */
     const char *doc;  /* member of an item that says what it is */
-} completion_lists[] = {
+} completion_lists[COMMAND_VALUE_COUNT] = {
     [COMMAND_VALUE_JOB] = {.path = "/v1/fine_tuning/jobs?limit=200", .doc = "status"},
     [COMMAND_VALUE_MODEL] = {.path = "/v1/models", .doc = "object"},
     [COMMAND_VALUE_GPU] = {.path = "/v1/gpus", .doc = "state"},
     [COMMAND_VALUE_FILE_ID] = {.path = "/v1/files?limit=200", .doc = "filename"},
+    [COMMAND_VALUE_EXPERIMENT] = {.path = "/v1/experiments?limit=200", .doc = "name"},
     [COMMAND_VALUE_TOKEN] = {.path = "/v1/tokens?limit=200", .doc = "user"},
 };
 
@@ -107,11 +108,10 @@ static int completion_fetch(struct cli *cli, const struct complete_line *line,
 {
     struct client *client = NULL;
     CLEANUP(mem_free_ptr) char *path = NULL;
-    if (value !=
-        COMMAND_VALUE_CHECKPOINT) /* else of the kinds above: complete.c asks for no other */
-        path = mem_strdup(completion_lists[value].path);
-    else if (line->argument != NULL)
+    if (value == COMMAND_VALUE_CHECKPOINT && line->argument != NULL)
         path = client_path("/v1/fine_tuning/jobs/", line->argument, "/checkpoints?limit=200");
+    else if (completion_lists[value].path != NULL)
+        path = mem_strdup(completion_lists[value].path);
     if (path == NULL)
         return err_set(err, ERR_NOT_FOUND, "there is nothing to ask for");
     cli->url = line->url != NULL ? line->url : cli->url;
@@ -127,7 +127,6 @@ static void completion_ask(void *context, const struct complete_line *line,
 {
     struct err unsaid;
     CLEANUP(json_unref) json_t *list = NULL;
-    const char *doc = value == COMMAND_VALUE_CHECKPOINT ? "object" : completion_lists[value].doc;
     if (completion_fetch(context, line, value, &list, &unsaid) != 0)
         return;
     size_t i;
@@ -135,8 +134,10 @@ static void completion_ask(void *context, const struct complete_line *line,
     json_array_foreach(json_object_get(list, "data"), i, item)
     {
         const char *id = json_string_value(json_object_get(item, "id"));
+        const char *doc = completion_lists[value].doc;
         if (id != NULL && strpbrk(id, "\t\n") == NULL)
-            complete_offer(out, id, json_string_value(json_object_get(item, doc)));
+            complete_offer(out, id,
+                           doc != NULL ? json_string_value(json_object_get(item, doc)) : NULL);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "clients/cli/top.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static void top_refresh(struct cli *cli, struct top *top)
         top->gone[0] = '\0';
         return;
     }
-    (void)snprintf(top->gone, sizeof top->gone, "%.*s", (int)sizeof top->gone - 1, err.text);
+    utf8_line(err.text, top->gone, sizeof top->gone);
     top->url = "";
     client_free(cli->client); /* it may come back elsewhere */
     cli->client = NULL;
@@ -69,7 +70,7 @@ static void top_act(struct cli *cli, struct top *top, const char *what)
         (void)snprintf(top->said, sizeof top->said, "asked to %s %s; it is not done yet", what,
                        top->selected_id);
     else
-        (void)snprintf(top->said, sizeof top->said, "%.*s", (int)sizeof top->said - 1, err.text);
+        utf8_line(err.text, top->said, sizeof top->said);
 }
 
 /* Returns false when it is to end. *ret_ask: what is shown is to be asked for at once. */

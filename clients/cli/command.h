@@ -28,7 +28,7 @@ enum command_value {
     COMMAND_VALUE_NOTHING, /* an option: a flag */
     COMMAND_VALUE_TEXT,
     COMMAND_VALUE_NUMBER, /* digits alone: checked by the parser */
-    COMMAND_VALUE_COUNT,  /* 3072, 512K, 3M */
+    COMMAND_VALUE_AMOUNT, /* 3072, 512K, 3M */
     COMMAND_VALUE_CHOICE, /* one of the words in `takes`: checked by the parser */
     COMMAND_VALUE_FILE,
     COMMAND_VALUE_FOLDER,
@@ -37,10 +37,12 @@ enum command_value {
     COMMAND_VALUE_GPU,
     COMMAND_VALUE_FILE_ID, /* of an uploaded file */
     COMMAND_VALUE_TOKEN,
+    COMMAND_VALUE_EXPERIMENT,
     COMMAND_VALUE_CHECKPOINT,
     COMMAND_VALUE_METRIC,
     COMMAND_VALUE_FIELD, /* FIELD=VALUE of a job's `ithaca` */
-    COMMAND_VALUE_COMMAND_NAME
+    COMMAND_VALUE_COMMAND_NAME,
+    COMMAND_VALUE_COUNT
 };
 
 struct command_row {

@@ -112,12 +112,14 @@ static void complete_value(const struct command_row *row, const struct complete_
     case COMMAND_VALUE_GPU:
     case COMMAND_VALUE_FILE_ID:
     case COMMAND_VALUE_TOKEN:
+    case COMMAND_VALUE_EXPERIMENT:
     case COMMAND_VALUE_CHECKPOINT:
         ask(context, line, row->value, out);
         break;
     case COMMAND_VALUE_NOTHING:
     case COMMAND_VALUE_TEXT:
     case COMMAND_VALUE_NUMBER:
+    case COMMAND_VALUE_AMOUNT:
     case COMMAND_VALUE_COUNT:
         break;
     }

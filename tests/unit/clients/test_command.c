@@ -47,6 +47,7 @@ static void test_rows(void **state)
     (void)state;
     const struct command_row *command = NULL;
     for (const struct command_row *row = command_rows; row->kind != COMMAND_KIND_END; row++) {
+        assert_true(row->value < COMMAND_VALUE_COUNT);
         if (row->kind == COMMAND_KIND_GROUP)
             continue;
         if (row->doc == NULL || row->doc[0] == '\0')
