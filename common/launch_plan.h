@@ -11,6 +11,7 @@
  *       checkpoints/step-N/           state after N steps (common/checkpoint_manifest.h)
  *       model/                        the tuned model, a Hugging Face folder, or PEFT's
  *                                     (worker/export.h); appears by rename
+ *       profile/rank-R, ready.json    the newest profile (worker/profile_file.h)
  *       kept-R                        kept tensors of rank R under offload file; its name goes as
  *                                     soon as it is open (worker/offload_file.h)
  *       attempt-N/plan.json           this plan, mode 0600

@@ -81,7 +81,7 @@ static int prune_checkpoint(struct prune *prune, struct prune_target *target, st
     return prune_move_of_job(prune, target->id, name, err);
 }
 
-/* All folders "attempt-N" of a job. */
+/* All folders "attempt-N" of a job, and the profile, which is made of a plan in one of them. */
 static int prune_logs(struct prune *prune, struct prune_target *target, struct err *err)
 {
     CLEANUP(mem_free_ptr)
@@ -94,7 +94,7 @@ static int prune_logs(struct prune *prune, struct prune_target *target, struct e
         return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s", folder);
     const struct dirent *entry;
     while (rc == 0 && (entry = readdir(stream)) != NULL)
-        if (strncmp(entry->d_name, "attempt-", 8) == 0)
+        if (strncmp(entry->d_name, "attempt-", 8) == 0 || strcmp(entry->d_name, "profile") == 0)
             rc = prune_move_of_job(prune, target->id, entry->d_name, err);
     (void)closedir(stream); /* read only */
     return rc;

@@ -289,8 +289,9 @@ int supervisor_profile(struct supervisor *supervisor, int64_t steps, struct err 
 {
     const struct wire_frame profile = {.type = WIRE_PROFILE, .number = (uint32_t)steps};
     must(steps >= 1 && steps <= LIMIT_PROFILE_STEPS);
-    if (supervisor->plan.world == 0 || !supervisor->ranks[0].connected)
-        return err_set(err, ERR_UNAVAILABLE, "rank 0 of the job is not connected; ask again soon");
+    int connections = supervisor->owner.connections(supervisor->owner.context);
+    if (supervisor->plan.world == 0 || connections < (int)supervisor->plan.world)
+        return err_set(err, ERR_UNAVAILABLE, "a rank of the job is not connected; ask again soon");
     supervisor->owner.send(supervisor->owner.context, 0, &profile);
     return 0;
 }

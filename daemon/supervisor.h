@@ -134,7 +134,7 @@ int supervisor_frame(struct supervisor *supervisor, uint32_t rank, const struct 
 void supervisor_tick(struct supervisor *supervisor);
 /* Asks all ranks for a checkpoint and their end; again is fine. */
 void supervisor_pause(struct supervisor *supervisor);
-/* Asks rank 0, which tells the others. ERR_UNAVAILABLE where it is not connected. */
+/* Asks rank 0, which tells the others. ERR_UNAVAILABLE where one is not connected. */
 int supervisor_profile(struct supervisor *supervisor, int64_t steps, struct err *err);
 /* Ask, then insist. `failure` (may be NULL) becomes the outcome unless there is one already. */
 void supervisor_stop(struct supervisor *supervisor, const struct err *failure);

@@ -41,9 +41,9 @@ static double advice_gather(const struct advice *advice)
     return advice_wait(advice, METRIC_GATHER_WAIT_S);
 }
 
-static double advice_units(const struct advice *advice)
+static double advice_ring(const struct advice *advice)
 {
-    return advice_gather(advice) + advice_wait(advice, METRIC_REDUCE_WAIT_S);
+    return advice_wait(advice, METRIC_RING_WAIT_S);
 }
 
 static double advice_offload(const struct advice *advice)
@@ -96,11 +96,16 @@ static bool advice_set_whole(struct job_spec *spec)
     return was && spec->gpus > 1;
 }
 
-static bool advice_set_accum(struct job_spec *spec)
+/* The ring's ranks exchange heads instead, where the model's heads allow it. */
+static bool advice_set_ulysses(struct job_spec *spec)
 {
-    if (spec->grad_accum < 2)
+    if (spec->ring < 2)
         return false;
-    spec->grad_accum = (spec->grad_accum + 1) / 2;
+    if (spec->context_kind == JOB_context_kind_RING)
+        spec->context_kind = JOB_context_kind_ULYSSES;
+    spec->ulysses *= spec->ring;
+    spec->ring = 1;
+    spec->heads_per_stage = JOB_AUTO;
     return true;
 }
 
@@ -149,7 +154,6 @@ static bool advice_set_tiles(struct job_spec *spec)
 struct advice_rule {
     const char *cause; /* as the summary calls it */
     const char *lost;  /* "3.1 % of the step ..." */
-    const char *field; /* that is changed */
     const char *gain;  /* what the change does */
     double (*share)(const struct advice *advice);
     bool (*set)(struct job_spec *spec);
@@ -157,55 +161,46 @@ struct advice_rule {
 static const struct advice_rule advice_rules[] = {
     {.cause = "exchange_wait_s",
      .lost = "goes into waiting for all-to-alls of attention",
-     .field = "overlap",
      .gain = "lets the next stage's exchange run under this stage's attention",
      .share = advice_exchange,
      .set = advice_set_overlap},
     {.cause = "exchange_wait_s",
      .lost = "goes into waiting for all-to-alls of attention",
-     .field = "context_parallel.heads_per_stage",
      .gain = "makes half as many exchanges, each twice as large",
      .share = advice_exchange,
      .set = advice_set_stage},
     {.cause = "gather_wait_s",
      .lost = "goes into waiting for gathered weights",
-     .field = "fsdp",
      .gain = "keeps all weights on every rank, so that none are gathered",
      .share = advice_gather,
      .set = advice_set_whole},
-    {.cause = "gather_wait_s, reduce_wait_s",
-     .lost = "goes into waiting for gathered weights and summed gradients",
-     .field = "batch.grad_accum",
-     .gain = "makes fewer, larger micro-steps, each of which gathers and sums once",
-     .share = advice_units,
-     .set = advice_set_accum},
+    {.cause = "ring_wait_s",
+     .lost = "goes into waiting for keys and values of the ring",
+     .gain = "exchanges heads instead of passing them from rank to rank",
+     .share = advice_ring,
+     .set = advice_set_ulysses},
     {.cause = "offload_out_wait_s, offload_in_wait_s",
      .lost = "goes into waiting for offloaded tensors",
-     .field = "offload",
      .gain = "keeps them on the device",
      .share = advice_offload,
      .set = advice_set_offload},
     {.cause = "offload_out_wait_s, offload_in_wait_s",
      .lost = "goes into waiting for tensors of the host",
-     .field = "stream_residual",
      .gain = "keeps the residual stream on the device",
      .share = advice_offload,
      .set = advice_set_residual},
     {.cause = "states_wait_s",
      .lost = "goes into waiting for master weights and moments that pass through the device",
-     .field = "states",
      .gain = "keeps them on the device",
      .share = advice_states,
      .set = advice_set_states},
     {.cause = "parts",
      .lost = "computes parts of forward again in backward",
-     .field = "recompute",
      .gain = "keeps what is computed again",
      .share = advice_again,
      .set = advice_set_recompute},
     {.cause = "idle",
      .lost = "has neither work nor anything that is waited for",
-     .field = "tile_mlp",
      .gain = "makes fewer, longer kernels",
      .share = advice_idle,
      .set = advice_set_tiles},
@@ -214,11 +209,19 @@ static const struct advice_rule advice_rules[] = {
 /* ---- what a change costs ----------------------------------------------------------------------
  */
 
-/* {"field.path": value} */
-static json_t *advice_value(const char *path, const struct job_spec *spec)
+/* {"field.path": value} of each field that another value has than in the job as it is. */
+static json_t *advice_changes(const struct job_spec *now, const struct job_spec *then)
 {
     json_t *set = json_object();
-    if (json_object_set_new(set, path, job_field_json(job_field_find(path), spec)) == 0)
+    int bad = set == NULL;
+    for (size_t i = 0; i < job_field_count && bad == 0; i++) {
+        CLEANUP(json_unref) json_t *before = job_field_json(&job_fields[i], now);
+        CLEANUP(json_unref) json_t *after = job_field_json(&job_fields[i], then);
+        bad |= before == NULL || after == NULL;
+        if (bad == 0 && !json_equal(before, after))
+            bad |= json_object_set(set, job_fields[i].path, after);
+    }
+    if (bad == 0)
         return set;
     json_decref(set);
     return NULL;
@@ -237,10 +240,17 @@ static void advice_text(const struct advice_rule *rule, double share, const json
                         const struct mem_estimate *then, int64_t device, int64_t host,
                         struct buf *out)
 {
-    char value[64];
-    json_brief(json_object_get(set, rule->field), value, sizeof value);
-    buf_printf(out, "%.1f %% of the steps %s: %s %s %s", share * 100, rule->lost, rule->field,
-               value, rule->gain);
+    const char *field, *before = ": ";
+    json_t *value;
+    buf_printf(out, "%.1f %% of the steps %s", share * 100, rule->lost);
+    json_object_foreach((json_t *)(uintptr_t)set, field, value)
+    {
+        char text[64];
+        json_brief(value, text, sizeof text);
+        buf_printf(out, "%s%s %s", before, field, text);
+        before = ", ";
+    }
+    buf_printf(out, " %s", rule->gain);
     if (device == 0)
         buf_text(out, "; it takes no more memory of a rank");
     else
@@ -264,11 +274,10 @@ static int advice_try(struct advice *advice, const struct advice_rule *rule, dou
     ask.spec = &spec;
     if (mem_estimate_make(&ask, &then, &illegal) != 0)
         return 0;
-    CLEANUP(json_unref) json_t *before = advice_value(rule->field, &advice->now.spec);
-    CLEANUP(json_unref) json_t *set = advice_value(rule->field, &then.spec);
-    if (before == NULL || set == NULL)
+    CLEANUP(json_unref) json_t *set = advice_changes(&advice->now.spec, &then.spec);
+    if (set == NULL)
         return mem_fail(err, 0, "advice");
-    if (json_equal(before, set))
+    if (json_object_size(set) == 0)
         return 0; /* settled to what it is already */
     int64_t device = then.plan.peak_device_bytes - advice->now.plan.peak_device_bytes;
     int64_t host = then.host_bytes - advice->now.host_bytes;

@@ -127,6 +127,10 @@ void profile_run_after(struct rank *rank, int64_t step, bool ends)
     struct profile_run *run = &rank->profiling;
     struct err err;
     int64_t dropped = 0;
+    if (!run->open && ends && step < run->first && rank->number == 0)
+        report_event(rank->report, 1,
+                     "Steps %lld to %lld were to be profiled; training ends with step %lld.",
+                     (long long)run->first, (long long)run->last, (long long)step);
     if (!run->open || (step < run->last && !ends))
         return;
     int rc = run_close(rank, step, &dropped, &err);

@@ -23,7 +23,8 @@ void profile_run_plan(struct profile_run *run, int64_t first, int64_t last);
 /* `count` steps from `next` on; false, and nothing changes, while others are being profiled. */
 bool profile_run_ask(struct profile_run *run, int64_t next, int64_t count);
 void profile_run_before(struct rank *rank, int64_t step);
-/* Collective where the profile is over: with its last step, or because training ends here. */
+/* Collective where the profile is over: with its last step, or because training ends here. Steps
+ * that were asked for and never came are told. */
 void profile_run_after(struct rank *rank, int64_t step, bool ends);
 /* Gives it up, files and all; for rank_close(). */
 void profile_run_drop(struct rank *rank);

@@ -186,7 +186,7 @@ static int train_step(struct rank *rank, struct err *err)
     TRY(step_run(rank, step, &result, err));
     rank_check_memory(rank);
     train_report(rank, step, &result, (double)(clock_monotonic_ns() - start) * 1e-9);
-    profile_run_after(rank, step, step == rank->steps_total);
+    profile_run_after(rank, step, false);
     progress->step = step;
     progress->updates = rank->optim.updates;
     progress->trained_tokens += result.trained;
@@ -274,7 +274,6 @@ static int train_commands(struct rank *rank, enum train_next *ret_next, enum tra
         return train_save(rank, err);
     if (!pause && !orphaned)
         return 0;
-    profile_run_after(rank, rank->progress.step, true);
     if (!saved)
         TRY(checkpoint_save(rank, err));
     *ret_next = TRAIN_NEXT_END;
@@ -282,7 +281,7 @@ static int train_commands(struct rank *rank, enum train_next *ret_next, enum tra
     return 0;
 }
 
-int train_run(struct rank *rank, enum train_end *ret_end, struct err *err)
+static int train_loop(struct rank *rank, enum train_end *ret_end, struct err *err)
 {
     enum train_next next;
     *ret_end = TRAIN_FINISHED;
@@ -298,5 +297,12 @@ int train_run(struct rank *rank, enum train_end *ret_end, struct err *err)
         if (rank->progress.step < rank->steps_total)
             TRY(train_save_when_due(rank, err));
     }
+    return 0;
+}
+
+int train_run(struct rank *rank, enum train_end *ret_end, struct err *err)
+{
+    TRY(train_loop(rank, ret_end, err));
+    profile_run_after(rank, rank->progress.step, true);
     return 0;
 }

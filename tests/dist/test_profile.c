@@ -213,9 +213,45 @@ static void test_end_of_the_run(void **state)
     CLEANUP(mem_free_ptr) char *ready = profile_ready_path(scene.plan.job_dir);
     assert_int_equal(unlink(ready), 0);
     train_scene_spec(&scene, FIELDS ",\"profile\":{\"steps\":[6,9]}");
-    mem_free(train_scene_run(&scene, 2, play_to_end, NULL));
+    CLEANUP(mem_free_ptr) char *out = train_scene_run(&scene, 2, play_to_end, NULL);
+    assert_non_null(strstr(out, "Steps 6 to 9 were to be profiled; training ends with step 5."));
     assert_false(io_exists(ready));
     assert_true(profile_job_open(&job, scene.plan.job_dir, 0, &err) != 0);
+    train_scene_close(&scene);
+}
+
+/* ---- summary ----------------------------------------------------------------------------------
+ */
+
+/* What was dropped is said, and what it would falsify is not. */
+static void test_dropped_is_said(void **state)
+{
+    (void)state;
+    struct train_scene scene;
+    struct profile_file file;
+    struct err err = {0};
+    train_scene_open(&scene, PROFILED);
+    mem_free(train_scene_run(&scene, 2, play_to_end, NULL));
+    write_plan(&scene);
+    CLEANUP(mem_free_ptr) char *path = profile_file_path(scene.plan.job_dir, 1);
+    must_work(profile_file_read(path, &file, &err), &err);
+    for (int64_t dropped = 0; dropped < 14; dropped += 7) {
+        file.head.dropped = dropped;
+        must_work(profile_file_write(path, &file, &err), &err);
+        CLEANUP(mem_free_ptr) char *out = mem_printf("%s/out-%d", scene.folder, (int)dropped);
+        CLEANUP(mem_free_ptr) char *summary_path = io_join(out, "summary.json");
+        CLEANUP(mem_free_ptr) char *trace_path = io_join(out, "trace.json.gz");
+        CLEANUP(json_unref) json_t *summary = NULL;
+        must_work(profile_job_make(scene.plan.job_dir, 0, out, &err), &err);
+        must_work(json_parse_file(summary_path, 1 << 20, &summary, &err), &err);
+        assert_true(io_exists(trace_path));
+        assert_int_equal(json_integer_value(json_object_get(summary, "dropped_events")), dropped);
+        assert_int_equal(json_is_null(json_object_get(summary, "idle")), dropped > 0);
+        assert_int_equal(json_is_null(json_object_get(summary, "overlap")), dropped > 0);
+        assert_true(json_array_size(json_object_get(summary, "kernels")) > 5);
+        assert_true(json_array_size(json_object_get(summary, "suggestions")) > 0);
+    }
+    profile_file_done(&file);
     train_scene_close(&scene);
 }
 
@@ -282,9 +318,9 @@ static void test_damaged_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_ranks),     cmocka_unit_test(test_full_table),
-        cmocka_unit_test(test_window),        cmocka_unit_test(test_end_of_the_run),
-        cmocka_unit_test(test_damaged_files),
+        cmocka_unit_test(test_two_ranks),       cmocka_unit_test(test_full_table),
+        cmocka_unit_test(test_window),          cmocka_unit_test(test_end_of_the_run),
+        cmocka_unit_test(test_dropped_is_said), cmocka_unit_test(test_damaged_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

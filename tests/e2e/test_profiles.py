@@ -61,6 +61,14 @@ class Profiles(unittest.TestCase):
         self.waits_are_the_metrics(job, trace)
         self.suggestions(summary)
 
+    def test_of_a_measurement(self):
+        """A job that only measures runs other code around its steps."""
+        job = self.client.post("/v1/fine_tuning/jobs", {"model": "tiny-llama", "ithaca": {
+            "measure": True, "seq_len": 64, "batch": {"sequences": 1}, "max_steps": 3, "profile": {"steps": [2, 2]}}}).json()
+        job = self.client.wait(job["id"])
+        self.assertEqual(job["status"], "succeeded", job["error"])
+        self.check(job, 2, 2, 1)
+
     def waits_are_the_metrics(self, job, trace):
         """What a rank waited for is in its metrics, too, and both are one account."""
         series = self.client.get(self.path(job, "metrics?keys=exchange_wait_s,gather_wait_s")).json()["data"]

@@ -39,6 +39,8 @@ static void test_places(void **state)
     expect_place("jobs/ftjob-a/checkpoints/step-12x", STORAGE_OTHER, "ftjob-a", 0);
     expect_place("jobs/ftjob-a/checkpoints/step-012", STORAGE_OTHER, "ftjob-a", 0);
     expect_place("jobs/ftjob-a/attempt-3/rank-0.log", STORAGE_LOGS, "ftjob-a", 0);
+    expect_place("jobs/ftjob-a/profile/rank-0", STORAGE_LOGS, "ftjob-a", 0);
+    expect_place("jobs/ftjob-a/profiles", STORAGE_OTHER, "ftjob-a", 0);
     expect_place("jobs/ftjob-a/tokens/train.tok", STORAGE_SHARDS, "ftjob-a", 0);
     expect_place("jobs/ftjob-a/tokens/report.json", STORAGE_OTHER, "ftjob-a", 0);
     expect_place("files", STORAGE_OTHER, "", 0);

@@ -1,0 +1,192 @@
+/* A profile on GPUs: kernels and copies are told with times inside their steps and phases, on the
+ * clock of the host; among two ranks NCCL's kernels are collectives; after a profile nothing is
+ * told any more, and another can be taken. Skipped without a GPU, and, saying so, without CUPTI. */
+#include "common/clock.h"
+#include "tests/dist/parity_scene.h"
+#include "tests/lib/gpu_count.h"
+#include "worker/profile.h"
+#include "worker/rank_env.h"
+
+enum { SKIPPED = 77, RANKS_MAX = 2 };
+static int gpus; /* at most RANKS_MAX */
+
+/* What a rank saw, in memory shared with the test. */
+static struct seen {
+    struct profile_head head;
+    int64_t kinds[PROFILE_KIND_COUNT];
+    int64_t outside;           /* kernels and copies beyond every step by more than CLOCK_NS */
+    int64_t step_ns, phase_ns; /* sums */
+    int64_t kernel_ns;
+    int64_t host_ns;      /* of the same steps, by the host's clock around them */
+    int64_t second_count; /* kernels of a second profile, of one step */
+} * seen;
+enum { CLOCK_NS = 100000 }; /* the two clocks are told together that well */
+
+static bool is_outside(const struct profile_file *file, const struct profile_event *event)
+{
+    for (int64_t i = 0; i < file->head.count; i++) {
+        const struct profile_event *step = &file->events[i];
+        if (step->kind == PROFILE_STEP && event->begin_ns >= step->begin_ns - CLOCK_NS &&
+            event->end_ns <= step->end_ns + CLOCK_NS)
+            return false;
+    }
+    return true;
+}
+
+static void look(const struct profile_file *file, struct seen *my)
+{
+    my->head = file->head;
+    for (int64_t i = 0; i < file->head.count; i++) {
+        const struct profile_event *event = &file->events[i];
+        int64_t ns = event->end_ns - event->begin_ns;
+        my->kinds[event->kind]++;
+        my->step_ns += event->kind == PROFILE_STEP ? ns : 0;
+        my->phase_ns += event->kind == PROFILE_PHASE ? ns : 0;
+        my->kernel_ns += event->kind == PROFILE_KERNEL ? ns : 0;
+        if (event->kind == PROFILE_KERNEL || event->kind == PROFILE_COLLECTIVE)
+            my->outside += is_outside(file, event);
+    }
+}
+
+/* Steps `first` to `last` with a profile. */
+static int profiled(struct rank *rank, int64_t first, int64_t last, struct seen *my,
+                    struct err *err)
+{
+    const struct profile_options options = {.rank = (uint32_t)rank->number,
+                                            .world = rank->plan->world,
+                                            .attempt = 1,
+                                            .events_max = LIMIT_PROFILE_EVENTS};
+    const struct profile_file *file = NULL;
+    struct profile *profile = NULL;
+    struct step_result result;
+    TRY(profile_new(rank->device, &rank->exposed, rank->record, &options, &profile, err));
+    rank->device->profile = profile;
+    int64_t began_ns = clock_monotonic_ns();
+    for (int64_t step = first; step <= last; step++)
+        TRY(step_run(rank, step, &result, err));
+    my->host_ns = clock_monotonic_ns() - began_ns;
+    rank->device->profile = NULL;
+    TRY(profile_stop(profile, &file, err));
+    look(file, my);
+    profile_free(profile);
+    return 0;
+}
+
+static int train(const struct parity_scene *scene, int number)
+{
+    struct err err = {0};
+    struct rank rank;
+    struct step_result result;
+    struct seen second = {.host_ns = 0};
+    int rc = rank_open(&rank, &scene->plan, number, &err);
+    for (int64_t step = 1; step <= 2 && rc == 0; step++) /* libraries start */
+        rc = step_run(&rank, step, &result, &err);
+    if (rc == 0)
+        rc = profiled(&rank, 3, 5, &seen[number], &err);
+    if (rc == 0)
+        rc = step_run(&rank, 6, &result, &err);
+    if (rc == 0)
+        rc = profiled(&rank, 7, 7, &second, &err);
+    seen[number].second_count = second.kinds[PROFILE_KERNEL];
+    if (rc != 0) {
+        (void)fprintf(stderr, "rank %d: %s\n", number, err.text);
+        rank_fail(&rank, &err);
+    }
+    rank_close(&rank);
+    return rc == 0 ? 0 : 1;
+}
+
+static void check(int number, int world)
+{
+    const struct seen *my = &seen[number];
+    printf("rank %d: %lld kernels, %lld copies, %lld collectives; %.3f ms in 3 steps, %.3f by the "
+           "host, kernels %.3f; %lld outside; second %lld kernels%s%s\n",
+           number, (long long)my->kinds[PROFILE_KERNEL], (long long)my->kinds[PROFILE_COPY],
+           (long long)my->kinds[PROFILE_COLLECTIVE], (double)my->step_ns * 1e-6,
+           (double)my->host_ns * 1e-6, (double)my->kernel_ns * 1e-6, (long long)my->outside,
+           (long long)my->second_count, my->head.untraced[0] != '\0' ? "; untraced: " : "",
+           my->head.untraced);
+    assert_int_equal(my->kinds[PROFILE_STEP], 3);
+    assert_true(my->step_ns > 0 && my->step_ns <= my->host_ns);
+    assert_true(my->phase_ns > my->step_ns / 2 && my->phase_ns <= my->step_ns);
+    assert_int_equal(my->head.dropped, 0);
+    if (my->head.untraced[0] != '\0')
+        return;
+    assert_true(my->kinds[PROFILE_KERNEL] > 300 && my->kinds[PROFILE_COPY] > 0);
+    assert_int_equal(my->outside, 0);
+    assert_true(my->kernel_ns > my->step_ns / 100);
+    assert_true((my->kinds[PROFILE_COLLECTIVE] > 0) == (world > 1));
+    int64_t third = my->kinds[PROFILE_KERNEL] / 3;
+    assert_true(my->second_count > third / 2 && my->second_count < third * 2);
+}
+
+static const struct model_config config = {.family = MODEL_FAMILY_LLAMA,
+                                           .vocab_size = PARITY_VOCAB,
+                                           .hidden_size = 128,
+                                           .intermediate_size = 96,
+                                           .layers = 3,
+                                           .heads = 4,
+                                           .kv_heads = 2,
+                                           .head_dim = 64,
+                                           .context_max = 4096,
+                                           .rms_norm_eps = 1e-5,
+                                           .rope_theta = 10000,
+                                           .initializer_range = 0.08};
+
+static void run(int world)
+{
+    struct parity_scene scene;
+    pid_t ranks[RANKS_MAX];
+    bool good = true;
+    parity_open(&scene, &config, PARITY_DATA_MIXED, 4);
+    scene.plan.device = LAUNCH_CUDA;
+    scene.plan.world = (uint32_t)world;
+    (void)snprintf(scene.plan.shm_name, sizeof scene.plan.shm_name, "/ithaca-profile-%d",
+                   (int)getpid());
+    memset(seen, 0, RANKS_MAX * sizeof *seen);
+    (void)fflush(NULL);
+    for (int r = 0; r < world; r++) {
+        ranks[r] = fork();
+        assert_true(ranks[r] >= 0);
+        if (ranks[r] == 0)
+            _exit(train(&scene, r));
+    }
+    for (int r = 0; r < world; r++) {
+        int status = 0;
+        assert_int_equal(waitpid(ranks[r], &status, 0), ranks[r]);
+        good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+    parity_close(&scene);
+    assert_true(good);
+    for (int r = 0; r < world; r++)
+        check(r, world);
+}
+
+static void test_one_rank(void **state)
+{
+    (void)state;
+    run(1);
+}
+
+static void test_two_ranks(void **state)
+{
+    (void)state;
+    if (gpus < 2)
+        printf("one GPU: two ranks are not run\n");
+    else
+        run(2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_rank),
+                                       cmocka_unit_test(test_two_ranks)};
+    rank_env_nccl_here();
+    gpus = gpu_count(RANKS_MAX);
+    if (gpus == 0)
+        return SKIPPED;
+    seen = mmap(NULL, RANKS_MAX * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                -1, 0);
+    assert_true(seen != MAP_FAILED);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

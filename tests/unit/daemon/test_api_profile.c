@@ -1,0 +1,159 @@
+/* api_profile: a running job's rank 0 is asked, others are refused; a profile is made by a child at
+ * the first question and given out as summary and trace, made anew when there is another. */
+#include "tests/lib/http_world.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static void path_of(const struct world_job *job, const char *tail, char path[192])
+{
+    (void)snprintf(path, 192, "/v1/fine_tuning/jobs/%s/%s", job->id, tail);
+}
+
+static void test_asked_for(void **state)
+{
+    struct http_world *h = *state;
+    struct world_attempt a;
+    char path[192];
+    uint32_t steps = 0;
+    struct world_job job = world_running(h->w, &a, "");
+    path_of(&job, "profile", path);
+    ask(h, "POST", path, "{\"steps\":7}");
+    expect(h, 200, "object", "fine_tuning.job.profile_request");
+    assert_int_equal(answer_int(h, "steps"), 7);
+    world_run(h->w);
+    assert_true(world_receive(&a, 0, WIRE_PROFILE, &steps));
+    assert_int_equal(steps, 7);
+    assert_false(world_receive(&a, 1, WIRE_PROFILE, &steps)); /* rank 0 tells it */
+    ask(h, "POST", path, "");
+    assert_int_equal(answer_int(h, "steps"), 3);
+    world_run(h->w);
+    assert_true(world_receive(&a, 0, WIRE_PROFILE, &steps) && steps == 3);
+    static const char *const wrong[] = {"{\"steps\":0}", "{\"steps\":101}", "{\"steps\":\"2\"}",
+                                        "{\"steps\":2.5}", "{\"steps\":null}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        ask(h, "POST", path, wrong[i]);
+        expect(h, 400, "error.param", "steps");
+    }
+    ask(h, "POST", path, "{\"step\":1}");
+    expect(h, 400, "error.code", "unknown_parameter");
+    world_hang_up(&a);
+    world_run(h->w);
+    ask(h, "POST", path, "");
+    expect(h, 503, "error.code", "unavailable");
+    world_attempt_close(&a);
+}
+
+static void test_not_running(void **state)
+{
+    struct http_world *h = *state;
+    char path[192];
+    struct world_job job = http_world_succeeded(h);
+    path_of(&job, "profile", path);
+    ask(h, "POST", path, "");
+    expect(h, 400, "error.code", "invalid_state");
+    assert_non_null(strstr(h->body, "cannot be profiled: it is succeeded"));
+    struct world_job waiting = world_submit(h->w, 1, "");
+    path_of(&waiting, "profile", path);
+    ask(h, "POST", path, "");
+    expect(h, 400, "error.code", "invalid_state");
+    ask(h, "GET", path, NULL);
+    expect(h, 404, "error.code", "not_found");
+    assert_non_null(strstr(h->body, "has no profile; ask for one while it runs"));
+    path_of(&waiting, "trace", path);
+    ask(h, "GET", path, NULL);
+    expect(h, 404, "error.code", "not_found");
+    ask(h, "GET", "/v1/fine_tuning/jobs/ftjob-none/profile", NULL);
+    expect(h, 404, "error.code", "not_found");
+    ask(h, "POST", "/v1/fine_tuning/jobs/ftjob-none/profile", "");
+    expect(h, 404, "error.code", "not_found");
+}
+
+/* The newest child that makes a profile. */
+static struct host_process *child_of(struct http_world *h, struct http_client *client)
+{
+    struct host_process *child = NULL;
+    for (int i = 0; i < 20; i++) {
+        client_turn(h, client);
+        child = fake_host_find(&h->w->fake, "--profile");
+    }
+    assert_non_null(child);
+    return child;
+}
+
+static void get_open(struct http_world *h, struct http_client *client, const char *path)
+{
+    char request[512];
+    (void)snprintf(request, sizeof request,
+                   "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                   "Authorization: Bearer %s\r\n\r\n",
+                   path, h->token);
+    client_open(h, client);
+    client_send(h, client, request, strlen(request));
+}
+
+static void get_end(struct http_world *h, struct http_client *client)
+{
+    client_await(h, client, NULL);
+    client_take(h, client);
+    client_close(client);
+}
+
+/* The ranks have left a profile, at a time of the test's. */
+static void put_ready(struct http_world *h, const struct world_job *job, time_t at)
+{
+    CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s/profile", h->w->dir, job->id);
+    CLEANUP(mem_free_ptr) char *ready = io_join(folder, "ready.json");
+    const struct timespec times[2] = {{.tv_sec = at}, {.tv_sec = at}};
+    http_world_put(h, folder, "ready.json", "{}");
+    assert_int_equal(utimensat(AT_FDCWD, ready, times, 0), 0);
+}
+
+static void test_made_by_a_child(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    char path[192];
+    struct world_job job = http_world_succeeded(h);
+    path_of(&job, "profile", path);
+    put_ready(h, &job, 1000);
+    get_open(h, &client, path);
+    struct host_process *child = child_of(h, &client);
+    CLEANUP(mem_free_ptr) char *job_dir = mem_printf("%s/jobs/%s", h->w->dir, job.id);
+    assert_string_equal(child->argument, job_dir);
+    fake_host_end(child, 65, 0);
+    get_end(h, &client);
+    expect(h, 500, "error.code", "io");
+    assert_non_null(
+        strstr(h->body, "the profile cannot be made: the process ended with status 65"));
+    get_open(h, &client, path);
+    child = child_of(h, &client);
+    CLEANUP(mem_free_ptr)
+    char *dir = mem_printf("%s/exports/profile-%s-1000-000000000", h->w->dir, job.id);
+    http_world_put(h, dir, "summary.json", "{\"object\":\"fine_tuning.job.profile\"}");
+    http_world_put(h, dir, "trace.json.gz", "a trace");
+    fake_host_end(child, 0, 0);
+    get_end(h, &client);
+    expect(h, 200, "object", "fine_tuning.job.profile");
+    int children = (int)h->w->fake.count;
+    path_of(&job, "trace", path);
+    ask(h, "GET", path, NULL); /* made already */
+    assert_int_equal(h->status, 200);
+    assert_string_equal(h->body, "a trace");
+    assert_int_equal(h->w->fake.count, children);
+    put_ready(h, &job, 2000); /* another */
+    get_open(h, &client, path);
+    fake_host_end(child_of(h, &client), 65, 0);
+    get_end(h, &client);
+    assert_int_equal(h->status, 500);
+    assert_int_equal(h->w->fake.count, children + 1);
+}
+
+int main(void)
+{
+#define TEST(function) \
+    cmocka_unit_test_setup_teardown(function, http_world_setup, http_world_teardown)
+    const struct CMUnitTest tests[] = {TEST(test_asked_for), TEST(test_not_running),
+                                       TEST(test_made_by_a_child)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,288 @@
+/* profile_advice: on figures made by hand, with the plans of an 8B model on eight GPUs: each cause
+ * brings its setting with what the plan of the changed job says; what is small, set already, or not
+ * legal for the job brings none; what does not fit says so and comes last. */
+#include "worker/profile_advice.h"
+
+#include "common/mem.h"
+#include "common/mem_estimate.h"
+#include "common/model_published.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { STEP_NS = 1000 };
+
+struct scene {
+    struct profile_file files[1];
+    struct profile_job job;
+    struct profile_sums sums;
+    struct profile_busy rank;
+    struct profile_figure figures[8]; /* of waits */
+    struct mem_estimate estimate;
+};
+
+static struct job_spec spec_of(int64_t seq_len)
+{
+    return (struct job_spec){.gpus = 8,
+                             .seq_len = seq_len,
+                             .sequences = 16,
+                             .grad_accum = 16,
+                             .context_kind = JOB_context_kind_UPIPE,
+                             .ulysses = 8,
+                             .ring = 1,
+                             .heads_per_stage = 1,
+                             .fsdp = true,
+                             .recompute = JOB_recompute_ATTENTION,
+                             .keep_input_every = 8,
+                             .offload = JOB_offload_HOST,
+                             .tile_mlp = JOB_AUTO,
+                             .tile_loss = JOB_AUTO,
+                             .states = JOB_states_DEVICE,
+                             .stream_residual = JOB_toggle_OFF};
+}
+
+static void open_scene(struct scene *s, const struct job_spec *spec, int64_t device_gib)
+{
+    struct err err = {0};
+    memset(s, 0, sizeof *s);
+    assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &s->job.shape, &err), 0);
+    const struct mem_ask ask = {
+        .shape = &s->job.shape, .spec = spec, .backend = MEM_BACKEND_CUDA, .ranks_max = 8};
+    if (mem_estimate_make(&ask, &s->estimate, &err) != 0)
+        fail_msg("%s", err.text);
+    s->job.plan.spec = s->estimate.spec;
+    s->job.memory = s->estimate.plan;
+    s->job.device_bytes = device_gib << 30;
+    s->job.world = 1;
+    s->job.files = s->files;
+    s->sums.steps = 1;
+    s->sums.ranks = &s->rank;
+    s->sums.all.step_ns = s->rank.step_ns = STEP_NS;
+    s->sums.kinds[PROFILE_WAIT].list = s->figures;
+}
+
+static void wait_for(struct scene *s, const char *metric, int64_t ns)
+{
+    struct profile_figure *figure = &s->figures[s->sums.kinds[PROFILE_WAIT].count++];
+    *figure = (struct profile_figure){.count = 1, .ns = ns};
+    (void)snprintf(figure->name, sizeof figure->name, "%s", metric);
+}
+
+static json_t *advice(struct scene *s)
+{
+    struct err err = {0};
+    json_t *list = NULL;
+    if (profile_advice_make(&s->job, &s->sums, &list, &err) != 0)
+        fail_msg("%s", err.text);
+    return list;
+}
+
+static void close_scene(struct scene *s)
+{
+    mem_estimate_done(&s->estimate);
+    model_shape_done(&s->job.shape);
+    assert_int_equal(mem_live(), 0);
+}
+
+/* The advice that sets a field, or NULL. */
+static const json_t *find(const json_t *list, const char *field)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_object_get(json_object_get(json_array_get(list, i), "set"), field) != NULL)
+            return json_array_get(list, i);
+    return NULL;
+}
+
+/* What the plan says that a change takes, by itself. */
+static int64_t cost(const struct scene *s, const struct job_spec *changed)
+{
+    struct mem_estimate then;
+    struct err err = {0};
+    const struct mem_ask ask = {
+        .shape = &s->job.shape, .spec = changed, .backend = MEM_BACKEND_CUDA, .ranks_max = 8};
+    assert_int_equal(mem_estimate_make(&ask, &then, &err), 0);
+    int64_t bytes = then.plan.peak_device_bytes - s->estimate.plan.peak_device_bytes;
+    mem_estimate_done(&then);
+    return bytes;
+}
+
+/* What fits, what has no setting, what does not fit; each by share. */
+static void check_order(const json_t *list)
+{
+    int before_place = 0;
+    double before = 1;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i), *fits = json_object_get(one, "fits");
+        double share = json_real_value(json_object_get(one, "share"));
+        int place = json_is_true(fits) ? 0 : json_is_null(fits) ? 1 : 2;
+        assert_true(place >= before_place);
+        assert_true(place > before_place || share <= before);
+        before_place = place;
+        before = share;
+    }
+}
+
+static void test_overlap(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct job_spec spec = spec_of(1 << 20);
+    open_scene(&s, &spec, 80);
+    wait_for(&s, "exchange_wait_s", 91);
+    wait_for(&s, "gather_wait_s", 19); /* under 2 %: not worth a word */
+    json_t *list = advice(&s);
+    const json_t *one = find(list, "overlap");
+    assert_non_null(one);
+    assert_true(json_is_true(json_object_get(json_object_get(one, "set"), "overlap")));
+    assert_true(json_real_value(json_object_get(one, "share")) == 0.091);
+    struct job_spec changed = s.job.plan.spec;
+    changed.overlap = JOB_overlap_ON;
+    assert_int_equal(json_integer_value(json_object_get(one, "device_bytes")), cost(&s, &changed));
+    assert_true(cost(&s, &changed) > 0 && json_is_true(json_object_get(one, "fits")));
+    const char *text = json_string_value(json_object_get(one, "text"));
+    assert_non_null(strstr(text, "9.1 % of the steps goes into waiting for all-to-alls"));
+    assert_non_null(strstr(text, "; it costs "));
+    assert_non_null(strstr(text, "a rank, and fits"));
+    assert_null(find(list, "fsdp"));
+    assert_non_null(find(list, "context_parallel.heads_per_stage"));
+    json_decref(list);
+    close_scene(&s);
+    spec.overlap = JOB_overlap_ON; /* set already */
+    open_scene(&s, &spec, 80);
+    wait_for(&s, "exchange_wait_s", 91);
+    list = advice(&s);
+    assert_null(find(list, "overlap"));
+    json_decref(list);
+    close_scene(&s);
+}
+
+/* What cannot be: all heads of a rank are in one stage, a kind without stages, one rank. */
+static void test_not_legal(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct job_spec spec = spec_of(1 << 16);
+    spec.heads_per_stage = 4;
+    open_scene(&s, &spec, 80);
+    wait_for(&s, "exchange_wait_s", 500);
+    json_t *list = advice(&s);
+    assert_null(find(list, "context_parallel.heads_per_stage"));
+    json_decref(list);
+    close_scene(&s);
+    spec.context_kind = JOB_context_kind_ULYSSES;
+    open_scene(&s, &spec, 80);
+    wait_for(&s, "exchange_wait_s", 500);
+    wait_for(&s, "states_wait_s", 500); /* they are on the device */
+    list = advice(&s);
+    assert_int_equal(json_array_size(list), 0);
+    json_decref(list);
+    close_scene(&s);
+}
+
+/* A ring becomes an exchange; fields that follow are named too. */
+static void test_several_fields(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct job_spec spec = spec_of(1 << 18);
+    spec.context_kind = JOB_context_kind_RING;
+    spec.ulysses = 1;
+    spec.ring = 8;
+    spec.heads_per_stage = JOB_AUTO;
+    open_scene(&s, &spec, 80);
+    wait_for(&s, "ring_wait_s", 250);
+    json_t *list = advice(&s);
+    assert_int_equal(json_array_size(list), 1);
+    const json_t *set = json_object_get(json_array_get(list, 0), "set");
+    assert_string_equal(json_string_value(json_object_get(set, "context_parallel.kind")),
+                        "ulysses");
+    assert_int_equal(json_integer_value(json_object_get(set, "context_parallel.ulysses")), 8);
+    assert_int_equal(json_integer_value(json_object_get(set, "context_parallel.ring")), 1);
+    assert_int_equal(json_integer_value(json_object_get(set, "context_parallel.heads_per_stage")),
+                     4);
+    assert_int_equal(json_object_size(set), 4);
+    json_decref(list);
+    close_scene(&s);
+}
+
+static void test_does_not_fit(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct job_spec spec = spec_of(3 << 20);
+    open_scene(&s, &spec, 80);
+    wait_for(&s, "offload_in_wait_s", 300);
+    wait_for(&s, "gather_wait_s", 30);
+    json_t *list = advice(&s);
+    const json_t *one = find(list, "offload");
+    assert_non_null(one);
+    assert_true(json_is_false(json_object_get(one, "fits")));
+    assert_non_null(strstr(json_string_value(json_object_get(one, "text")), "and does not fit"));
+    check_order(list); /* after what fits, though its share is the largest */
+    json_decref(list);
+    close_scene(&s);
+}
+
+static void test_what_has_no_setting(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct job_spec spec = spec_of(1 << 20);
+    struct profile_figure data = {.name = "data", .count = 1, .ns = 50};
+    struct profile_figure kernel = {.name = "gemm", .count = 1, .ns = 400};
+    open_scene(&s, &spec, 80);
+    s.sums.kinds[PROFILE_PHASE] = (struct profile_figures){.list = &data, .count = 1};
+    s.sums.kinds[PROFILE_KERNEL] = (struct profile_figures){.list = &kernel, .count = 1};
+    s.sums.all.idle_ns = 300;
+    s.job.dropped = 1; /* what was dropped would count as idle */
+    json_t *list = advice(&s);
+    assert_int_equal(json_array_size(list), 2);
+    const char *first = json_string_value(json_object_get(json_array_get(list, 0), "text"));
+    assert_non_null(strstr(first, "40.0 % of the steps is gemm"));
+    assert_true(json_is_null(json_object_get(json_array_get(list, 1), "set")));
+    json_decref(list);
+    s.job.dropped = 0;
+    list = advice(&s);
+    assert_non_null(find(list, "tile_mlp"));
+    json_decref(list);
+    close_scene(&s);
+}
+
+static void test_at_most_five(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct job_spec spec = spec_of(1 << 20);
+    open_scene(&s, &spec, 141);
+    wait_for(&s, "exchange_wait_s", 100);
+    wait_for(&s, "gather_wait_s", 90);
+    wait_for(&s, "sums_wait_s", 80); /* of one rank: nobody is waited for */
+    wait_for(&s, "offload_in_wait_s", 70);
+    s.sums.all.idle_ns = 60;
+    struct profile_figure kernel = {.name = "gemm", .count = 1, .ns = 400};
+    s.sums.kinds[PROFILE_KERNEL] = (struct profile_figures){.list = &kernel, .count = 1};
+    json_t *list = advice(&s);
+    assert_int_equal(json_array_size(list), PROFILE_ADVICE_MAX);
+    check_order(list);
+    json_decref(list);
+    close_scene(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_not_legal),
+        cmocka_unit_test(test_several_fields),
+        cmocka_unit_test(test_does_not_fit),
+        cmocka_unit_test(test_what_has_no_setting),
+        cmocka_unit_test(test_at_most_five),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
