@@ -86,6 +86,30 @@ static const char *experiment_status(const struct store_experiment *experiment,
     return rows->waiting == rows->all - rows->left ? "waiting" : "running";
 }
 
+/* New reference: of each label the longest seq_len that ran, where that was looked for; NULL: this
+ * is not told. */
+static json_t *experiment_longest(const json_t *spec, const json_t *rows)
+{
+    const char *kind = json_string_value(json_object_get(spec, "kind"));
+    size_t i;
+    const json_t *row;
+    if (rows == NULL || kind == NULL || strcmp(kind, "find_max_seq_len") != 0)
+        return NULL;
+    json_t *longest = json_object();
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+    {
+        const char *status = json_string_value(json_object_get(row, "status"));
+        const char *label = json_string_value(json_object_get(row, "label"));
+        json_t *seq_len = json_object_get(row, "seq_len");
+        if (label == NULL || strcmp(status, job_state_name(JOB_STATE_SUCCEEDED)) != 0 ||
+            json_integer_value(seq_len) <= json_integer_value(json_object_get(longest, label)))
+            continue;
+        if (json_object_set(longest, label, seq_len) != 0)
+            json_unref(&longest);
+    }
+    return longest;
+}
+
 static int experiment_on_row(void *context, const struct store_experiment *experiment,
                              struct err *err)
 {
@@ -98,12 +122,13 @@ static int experiment_on_row(void *context, const struct store_experiment *exper
     TRY(store_experiment_points(answer->api->store, experiment->id, experiment_on_point, &rows,
                                 err));
     answer->json = json_pack(
-        "{s:s, s:s, s:o, s:s, s:o, s:o, s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:O, s:O*}", "id",
-        experiment->id, "object", "experiment", "name", api_text(experiment->name), "status",
+        "{s:s, s:s, s:o, s:s, s:o, s:o, s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:O, s:o*, s:O*}",
+        "id", experiment->id, "object", "experiment", "name", api_text(experiment->name), "status",
         experiment_status(experiment, &rows), "created_at", api_time(experiment->created_ms),
         "finished_at", api_time(experiment->ended_ms), "owner", experiment->owner, "points", "all",
         rows.all, "waiting", rows.waiting, "unfinished", rows.unfinished, "succeeded",
-        rows.succeeded, "failed", rows.failed, "not_run", rows.left, "spec", spec, "results", list);
+        rows.succeeded, "failed", rows.failed, "not_run", rows.left, "spec", spec, "longest",
+        experiment_longest(spec, list), "results", list);
     return answer->json != NULL ? 0 : mem_fail(err, 0, "an experiment");
 }
 

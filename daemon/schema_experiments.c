@@ -19,7 +19,9 @@ static const struct {
      "jobs'},'unfinished':{'type':'integer','description':'Jobs'},'succeeded':{'type':'integer'},"
      "'failed':{'type':'integer'},'not_run':{'type':'integer','description':'They do not fit, are "
      "no legal jobs, or were cancelled'}}},'spec':{"
-     "'$ref':'#/components/schemas/ExperimentCreate'},'results':{'type':'array','description':'Not "
+     "'$ref':'#/components/schemas/ExperimentCreate'},'longest':{'type':'object','description':"
+     "'Under find_max_seq_len, not in lists: by label the longest seq_len that has run',"
+     "'additionalProperties':{'type':'integer'}},'results':{'type':'array','description':'Not "
      "in lists','items':{'$ref':'#/components/schemas/ExperimentResult'}}}}"},
     {"ExperimentList",
      "{'type':'object','required':['object','data','first_id','last_id','has_more'],'properties':{"

@@ -96,8 +96,28 @@ static void measure_done(struct measure *measure)
     json_decref(measure->waits);
 }
 
+/* Whether the job is to pause, which any of the ranks may have heard. */
+static int measure_is_paused(struct rank *rank, bool *ret, struct err *err)
+{
+    int64_t asked = (report_take_commands(rank->report) & REPORT_COMMAND_PAUSE) != 0;
+    TRY(rank_sum(rank, &asked, 1, DTYPE_I64, err));
+    *ret = asked > 0;
+    return 0;
+}
+
+static void measure_end(struct rank *rank, bool paused)
+{
+    rank_phase(rank, rank->steps_total, WIRE_PHASE_DONE);
+    if (paused) /* there is nothing to go on with: it starts over */
+        report_paused(rank->report, 0, 0);
+    else
+        report_done(rank->report, &(struct wire_done){.steps = (uint64_t)rank->steps_total});
+    report_flush(rank->report, rank->plan->orphan_limit_ms);
+}
+
 int measure_run(struct rank *rank, struct err *err)
 {
+    bool paused = false;
     CLEANUP(measure_done)
     struct measure measure = {.seconds = json_array(),
                               .processor = json_array(),
@@ -108,13 +128,14 @@ int measure_run(struct rank *rank, struct err *err)
     if (measure.seconds == NULL || measure.processor == NULL || measure.layer == NULL ||
         measure.waits == NULL)
         return mem_fail(err, 0, "a measurement");
-    for (int64_t step = 1; step <= rank->steps_total; step++)
+    for (int64_t step = 1; step <= rank->steps_total && !paused; step++) {
         TRY(measure_step(rank, step, &measure, err));
-    if (rank->number == 0)
+        if (step < rank->steps_total)
+            TRY(measure_is_paused(rank, &paused, err));
+    }
+    if (rank->number == 0 && !paused)
         TRY(measure_write(rank, &measure, err));
     TRY(coll_barrier(rank->coll, err)); /* all leave together */
-    rank_phase(rank, rank->steps_total, WIRE_PHASE_DONE);
-    report_done(rank->report, &(struct wire_done){.steps = (uint64_t)rank->steps_total});
-    report_flush(rank->report, rank->plan->orphan_limit_ms);
+    measure_end(rank, paused);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* measure: a few steps of a job, timed, and what they hold of memory: a rank's part where a plan's
- * purpose is MEASURE: under `ithaca plan --run`, and a job that rehearses. Its weights are random,
- * nothing is saved or exported.
+ * purpose is MEASURE: under `ithaca plan --run`, and a job that measures or rehearses. Its weights
+ * are random, nothing is saved or exported; paused between two steps, it starts over.
  *
  * Rank 0 leaves <job_dir>/measured.json (common/mem_measured.h reads it):
  *   {"steps": [seconds, ...], "processor": [seconds, ...], "layer": [seconds, ...], "layers",

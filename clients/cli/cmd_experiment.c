@@ -95,8 +95,15 @@ static int experiment_table(const json_t *rows, struct err *err)
 static int experiment_show(const json_t *experiment, struct err *err)
 {
     const json_t *rows = json_object_get(experiment, "results"), *row;
+    const char *label;
+    json_t *longest;
     size_t i;
     experiment_line(experiment);
+    json_object_foreach(json_object_get(experiment, "longest"), label, longest)
+    {
+        (void)printf("longest that runs%s%s: %lld\n", label[0] != '\0' ? ", " : "", label,
+                     (long long)json_integer_value(longest));
+    }
     TRY(experiment_table(rows, err));
     json_array_foreach((json_t *)(uintptr_t)rows, i, row)
     {

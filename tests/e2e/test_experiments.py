@@ -9,9 +9,9 @@ import xml.dom.minidom
 
 from ithaca_e2e import Client, Daemon, SOURCE_DIR, processes_of, until
 
-METHODS = [{"kind": "ring"}, {"kind": "ulysses"}, {"kind": "upipe", "heads_per_stage": 1}]
 BASE = {"model": "tiny-llama", "ithaca": {"gpus": 2}}
 PATH = "/v1/experiments"
+SHIPPED = os.path.join(SOURCE_DIR, "deploy", "experiments")
 
 
 def grid(**more):
@@ -59,26 +59,26 @@ class Experiments(unittest.TestCase):
 
     def check_shipped(self, daemon):
         """Every shipped file is planned; each point can be a job or is told why not."""
-        folder = os.path.join(SOURCE_DIR, "deploy", "experiments")
-        for name in sorted(os.listdir(folder)):
-            done = daemon.ithaca("--json", "experiment", "run", os.path.join(folder, name))
+        for name in sorted(os.listdir(SHIPPED)):
+            done = daemon.ithaca("--json", "experiment", "run", os.path.join(SHIPPED, name))
             self.assertEqual(done.returncode, 0, (name, done.stderr))
             made = json.loads(done.stdout)
             self.assertEqual({row["status"] for row in made["results"]} - {"waiting", "does_not_fit"}, set(), name)
             self.assertEqual(daemon.ithaca("experiment", "cancel", made["id"]).returncode, 0)
 
     def test_to_its_table(self):
-        """3 lengths x 3 methods, one at a time; the daemon is killed on the way, and each point is still run once."""
+        """3 lengths x 3 methods, one at a time; the daemon is killed and stopped on the way; each point has one job."""
         with Daemon("--cpu-slots", "2") as daemon:
             client = daemon.client()
-            made = self.make(client, name="methods", base=BASE, steps=2, max_gpus=2,
-                             grid={"context_parallel": METHODS, "seq_len": [64, 128, 256]})
+            with open(os.path.join(SHIPPED, "tiny.json"), "rb") as file:
+                made = self.make(client, **json.load(file), max_gpus=2)
             self.assertEqual((made["status"], made["points"]["all"], len(made["results"])), ("waiting", 9, 9))
             self.assertTrue(all(row["planned_device_bytes"] > 0 for row in made["results"]))
-            until("two points", 60, lambda: client.get(f"{PATH}/{made['id']}").json()["points"]["succeeded"] >= 2)
-            daemon.kill()
-            daemon.start()
-            client = daemon.client()
+            for count, end in ((2, daemon.kill), (4, daemon.stop)):  # stopped, it pauses the job, which starts over
+                until("points", 60, lambda: client.get(f"{PATH}/{made['id']}").json()["points"]["succeeded"] >= count)
+                end()
+                daemon.start()
+                client = daemon.client()
             seen = set()
 
             def question():
@@ -201,13 +201,16 @@ class Experiments(unittest.TestCase):
             made = self.make(client, kind="find_max_seq_len", grid={}, seq_len_min=64, seq_len_max=16384, seq_len_step=8192,
                              base={"model": "tiny-llama", "ithaca": {"time_limit_s": 1}}, steps=3)
             self.assertEqual([row["seq_len"] for row in made["results"]], [16384])
-            rows = self.wait(client, made)["results"]
+            ended = self.wait(client, made)
+            rows = ended["results"]
             runs = [row["seq_len"] for row in rows if row["status"] == "succeeded"]
             fails = [row["seq_len"] for row in rows if row["status"] == "failed"]
             self.assertGreater(len(fails), 0, rows)
             self.assertLess(max(runs), min(fails))
             self.assertLessEqual(min(fails) - max(runs), 8192)
             self.assertEqual(len(rows), len(set(runs + fails)))
+            self.assertEqual(ended["longest"], {"": max(runs)})
+            self.assertIn(f"longest that runs: {max(runs)}\n", daemon.ithaca("experiment", "show", made["id"]).stdout)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ words_of() {
     safetensors | safetensors_index) ls common/safetensors.c common/dtype.h ;;
     http) ls api/routes.def daemon/http_check.c tests/fuzz/fuzz_http.c ;;
     settings) ls api/settings.def ;;
+    experiment) ls api/experiment_fields.def common/experiment_spec.c ;;
     checkpoint_file) ls worker/checkpoint_file.c ;;
     *) ls common/"$1".c ;;
     esac
