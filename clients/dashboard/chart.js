@@ -3,12 +3,13 @@
 // at which steps. Without dygraphs: a table of the newest values.
 // Colours are the theme's variables, read again when it changes. The library's own legend writes inline styles, which
 // the page's policy forbids; ours is text.
-import { fill, h, nextFrame, row, table } from "/dashboard/dom.js";
+import { fill, h, row, table } from "/dashboard/dom.js";
 import { number } from "/dashboard/text.js";
 
 const COLORS = 8; // --c0 to --c7
 const FAINT = "40"; // alpha of what is behind a smoothed line, in hex
 const MARKS_TOLD = 5;
+const FRAME_MS = 10; // of drawing in a frame
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // Exponential mean that is right from its first point on; a gap stays a gap.
@@ -22,6 +23,24 @@ function smoothed(values, weight) {
   });
 }
 
+// Charts that are to be drawn: as many a frame as fit into it, those in view first, so that the page answers at once
+// however many there are.
+const waiting = new Set();
+function drawSome() {
+  const until = performance.now() + FRAME_MS;
+  const inView = ({ element }) => { const { top, bottom } = element.getBoundingClientRect(); return bottom > 0 && top < innerHeight; };
+  const seen = [...waiting].filter(inView);
+  try {
+    for (const chart of new Set([...seen, ...waiting])) {
+      waiting.delete(chart);
+      if (chart.element.isConnected && !chart.element.hidden) chart.draw();
+      if (performance.now() > until) break;
+    }
+  } finally {
+    if (waiting.size > 0) requestAnimationFrame(drawSome);
+  }
+}
+
 export class Chart {
   // options: {title, unit, format, x: what the axis counts, stacked, plain: never smoothed, zero: the axis has 0,
   // binary: it counts bytes}
@@ -33,9 +52,13 @@ export class Chart {
     this.legend = h("div", { class: "legend" });
     const head = h("h2", {}, options.title, options.unit ? h("span", { class: "soft small" }, ` ${options.unit}`) : "");
     this.element = h("section", { class: "card" }, h("div", { class: "chart-head" }, head), this.canvas, this.legend);
-    this.plan = nextFrame(() => { if (this.element.isConnected && !this.element.hidden) this.draw(); });
     this.onTheme = () => { this.drop(); this.plan(); };
     addEventListener("themechange", this.onTheme);
+  }
+
+  plan() {
+    if (waiting.size === 0) requestAnimationFrame(drawSome);
+    waiting.add(this);
   }
 
   // lines: {label: Map(step -> number; NaN: not finite)}
@@ -43,7 +66,7 @@ export class Chart {
   look(view) { this.view = { ...this.view, ...view }; this.plan(); }
 
   drop() { this.graph?.destroy(); this.graph = undefined; }
-  end() { removeEventListener("themechange", this.onTheme); this.plan.end(); this.drop(); }
+  end() { removeEventListener("themechange", this.onTheme); waiting.delete(this); this.drop(); }
 
   get smooths() { return this.view.smoothing > 0 && !this.options.stacked && !this.options.plain; }
 

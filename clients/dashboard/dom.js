@@ -62,14 +62,6 @@ export function gather(call, ms) {
   return ask;
 }
 
-// The same for drawing: with the browser's next frame.
-export function nextFrame(call) {
-  let frame = 0;
-  const ask = () => { frame ||= requestAnimationFrame(() => { frame = 0; call(); }); };
-  ask.end = () => cancelAnimationFrame(frame);
-  return ask;
-}
-
 // Changes what is in an element. What has the focus in it is found again in what is new, by its id, address, label or
 // text, so that nobody who works with keys is thrown out.
 export function keepFocus(element, change) {

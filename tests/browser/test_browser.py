@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
@@ -80,7 +81,7 @@ def make_history(daemon, file):
 
 
 def play_gpus(path):
-    """Two GPUs of which one is busy."""
+    """Two GPUs that nobody uses."""
     gpus = [{"uuid": f"GPU-{i}{i}{i}{i}{i}{i}{i}{i}-1f2e-4c3d", "name": "NVIDIA H200", "bytes": 150754820096, "used_bytes": 0,
              "temperature_c": 41 + 3 * i, "power_mw": 91000, "busy_percent": 0, "links": 18} for i in range(2)]
     with open(path, "w", encoding="utf-8") as file:
@@ -94,22 +95,31 @@ def walk(name, daemon, browser, shots):
     node = subprocess.Popen(["node", os.path.join(HERE, f"walk_{name}.mjs"), f"http://127.0.0.1:{daemon.port}", daemon.token,
                              browser, shots, job], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     for line in node.stdout:
-        print(line, end="", flush=True)
+        print(f"{name}: {line}", end="", flush=True)
         if line.startswith("ask "):
             node.stdin.write(answer(daemon, file, *line.split()[1:]) + "\n")
             node.stdin.flush()
     assert node.wait() == 0, f"walk_{name}.mjs: the page is not as it should be"
 
 
-def main():
-    shots = sys.argv[1] if len(sys.argv) > 1 else "-"
-    browser = find_browser()
+def walk_live(browser, shots):
     with Daemon("--on-stop", "leave") as daemon:
         walk("live", daemon, browser, shots)
+
+
+def walk_history(browser, shots):
     with tempfile.TemporaryDirectory(prefix="ithaca-browser-") as folder:
         play_gpus(os.path.join(folder, "gpus.json"))
         with Daemon("--gpu-file", os.path.join(folder, "gpus.json")) as daemon:
             walk("history", daemon, browser, shots)
+
+
+def main():
+    shots = sys.argv[1] if len(sys.argv) > 1 else "-"
+    browser = find_browser()
+    with ThreadPoolExecutor() as pool:  # side by side: each mostly waits
+        for done in [pool.submit(one, browser, shots) for one in (walk_live, walk_history)]:
+            done.result()
 
 
 if __name__ == "__main__":
