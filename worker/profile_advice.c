@@ -269,6 +269,7 @@ static int advice_try(struct advice *advice, const struct advice_rule *rule, dou
     CLEANUP(mem_estimate_done) struct mem_estimate then = {.fits = false};
     CLEANUP(buf_done) struct buf text;
     struct err illegal;
+    buf_init(&text, ADVICE_TEXT_BYTES);
     if (!rule->set(&spec))
         return 0;
     ask.spec = &spec;
@@ -281,7 +282,6 @@ static int advice_try(struct advice *advice, const struct advice_rule *rule, dou
         return 0; /* settled to what it is already */
     int64_t device = then.plan.peak_device_bytes - advice->now.plan.peak_device_bytes;
     int64_t host = then.host_bytes - advice->now.host_bytes;
-    buf_init(&text, ADVICE_TEXT_BYTES);
     advice_text(rule, share, set, &then, device, host, &text);
     json_t *one =
         json_pack("{s:s, s:f, s:s, s:O, s:I, s:I, s:b}", "cause", rule->cause, "share", share,

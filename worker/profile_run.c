@@ -85,12 +85,9 @@ static int run_tell_ready(struct rank *rank, int64_t first, int64_t last, struct
         json_pack("{s:i, s:i, s:I, s:I, s:I}", "attempt", (int)rank->plan->attempt, "world",
                   (int)rank->plan->world, "first_step", (json_int_t)first, "last_step",
                   (json_int_t)last, "taken_ms", (json_int_t)clock_wall_ms());
-    CLEANUP(buf_done) struct buf text;
-    buf_init(&text, LIMIT_FRAME_BYTES);
-    if (path == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    TRY(json_print(ready, &text, err));
-    return io_write_file(path, text.data, text.length, 0600, err);
+    if (path == NULL || ready == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a profile's end");
+    return json_write_file(path, ready, 0600, err);
 }
 
 /* All ranks' files and their sign; each rank gets what all of them dropped. */
