@@ -43,7 +43,7 @@ function drawSome() {
 
 export class Chart {
   // options: {title, unit, format, x: what the axis counts, stacked, plain: never smoothed, zero: the axis has 0,
-  // binary: it counts bytes}
+  // binary: it counts bytes, named: a single line has a name, too, tone(label): number of its colour, else its place}
   constructor(options) {
     this.options = { format: number, x: "step", ...options };
     this.view = { smoothing: 0, log: false };
@@ -68,6 +68,7 @@ export class Chart {
   drop() { this.graph?.destroy(); this.graph = undefined; }
   end() { removeEventListener("themechange", this.onTheme); waiting.delete(this); this.drop(); }
 
+  tone(label, i) { return (this.options.tone?.(label) ?? i) % COLORS; }
   get smooths() { return this.view.smoothing > 0 && !this.options.stacked && !this.options.plain; }
 
   // [x, a value of each label, and what they were before they were smoothed], in order of x
@@ -84,7 +85,7 @@ export class Chart {
     const labels = Object.keys(this.lines), told = this.marks.slice(0, MARKS_TOLD).join(", ");
     const text = (value) => (Number.isNaN(value) ? "not finite" : this.options.format(value));
     fill(this.legend, step === undefined ? null : h("b", {}, `${this.options.x} ${number(step, 12)}`), labels.map((label, i) =>
-      h("span", { class: `key t${i % COLORS}` }, labels.length > 1 ? `${label} ` : "", h("b", {}, text(values[i])))),
+      h("span", { class: `key t${this.tone(label, i)}` }, labels.length > 1 || this.options.named ? `${label} ` : "", h("b", {}, text(values[i])))),
     this.marks.length === 0 ? null : h("span", { class: "marks" },
       `Not finite at ${this.options.x} ${told}${this.marks.length > MARKS_TOLD ? ` and ${this.marks.length - MARKS_TOLD} more` : ""}`));
     if (step === undefined) this.canvas.setAttribute("aria-label", `${this.options.title}. Newest: ${labels.map((label, i) => `${label} ${text(values[i])}`).join(", ")}`);
@@ -105,7 +106,7 @@ export class Chart {
       this.say(this.newest);
       return;
     }
-    const colors = labels.map((_, i) => css(`--c${i % COLORS}`)), log = this.view.log && !this.options.stacked;
+    const colors = labels.map((label, i) => css(`--c${this.tone(label, i)}`)), log = this.view.log && !this.options.stacked;
     const options = { file: rows, labels: [this.options.x, ...labels, ...(this.smooths ? labels.map((label) => `${label}, as it was`) : [])], logscale: log,
       includeZero: !log && Boolean(this.options.stacked || this.options.zero), colors: this.smooths ? [...colors, ...colors.map((color) => color + FAINT)] : colors };
     if (this.graph === undefined) this.make(options);

@@ -2,7 +2,7 @@
 import { get, JOBS } from "/dashboard/api.js";
 import { Chart, tools } from "/dashboard/chart.js";
 import { fill, gather, h, note } from "/dashboard/dom.js";
-import { listen } from "/dashboard/live.js";
+import { listen, opening } from "/dashboard/live.js";
 import { Series } from "/dashboard/series.js";
 import { bytes, percent, seconds } from "/dashboard/text.js";
 
@@ -17,8 +17,9 @@ const JOBS_MAX = 8; // as many as there are colours
 export function compare(view, argument = "") {
   const ids = argument.split(",").filter((id) => id).slice(0, JOBS_MAX);
   const runs = ids.map((id) => new Series(id, CHARTS.map((chart) => chart.key)));
-  const charts = CHARTS.map((options) => new Chart(options));
   const names = new Map(ids.map((id) => [id, id]));
+  const charts = CHARTS.map((options) => new Chart({ ...options, named: true, tone: (label) => [...names.values()].indexOf(label) }));
+  const links = h("div", { class: "legend" });
   let ended = false;
   const draw = () => CHARTS.forEach(({ key }, i) => {
     const lines = {};
@@ -33,6 +34,7 @@ export function compare(view, argument = "") {
         names.set(run.jobId, `${job.model} ${run.jobId.slice(-6)}`);
         await run.load();
       }));
+      fill(links, ids.map((id, i) => h("span", { class: `key t${i}` }, h("a", { href: `#/jobs/${id}` }, names.get(id)))));
       if (!ended) draw();
     } catch (error) { if (!ended && error.status !== 0) fill(view, note("bad", error.message)); }
   };
@@ -43,8 +45,8 @@ export function compare(view, argument = "") {
     if (run?.add(data)) run.load().then(paint, () => {});
     else if (run) paint();
   });
-  fill(view, h("div", { class: "head" }, h("h1", {}, `${ids.length} jobs compared`), h("div", { class: "actions" }, ids.map((id) => h("a", { class: "small", href: `#/jobs/${id}` }, id.slice(-6))))),
+  fill(view, h("div", { class: "head" }, h("h1", {}, `${ids.length} jobs compared`), h("div", { class: "actions" }, links)),
     tools(() => charts), h("div", { class: "grid" }, charts.map((chart) => chart.element)));
-  load();
+  if (!opening()) load(); // else when the stream is there
   return () => { ended = true; stop(); paint.end(); charts.forEach((chart) => chart.end()); };
 }

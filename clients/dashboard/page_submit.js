@@ -116,7 +116,7 @@ export function submit(view, like, session) {
     change();
   };
 
-  Promise.all([get("/dashboard/job.schema.json"), get("/v1/models"), get("/v1/files?limit=100"), like ? get(`${JOBS}/${like}/request`) : null]).then(
+  Promise.all([get("/dashboard/job.schema.json"), get("/v1/models"), get("/v1/files?limit=100&purpose=fine-tune"), like ? get(`${JOBS}/${like}/request`) : null]).then(
     ([schema, models, files, given]) => { if (!ended) build(schema, models.data, files.data, given); },
     (error) => { if (!ended) fill(view, note("bad", error.message)); });
   return () => { ended = true; clearTimeout(timer); };

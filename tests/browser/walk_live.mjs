@@ -119,7 +119,7 @@ step("a second job, compared and cancelled");
 const second = await ask("submit 0");
 await page.goto(`${url}/#/compare/${first},${second}`);
 await has("2 jobs compared");
-await page.locator(".chart canvas").first().waitFor();
+await until(async () => (await page.locator(".chart + .legend").first().locator(".key").count()) === 2);
 await shot("compare");
 await clean("compare");
 await page.goto(`${url}/#/jobs/${second}`);
