@@ -1,7 +1,7 @@
 // The dashboard by keys alone, with a job of 2,000 steps some of whose values are not finite, on GPUs that a file plays:
 // its charts, memory by category, zoom; then the queue: drain, submit, change, hold, cancel.
 import assert from "node:assert/strict";
-import { allowed, clean, end, has, page, phone, shot, step, tabTo, token, until, url } from "./browser.mjs";
+import { allowed, clean, context, end, has, page, phone, shot, step, tabTo, token, until, url } from "./browser.mjs";
 
 const job = process.argv[6];
 const press = (...keys) => keys.reduce((before, key) => before.then(() => page.keyboard.press(key)), Promise.resolve());
@@ -134,4 +134,22 @@ await page.goto(`${url}/#/jobs/${job}`);
 await chart("GPU temperature").locator("canvas").first().waitFor();
 await shot("history-dark");
 await phone([["history", `jobs/${job}`], ["gpus", "machine"]]);
+
+step("a tab that nobody looks at gives its connection back, and takes one when it is looked at");
+const tab = await context.newPage(), streams = [];
+tab.on("request", (request) => { if (request.url().endsWith("/v1/stream")) streams.push("begun"); });
+tab.on("requestfailed", (request) => { if (request.url().endsWith("/v1/stream")) streams.push("ended"); });
+const look = (hidden) => tab.evaluate((value) => {
+  Object.defineProperty(document, "hidden", { value, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}, hidden);
+await tab.clock.install();
+await tab.goto(`${url}/#/machine`);
+await tab.locator("#live[data-state=live]").waitFor();
+await look(true);
+await tab.clock.fastForward(21000);
+await until(() => streams.join() === "begun,ended");
+await look(false);
+await until(() => streams.join() === "begun,ended,begun");
+await tab.locator("#live[data-state=live]").waitFor();
 await end();
