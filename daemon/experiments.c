@@ -35,10 +35,24 @@ void experiments_wake(struct experiments *experiments)
     experiments_set(experiments, EXPERIMENTS_WAKE_MS);
 }
 
+static int experiments_take_job(void *ret_is_point, const struct store_job *job, struct err *err)
+{
+    (void)err;
+    *(bool *)ret_is_point = job->experiment[0] != '\0';
+    return 0;
+}
+
+/* A job's state has changed, for all one knows. */
 static void experiments_on_note(void *context, const struct bus_note *note)
 {
-    if (note->event_row > 0) /* a job's state, for all one knows */
-        experiments_wake(context);
+    struct experiments *self = context;
+    bool is_point = false;
+    struct err deleted; /* its point is settled all the same, with the next one */
+    if (note->event_row == 0 || self->due)
+        return;
+    (void)store_job_get(self->api->store, note->job_id, experiments_take_job, &is_point, &deleted);
+    if (is_point)
+        experiments_wake(self);
 }
 
 /* One that cannot be stepped does not keep the others from it. */

@@ -99,7 +99,7 @@ static void test_too_many_searches(void **state)
     for (size_t more = 0; more < 2; more++) {
         CLEANUP(json_unref) json_t *body = json_literal("{" BASE ",'kind':'find_max_seq_len'}");
         json_t *models = json_array();
-        for (size_t i = 0; i < 32 + more; i++)
+        for (size_t i = 0; i < LIMIT_EXPERIMENT_SEARCHES + more; i++)
             assert_int_equal(json_array_append_new(models, json_string("m")), 0);
         assert_int_equal(json_object_set_new(body, "grid", json_pack("{s:o}", "model", models)), 0);
         int rc = experiment_spec_parse(body, &spec, &err);
