@@ -79,7 +79,7 @@ static int experiment_parse_field(const struct experiment_field *field, const js
     case EXPERIMENT_TEXT:
         if (text == NULL || json_string_length(value) > (size_t)field->max)
             return experiment_wrong(field, value, err);
-        memcpy(member, text, strlen(text) + 1);
+        utf8_line(text, member, (size_t)field->max + 1); /* it is shown in terminals */
         return 0;
     case EXPERIMENT_CHOICE:
         *(bool *)member = text != NULL && strcmp(text, field->words[1]) == 0;

@@ -47,5 +47,5 @@ int experiment_spec_point(const struct experiment_spec *spec, int64_t number,
                           struct experiment_point *ret, struct err *err);
 void experiment_point_done(struct experiment_point *point);
 
-/* New reference: the schema of the body; that of `base` is left to refer to a job's. */
+/* New reference: the schema of the body. */
 json_t *experiment_spec_schema(void);

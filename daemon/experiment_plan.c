@@ -185,6 +185,11 @@ static int plan_job(const struct experiment_planner *planner, struct job_spec *j
     if (!has_sequences)
         TRY(plan_sequences(&ask, job, err));
     TRY(mem_estimate_make(&ask, ret, err));
+    int64_t slots = job_spec_slots(&ret->spec), max = planner->spec->max_gpus;
+    if (max > 0 && slots > max)
+        return err_set_field(err, ERR_INVALID_VALUE, "max_gpus",
+                             "it takes %lld slots at once, and max_gpus is %lld", (long long)slots,
+                             (long long)max);
     return mem_estimate_check_need(ret, err);
 }
 

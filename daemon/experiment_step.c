@@ -163,7 +163,8 @@ static int step_settle(struct step *step, struct step_point *point, struct err *
     json_t *measured = ended.state == JOB_STATE_SUCCEEDED
                            ? measurement_json(step->api->settings->data_dir, point->job_id)
                            : json_pack("{s:s}", "reason", ended.reason);
-    TRY(json_print(measured, &text, err));
+    if (json_is_object(measured))
+        TRY(json_print(measured, &text, err));
     TRY(store_experiment_settle(step->api->store, step->id, point->number,
                                 job_state_name(ended.state), ended.text, buf_str(&text), err));
     point->state = ended.state == JOB_STATE_SUCCEEDED   ? STEP_RAN
@@ -273,7 +274,8 @@ static int step_submit_job(struct step *step, const struct step_point *point, st
         &(struct coordinator_point){.experiment = step->id, .number = point->number}, job_id, err);
 }
 
-/* A job that cannot be made fails its point; a daemon that is stopping or full is asked later. */
+/* A job that cannot be made is refused; a daemon that is full is asked later, one that is stopping
+ * leaves the point to the next. */
 static int step_submit_point(struct step *step, struct step_point *point, struct err *err)
 {
     struct err why = {.code = ERR_NONE};
@@ -282,7 +284,9 @@ static int step_submit_point(struct step *step, struct step_point *point, struct
         point->state = STEP_WORKING;
         return 0;
     }
-    if (rc == -ERR_UNAVAILABLE || rc == -ERR_TOO_MANY || rc == -ERR_NOMEM || rc == -ERR_IO) {
+    if (rc == -ERR_UNAVAILABLE)
+        return 0;
+    if (rc == -ERR_TOO_MANY || rc == -ERR_NOMEM || rc == -ERR_IO) {
         *err = why;
         return rc;
     }
@@ -301,8 +305,7 @@ static int step_submit(struct step *step, bool *ret_again, struct err *err)
         struct step_point *point = &step->points[i];
         if (point->state != STEP_WAITING)
             continue;
-        bool alone = slots == 0; /* one that needs more than max_gpus runs alone */
-        if (step->spec.max_gpus > 0 && !alone && slots + point->slots > step->spec.max_gpus)
+        if (step->spec.max_gpus > 0 && slots + point->slots > step->spec.max_gpus)
             return 0;
         *ret_again = submitted == STEP_BATCH;
         if (*ret_again)

@@ -171,6 +171,7 @@ class Experiments(unittest.TestCase):
                     (grid(base={**BASE, "ithaca": {"max_steps": 2}}), "invalid_value", "ithaca.max_steps", "steps"),
                     (grid(grid={"seq_len": [64], "gpus": [3]}, base={**BASE, "ithaca": {"context_parallel": {
                         "ulysses": 3}}}), "invalid_value", "grid", "none of the 1 points can be a job"),
+                    (grid(max_gpus=1), "invalid_value", "grid", "it takes 2 slots at once, and max_gpus is 1"),
                     ({"grid": {"seq_len": [64]}}, "missing_required_parameter", "base", "base is missing")):
                 answer = client.post(PATH, body)
                 self.assertEqual((answer.status // 100, answer.error()["code"], answer.error()["param"]), (4, code, param), body)

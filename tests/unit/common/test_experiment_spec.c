@@ -48,6 +48,10 @@ static void test_defaults(void **state)
     assert_true(json_is_null(json_object_get(printed, "max_gpus")));
     experiment_spec_done(&again);
     experiment_spec_done(&spec);
+    accept("{" BASE ",'grid':{'seq_len':[1]},'name':'a\\u001b[2Jb\\nc'}", &spec);
+    for (const char *at = spec.name; *at != '\0'; at++)
+        assert_true((unsigned char)*at >= ' ');
+    experiment_spec_done(&spec);
 }
 
 static void test_what_is_refused(void **state)
