@@ -157,6 +157,15 @@ class Experiments(unittest.TestCase):
         urgent = {**BASE, "ithaca": {"priority": 5}}
         self.assertEqual(ann.post(PATH, grid(base=urgent)).status, 403)
 
+    def test_quota(self):
+        """What a user may not have at once is refused as it is of other jobs; the rest runs."""
+        with Daemon("--cpu-slots", "2", "--user-slots-max", "1") as daemon:
+            client = daemon.client()
+            rows = self.wait(client, self.make(client, **grid(grid={"gpus": [2, 1]}, steps=1, base={
+                "model": "tiny-llama", "ithaca": {"seq_len": 64}})))["results"]
+            self.assertEqual([row["status"] for row in rows], ["refused", "succeeded"])
+            self.assertIn("one user may have 1 at once", rows[0]["note"])
+
     def test_refused(self):
         with Daemon("--cpu-slots", "2") as daemon:
             client = daemon.client()
