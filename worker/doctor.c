@@ -231,13 +231,13 @@ static int doctor_disk_pass(struct offload_file *file, enum offload_file_way way
 
 static int doctor_disk_measure(const char *path, char ret[DOCTOR_TEXT_BYTES], struct err *err)
 {
-    CLEANUP(mem_free_ptr)
-    char *memory = mem_aligned(MEM_FILE_ALIGN_BYTES, OFFLOAD_FILE_SLOTS * DOCTOR_DISK_PIECE);
+    const size_t memory_bytes = (size_t)OFFLOAD_FILE_SLOTS * DOCTOR_DISK_PIECE;
+    CLEANUP(mem_free_ptr) char *memory = mem_aligned(MEM_FILE_ALIGN_BYTES, memory_bytes);
     double write_s = 0, read_s = 0;
     const int64_t bytes = (int64_t)DOCTOR_DISK_PIECE * DOCTOR_DISK_PIECES;
     struct offload_file *file = NULL;
     if (memory == NULL)
-        return mem_fail(err, OFFLOAD_FILE_SLOTS * DOCTOR_DISK_PIECE, "pieces of a file");
+        return mem_fail(err, memory_bytes, "pieces of a file");
     TRY(offload_file_open(path, bytes, &file, err));
     int rc = doctor_disk_pass(file, OFFLOAD_FILE_WRITE, memory, &write_s, err);
     if (rc == 0)
