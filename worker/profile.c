@@ -264,11 +264,16 @@ static int profile_take_memory(struct profile *profile, struct err *err)
 /* Where kernels cannot be traced the rest is. */
 static int profile_trace(struct profile *profile, struct err *err)
 {
-    int rc = profile->device->dev->trace(profile->device, &profile->sink, err);
-    if (rc != -ERR_UNSUPPORTED)
-        return rc;
     struct profile_head *head = &profile->file.head;
-    (void)snprintf(head->untraced, sizeof head->untraced, "%s", err_code_name(err->code));
+    int rc = profile->device->dev->trace(profile->device, &profile->sink, &profile->untraced);
+    if (rc == 0)
+        return 0;
+    if (rc != -ERR_UNSUPPORTED) {
+        *err = profile->untraced;
+        return rc;
+    }
+    (void)snprintf(head->untraced, sizeof head->untraced, "%s",
+                   err_code_name(profile->untraced.code));
     return 0;
 }
 

@@ -49,7 +49,8 @@ struct profile {
     struct profile_event open[PROFILE_STATES]; /* at work; end_ns -1: none */
     struct profile_mark marks[PROFILE_MARKS];  /* a ring */
     int first, count;
-    struct err failed; /* of a mark; code ERR_NONE: none has */
+    struct err failed;   /* of a mark; code ERR_NONE: none has */
+    struct err untraced; /* why the device is not; likewise */
 };
 
 struct profile_options {

@@ -55,7 +55,7 @@ struct profile_head {
     int64_t dropped;               /* events that found no room */
     int64_t taken_ms;              /* Unix time */
     char device[16];               /* "cpu", "cuda" */
-    char untraced[24];             /* not "": kernels were not traced, code of the reason */
+    char untraced[24];             /* not "": kernels were not traced; code of the reason */
     int64_t unused[3];
 };
 

@@ -2,7 +2,6 @@
  * 0 takes ready.json away, all write their files, and it comes back. */
 #include "worker/profile_run.h"
 
-#include "common/clock.h"
 #include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
@@ -77,52 +76,51 @@ static int run_write(struct rank *rank, int64_t *ret_dropped, struct err *err)
     return profile_file_write(path, file, err);
 }
 
-static int run_tell_ready(struct rank *rank, int64_t first, int64_t last, struct err *err)
+static int run_tell_ready(struct rank *rank, struct err *err)
 {
+    const struct profile_head *head = &rank->profiling.profile->file.head;
     CLEANUP(mem_free_ptr) char *path = profile_ready_path(rank->plan->job_dir);
     CLEANUP(json_unref)
     json_t *ready =
         json_pack("{s:i, s:i, s:I, s:I, s:I}", "attempt", (int)rank->plan->attempt, "world",
-                  (int)rank->plan->world, "first_step", (json_int_t)first, "last_step",
-                  (json_int_t)last, "taken_ms", (json_int_t)clock_wall_ms());
+                  (int)rank->plan->world, "first_step", (json_int_t)head->first_step, "last_step",
+                  (json_int_t)head->last_step, "taken_ms", (json_int_t)head->taken_ms);
     if (path == NULL || ready == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a profile's end");
     return json_write_file(path, ready, 0600, err);
 }
 
 /* All ranks' files and their sign; each rank gets what all of them dropped. */
-static int run_close(struct rank *rank, int64_t last, int64_t *ret_dropped, struct err *err)
+static int run_close(struct rank *rank, int64_t *ret_dropped, struct err *err)
 {
     int rc = rank->number == 0 ? run_clear(rank, err) : 0;
-    int64_t first = rank->profiling.first, dropped = 0;
+    int64_t dropped = 0;
     TRY(rank_agree(rank, rc, err));
     TRY(rank_agree(rank, run_write(rank, &dropped, err), err));
     TRY(rank_sum(rank, &dropped, 1, DTYPE_I64, err));
     *ret_dropped = dropped;
-    if (rank->profiling.profile->file.head.first_step > first)
-        first = rank->profiling.profile->file.head.first_step;
-    return rank->number == 0 ? run_tell_ready(rank, first, last, err) : 0;
+    return rank->number == 0 ? run_tell_ready(rank, err) : 0;
 }
 
-static void run_tell(struct rank *rank, int64_t last, int64_t dropped)
+static void run_tell(struct rank *rank, int64_t dropped)
 {
     const struct profile_head *head = &rank->profiling.profile->file.head;
     report_event(rank->report, 0, "Steps %lld to %lld are profiled.", (long long)head->first_step,
-                 (long long)last);
+                 (long long)head->last_step);
     if (dropped > 0)
         report_event(rank->report, 1,
                      "The profile's table was full: %lld events of all ranks are not in it; ask "
                      "for fewer steps.",
                      (long long)dropped);
     if (head->untraced[0] != '\0')
-        report_event(rank->report, 1,
-                     "Kernels are not in the profile: libcupti cannot be used here.");
+        report_event(rank->report, 1, "Kernels are not in the profile: %s",
+                     rank->profiling.profile->untraced.text);
 }
 
 void profile_run_after(struct rank *rank, int64_t step, bool ends)
 {
     struct profile_run *run = &rank->profiling;
-    struct err err;
+    struct err err = {.code = ERR_NONE};
     int64_t dropped = 0;
     if (!run->open && ends && step < run->first && rank->number == 0)
         report_event(rank->report, 1,
@@ -130,9 +128,9 @@ void profile_run_after(struct rank *rank, int64_t step, bool ends)
                      (long long)run->first, (long long)run->last, (long long)step);
     if (!run->open || (step < run->last && !ends))
         return;
-    int rc = run_close(rank, step, &dropped, &err);
+    int rc = run_close(rank, &dropped, &err);
     if (rank->number == 0 && rc == 0)
-        run_tell(rank, step, dropped);
+        run_tell(rank, dropped);
     else if (rank->number == 0)
         report_event(rank->report, 1, "The profile is not there: %s", err.text);
     profile_run_drop(rank);

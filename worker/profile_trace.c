@@ -130,7 +130,7 @@ static int trace_names_make(const struct profile_file *file, char ***ret, struct
     for (uint32_t i = 0; rc == 0 && i < file->head.name_count; i++) {
         char text[PROFILE_NAME_BYTES];
         CLEANUP(buf_done) struct buf out;
-        buf_init(&out, 8 * PROFILE_NAME_BYTES);
+        buf_init(&out, (size_t)8 * PROFILE_NAME_BYTES);
         memcpy(text, file->names[i], sizeof text);
         utf8_scrub(text);
         CLEANUP(json_unref) json_t *name = json_string(text);
