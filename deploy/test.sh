@@ -2,6 +2,7 @@
 # test.sh: installs what building and testing need, builds, runs the tests, exits with their result.
 #   sh deploy/test.sh          unit, backend, rank, fuzz corpus and end-to-end tests of a build with warnings as errors
 #   sh deploy/test.sh --all    that, and the unit, rank and corpus tests again under AddressSanitizer and UBSan (what CI runs)
+#   sh deploy/test.sh --sanitized  the latter alone, of a machine where the others have run once
 #   sh deploy/test.sh --long   that, and the long forms (clang-tidy, ThreadSanitizer, the complete matrix, storm, a
 #                              file of 1 GiB, load, fuzzing: hours); outcome in tests/bench/results
 # Runs as often as wanted. Only loopback is used; what a test starts it also ends.
@@ -11,12 +12,29 @@ cd "$(dirname "$0")/.."
 
 mode=${1:-}
 case "$mode" in
-"" | --all | --long) ;;
+"" | --all | --sanitized | --long) ;;
 *)
-    echo "usage: sh deploy/test.sh [--all | --long]" >&2
+    echo "usage: sh deploy/test.sh [--all | --sanitized | --long]" >&2
     exit 64
     ;;
 esac
+
+jobs=$(nproc)
+build() { # preset; the log is shown when it fails
+    { cmake --preset "$1" && cmake --build --preset "$1" -- -j "$jobs"; } >"build-$1.log" 2>&1 ||
+        { cat "build-$1.log"; rm -f "build-$1.log"; return 1; }
+    rm -f "build-$1.log"
+}
+tests() { # preset, then ctest arguments
+    preset=$1
+    shift
+    ctest --test-dir "build/$preset" --output-on-failure "$@"
+}
+if [ "$mode" = --sanitized ]; then
+    build debug
+    tests debug -L 'unit|dist|fuzz' -j "$jobs" --repeat until-pass:2
+    exit
+fi
 
 packages_install $PACKAGES_BUILD $PACKAGES_TEST
 [ -z "$mode" ] || packages_install $PACKAGES_ALL
@@ -35,35 +53,23 @@ done
 [ -z "$mode" ] || [ -x build/tools/usr/bin/promtool ] || packages_unpack prometheus build/tools ||
     echo "prometheus could not be fetched: the tests that need it are skipped" >&2
 
-jobs=$(nproc)
-build() { # preset, then what to run the compiler under; the log is shown when it fails
-    preset=$1
-    shift
-    { cmake --preset "$preset" && "$@" cmake --build --preset "$preset" -- -j "$jobs"; } >"build-$preset.log" 2>&1 ||
-        { cat "build-$preset.log"; rm -f "build-$preset.log"; return 1; }
-    rm -f "build-$preset.log"
-}
-tests() { # preset, then ctest arguments
-    preset=$1
-    shift
-    ctest --test-dir "build/$preset" --output-on-failure "$@"
-}
 # Tests of one process run side by side. The others depend on how fast a shared machine is: in the release build they run
-# one by one, and one that fails runs a second time, the output of both shown.
+# one by one, and one that fails runs a second time, the output of both shown. They mostly wait: meanwhile the sanitized
+# build and its tests take what time there is.
 single='unit|backend|fuzz|golden|reference|tidy'
 
 echo "== release build, all tests"
 build ci
 tests ci -L "$single" -j "$jobs"
-if [ -n "$mode" ]; then # the next build, while tests of several processes mostly wait
-    build debug nice -n 19 &
+if [ -n "$mode" ]; then
+    nice -n 19 sh deploy/test.sh --sanitized >build/sanitized.log 2>&1 &
     sanitized=$!
 fi
 tests ci -LE "$single" --repeat until-pass:2 || { wait; exit 1; }
 if [ -n "$mode" ]; then
     echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
-    wait "$sanitized"
-    tests debug -L 'unit|dist|fuzz' -j "$jobs" --repeat until-pass:2
+    wait "$sanitized" || { cat build/sanitized.log; exit 1; }
+    tail -n 20 build/sanitized.log
 fi
 if [ "$mode" = --long ]; then
     echo "== clang-tidy"
