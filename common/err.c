@@ -69,6 +69,9 @@ static enum err_code err_code_of_errno(int errnum)
         return ERR_NOT_FOUND;
     case ENOMEM:
         return ERR_NOMEM;
+    case EMFILE: /* descriptors: others give theirs back */
+    case ENFILE:
+        return ERR_UNAVAILABLE;
     default:
         return ERR_IO;
     }
@@ -98,6 +101,11 @@ int err_wrap(struct err *err, int rc, const char *format, ...)
     (void)snprintf(err->text + len, sizeof err->text - len, "%s", inner);
     err_clean(err->text);
     return rc;
+}
+
+bool err_is_shortage(int rc)
+{
+    return rc == -ERR_NOMEM || rc == -ERR_UNAVAILABLE;
 }
 
 static const struct err_row *err_row_of(enum err_code code)

@@ -12,6 +12,8 @@
  * Library code never logs and never exits; the main that ends the story prints err->text once.
  * `err` is never NULL. A struct err is plain memory: nothing to free. */
 #pragma once
+#include <stdbool.h>
+
 #include <stdarg.h>
 
 #ifdef __cplusplus
@@ -40,14 +42,17 @@ int err_set(struct err *err, enum err_code code, const char *format, ...)
 /* The same for a fault in one field of a request. */
 int err_set_field(struct err *err, enum err_code code, const char *field, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Record a failed system call: "<what>: <strerror(errno)>". Picks ERR_NO_SPACE, ERR_NOT_FOUND or
- * ERR_IO. */
+/* Record a failed system call: "<what>: <strerror(errno)>". Picks ERR_NO_SPACE, ERR_NOT_FOUND,
+ * ERR_NOMEM, ERR_UNAVAILABLE (no descriptor is left) or ERR_IO. */
 int err_set_errno(struct err *err, int errnum, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Put context in front of the sentence: "load shard 3: " + text. Keeps code and field; returns rc.
  */
 int err_wrap(struct err *err, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Memory or descriptors are short: that says nothing about the thing that was asked for. */
+bool err_is_shortage(int rc);
 
 const char *err_code_name(enum err_code code);  /* "invalid_value": the API's `code` */
 const char *err_code_type(enum err_code code);  /* "invalid_request_error": the API's `type` */

@@ -344,6 +344,22 @@ int io_replace_dir(const char *temp, const char *path, struct err *err)
     return 0;
 }
 
+int io_check_spare(struct err *err)
+{
+    enum { SPARE = 8 }; /* a spawn takes three, a report one */
+    int fds[SPARE], count = 0, errnum = 0;
+    while (count < SPARE && errnum == 0) {
+        fds[count] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (fds[count] < 0)
+            errnum = errno;
+        else
+            count++;
+    }
+    while (count > 0)
+        (void)close(fds[--count]); /* nothing was written */
+    return errnum == 0 ? 0 : err_set_errno(err, errnum, "no file can be opened");
+}
+
 bool io_exists(const char *path)
 {
     return access(path, F_OK) == 0;

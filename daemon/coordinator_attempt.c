@@ -372,6 +372,7 @@ static int attempt_end(struct coordinator_job *job, struct err *err)
 {
     struct err why = job->failure;
     bool paused = false;
+    TRY(io_check_spare(err));
     bool well = job->supervisor != NULL && supervisor_outcome(job->supervisor, &paused, &why) == 0;
     if (!well && !coordinator_gpus_have_told(job))
         return 0;

@@ -1,6 +1,7 @@
 /* coordinator_job: one step of one job. A step that fails (the disk is full, memory is out) leaves
  * everything as it was and is tried again a second later: so a state in memory is always the state
  * in the store. */
+#include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -164,6 +165,7 @@ static int job_step_validating(struct coordinator_job *job, struct err *err)
     if (job->preparation == NULL) {
         if (coordinator->stopping || coordinator->preparing >= COORDINATOR_PREPARING_MAX)
             return 0;
+        TRY(io_check_spare(err));
         struct err why;
         int rc = job_start_preparation(job, &why);
         if (rc != 0)
@@ -173,6 +175,7 @@ static int job_step_validating(struct coordinator_job *job, struct err *err)
     }
     if (!preparation_is_over(job->preparation))
         return 0;
+    TRY(io_check_spare(err));
     if (!coordinator->stopping) /* else it was killed: the next daemon starts it again */
         TRY(job_take_verdict(job, err));
     job_end_preparation(job);

@@ -9,6 +9,7 @@
  *
  * Use is counted while a job has slots, training or not, and written each QUEUE_SAVE_MS and at the
  * end of an attempt: a daemon that is killed forgets no more than that. */
+#include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -209,7 +210,9 @@ static void queue_start(struct coordinator_job *job)
     struct coordinator *coordinator = job->coordinator;
     struct err err;
     must(job->state == JOB_STATE_QUEUED);
-    if (job->retry_ms > coordinator_now(coordinator) || coordinator_attempt_start(job, &err) == 0)
+    if (job->retry_ms > coordinator_now(coordinator))
+        return;
+    if (io_check_spare(&err) == 0 && coordinator_attempt_start(job, &err) == 0)
         return;
     log_error("coordinator", "%s cannot be started: %s", job->id, err.text);
     job->retry_ms = coordinator_now(coordinator) + COORDINATOR_RETRY_MS;

@@ -49,7 +49,7 @@
 enum {
     MAIN_STOP_MS = 60000,     /* for steps and checkpoints; below systemd's 90 s */
     MAIN_HTTP_STOP_MS = 2000, /* for answers under way */
-    MAIN_DESCRIPTORS = 32768  /* thrice the most connections, for their files and the ranks */
+    MAIN_DESCRIPTORS = 40960  /* four times the most connections: main_fit_descriptors() */
 };
 
 struct main_daemon {
@@ -255,15 +255,30 @@ static void main_close(struct main_daemon *self)
     settings_done(&self->settings);
 }
 
-/* Connections, uploads and ranks take a descriptor each: the usual soft limit of 1024 is below
- * connections_max with an upload on every connection. */
-static void main_raise_descriptors(void)
+/* Raises the soft limit, which usually is 1024, and lets connections have a quarter of what there
+ * is, so that clients alone cannot take the descriptors of their files, of children, ranks and
+ * stores. */
+static void main_fit_descriptors(struct settings *settings)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= MAIN_DESCRIPTORS)
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return; /* as many as are asked for, then */
+    if (limit.rlim_cur < MAIN_DESCRIPTORS) {
+        limit.rlim_cur = limit.rlim_max < MAIN_DESCRIPTORS ? limit.rlim_max : MAIN_DESCRIPTORS;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* then there are fewer, and few are used */
+    }
+    int64_t connections =
+        limit.rlim_cur < MAIN_DESCRIPTORS ? (int64_t)limit.rlim_cur / 4 : MAIN_DESCRIPTORS / 4;
+    if (settings->connections_max <= connections)
         return;
-    limit.rlim_cur = limit.rlim_max < MAIN_DESCRIPTORS ? limit.rlim_max : MAIN_DESCRIPTORS;
-    (void)setrlimit(RLIMIT_NOFILE, &limit); /* then there are fewer */
+    log_warn(
+        "main",
+        "connections_max is %lld, not %lld: this process may have %lld descriptors (ulimit -n; "
+        "LimitNOFILE of a systemd unit)",
+        (long long)connections, (long long)settings->connections_max, (long long)limit.rlim_cur);
+    settings->connections_max = connections;
+    if (settings->streams_max > connections - connections / 4)
+        settings->streams_max = connections - connections / 4; /* the API stays open */
 }
 
 static int main_run(int argc, char **argv, struct err *err)
@@ -275,7 +290,7 @@ static int main_run(int argc, char **argv, struct err *err)
     if (unknown != NULL)
         log_warn("main", "%.*s is no setting of ithacad; see ithacad --help",
                  (int)strcspn(unknown, "="), unknown);
-    main_raise_descriptors();
+    main_fit_descriptors(&self.settings);
     (void)umask(0077);
     (void)signal(SIGPIPE, SIG_IGN); /* writes to lost clients and ranks give EPIPE instead */
     int rc = main_open(&self, err);

@@ -9,6 +9,7 @@
 #include "daemon/settings.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,8 +81,10 @@ static int roots_walk_folder(const struct roots_walk *walk, const char *dir, con
 {
     int rc = 0;
     DIR *stream = opendir(dir);
-    if (stream == NULL)
-        return 0;
+    if (stream == NULL) {
+        rc = err_set_errno(err, errno, "%s", dir);
+        return err_is_shortage(rc) ? rc : 0; /* the others are not there, or not ours to read */
+    }
     const struct dirent *entry;
     while (rc == 0 && (entry = readdir(stream)) != NULL)
         if (route_is_name(entry->d_name, strlen(entry->d_name)))

@@ -89,6 +89,9 @@ if [ "$mode" = --long ]; then
     echo "== ranks that die, hang and run out of memory"
     ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/drill_ranks.py >tests/bench/results/drill.txt 2>&1 ||
         { cat tests/bench/results/drill.txt; exit 1; }
+    echo "== every system call of the daemon fails in turn"
+    ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/failing_calls.py --all >tests/bench/results/calls.txt 2>&1 ||
+        { cat tests/bench/results/calls.txt; exit 1; }
     echo "== a training file of 1 GiB, and three minutes of load"
     export ITHACA_BUILD_DIR=$PWD/build/ci
     /usr/bin/python3 tests/fault/large_input.py >tests/bench/results/large_input.txt

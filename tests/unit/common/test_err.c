@@ -50,6 +50,11 @@ static void test_errno(void **state)
     assert_string_equal(err.text, "/x: No such file or directory");
     assert_int_equal(err_set_errno(&err, ENOSPC, "x"), -ERR_NO_SPACE);
     assert_int_equal(err_set_errno(&err, EDQUOT, "x"), -ERR_NO_SPACE);
+    assert_true(err_is_shortage(err_set_errno(&err, EMFILE, "x"))); /* others give theirs back */
+    assert_true(err_is_shortage(err_set_errno(&err, ENFILE, "x")));
+    assert_true(err_is_shortage(err_set_errno(&err, ENOMEM, "x")));
+    assert_false(err_is_shortage(err_set_errno(&err, ENOENT, "x")));
+    assert_false(err_is_shortage(0));
     assert_int_equal(err_set_errno(&err, ENOMEM, "x"), -ERR_NOMEM);
     assert_int_equal(err_set_errno(&err, EACCES, "x"), -ERR_IO);
 }
