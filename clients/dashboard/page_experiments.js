@@ -1,6 +1,6 @@
 // page_experiments: grids of settings and context lengths that are measured: the list, and one with its table and charts.
 import { get, getText, request } from "/dashboard/api.js";
-import { empty, facts, fill, gather, h, note, progress, refill, row, table } from "/dashboard/dom.js";
+import { empty, facts, fill, gather, h, loading, note, progress, refill, row, table } from "/dashboard/dom.js";
 import { listen, opening } from "/dashboard/live.js";
 import { badge, bytes, number, percent, seconds, time, words } from "/dashboard/text.js";
 
@@ -30,7 +30,7 @@ const picture = (svg) => document.importNode(new DOMParser().parseFromString(svg
 
 // What is shown is read again when jobs change. read() -> what is drawn, draw(what) -> elements, more(what) -> it may change.
 function shown(view, read, draw, more) {
-  const body = h("div");
+  const body = h("div", {}, loading());
   let ended = false, last = null;
   const load = async () => {
     try {

@@ -1,6 +1,6 @@
 // page_job: one job: where it stands, its charts, its memory against the plan, its events, output and checkpoints.
 import { get, JOBS, request } from "/dashboard/api.js";
-import { facts, fill, gather, h, note, progress, refill } from "/dashboard/dom.js";
+import { facts, fill, gather, h, loading, note, progress, refill } from "/dashboard/dom.js";
 import { buttons, changeForm } from "/dashboard/job_actions.js";
 import { JobCharts, jobSeries } from "/dashboard/job_charts.js";
 import { drawMemory } from "/dashboard/job_memory.js";
@@ -56,20 +56,19 @@ function standing(job) {
 
 export function job(view, id, session) {
   const path = `${JOBS}/${id}`, series = jobSeries(id), may = session.scope !== "read";
-  const head = h("div"), wrong = h("div"), memory = h("section", { class: "card", hidden: true }), settings = h("pre", { tabindex: "0" }), change = h("div");
+  const head = h("div"), unread = h("div", {}, loading()), refused = h("div"), memory = h("section", { class: "card", hidden: true }), settings = h("pre", { tabindex: "0" }), change = h("div");
   const events = eventsCard(path), output = outputCard(path), checkpoints = checkpointsCard(path), profile = profileCard(path, may);
   const rank = h("select", { id: "rank", onchange: () => draw() }), rankLabel = h("label", { for: "rank", hidden: true }, "Step time of rank", rank);
   const charts = new JobCharts(series, rankLabel);
-  let now = null, plan = null, ended = false;
+  let now = null, plan = null, ended = false, news = true; // events or checkpoints may be new
 
-  const fail = (error) => { if (!ended && error.status !== 0) fill(now === null ? view : wrong, note("bad", error.message)); };
   const send = async (method, below, body) => {
     try {
       await request(method, path + below, body);
-      fill(wrong);
+      fill(refused);
       if (method === "DELETE") location.hash = "#/jobs";
       else await load();
-    } catch (error) { fail(error); }
+    } catch (error) { fill(refused, note("bad", error.message)); }
   };
   const drawHead = () => {
     const own = now.ithaca;
@@ -91,12 +90,23 @@ export function job(view, id, session) {
     charts.draw(Number(rank.value || 0), now.ithaca.spec.seq_len);
     drawMemory(memory, plan, series, now.ithaca.spec.gpus);
   };
-  const guarded = (call) => () => call().catch(fail);
+  // What cannot be read is said until it can be; that the daemon is away the header says.
+  const guarded = (call) => async () => {
+    try {
+      await call();
+      fill(unread);
+    } catch (error) { if (error.status !== 0 || now === null) fill(unread, note("bad", error.message)); }
+  };
   const stand = async () => {
     now = await get(path);
+    content.hidden = false;
     if (!ended) drawHead();
   };
-  const readSaid = () => Promise.all([events.load(), checkpoints.load(), output.load(now)]);
+  const readSaid = async () => {
+    const all = news ? [events.load(), checkpoints.load()] : [];
+    news = false;
+    await Promise.all([...all, output.load(now)]);
+  };
   const readPoints = async () => {
     // Memory is asked for its plan alone: what was taken is among the points.
     const ask = plan ? { planned: plan } : get(`${path}/memory?from_step=${Number.MAX_SAFE_INTEGER}`);
@@ -108,19 +118,21 @@ export function job(view, id, session) {
   const loadAll = guarded(async () => { await stand(); if (!ended) await Promise.all([readSaid(), readPoints()]); });
   const paint = gather(draw, DRAW_MS), soon = gather(load, READ_MS);
   const stop = listen((kind, data) => {
+    if (kind === "open") news = true;
     if (kind === "open" || (kind === "lost" && now === null)) loadAll();
     if (data === undefined || data.job_id !== id) return;
     if (kind === "metrics") {
       if (series.add(data)) series.load().then(paint, () => {});
       else paint();
-    }
+    } else news = true;
     soon();
   });
   const poll = setInterval(() => { if (now !== null && !ENDS.includes(now.ithaca.state)) soon(); }, POLL_MS);
 
-  fill(view, wrong, head, charts.element, memory,
+  const content = h("div", { hidden: true }, refused, head, charts.element, memory,
     h("div", { class: "halves" }, events.element, checkpoints.element), output.element, profile.element, change,
     h("details", { class: "card" }, h("summary", {}, "Settings, as resolved"), settings));
+  fill(view, unread, content);
   if (!opening()) loadAll(); // else it is read when the stream is there, and once
   return () => { ended = true; stop(); paint.end(); soon.end(); clearInterval(poll); charts.end(); };
 }

@@ -1,6 +1,6 @@
 // page_machine: the queue, in order and why each waits, and what jobs run on. An administrator drains from here.
 import { get, post } from "/dashboard/api.js";
-import { empty, facts, fill, gather, h, note, progress, refill, row, table } from "/dashboard/dom.js";
+import { empty, facts, fill, gather, h, loading, note, progress, refill, row, table } from "/dashboard/dom.js";
 import { listen } from "/dashboard/live.js";
 import { badge, bytes, number, percent, seconds, time, until, words } from "/dashboard/text.js";
 
@@ -28,8 +28,8 @@ const gpu = (one) => [h("span", {}, `${one.number}: ${one.name}`, h("div", { cla
   one.power_w === null ? null : `${number(Math.round(one.power_w))} W`, one.xid_count ? `${one.xid_count}: ${one.xid_last}` : null];
 
 export function machine(view, _, session) {
-  let timer = 0, ended = false;
-  const body = h("div"), wrong = h("div"), admin = session.scope === "admin";
+  let timer = 0, ended = false, shown = false;
+  const body = h("div", {}, loading()), wrong = h("div"), admin = session.scope === "admin";
   const act = (path) => async () => {
     try { await post(path); fill(wrong); } catch (error) { fill(wrong, note("bad", error.message)); }
     load();
@@ -41,7 +41,8 @@ export function machine(view, _, session) {
     try {
       const [queue, gpus] = await Promise.all([get("/v1/queue"), get("/v1/gpus")]);
       if (!ended) draw(queue, gpus.data);
-    } catch (error) { if (!ended && (error.status !== 0 || !body.firstChild)) fill(body, note("bad", error.message)); }
+      shown = true;
+    } catch (error) { if (!ended && (error.status !== 0 || !shown)) fill(body, note("bad", error.message)); }
     clearTimeout(timer);
     if (!ended) timer = setTimeout(load, EVERY_MS);
   };
