@@ -445,7 +445,7 @@ void http_stop(struct http *http)
         struct http_door *door = &http->doors[i];
         if (door->mhd != NULL)
             door->fd = MHD_quiesce_daemon(door->mhd); /* the socket is ours again */
-        if (door->local && door->fd >= 0)
+        if (door->local && door->fd >= 0 && http->settings->unix_fd == 0)
             (void)unlink(http->settings->socket); /* the next daemon replaces what is left */
         http_listen_close(&door->fd);
     }

@@ -53,6 +53,11 @@ int http_listen_tcp(const struct settings *settings, int *ret_fd, int *ret_port,
     struct sockaddr_storage address;
     socklen_t size = 0;
     const char *listen_on = settings->listen;
+    if (settings->tcp_fd > 0) {
+        *ret_fd = settings->tcp_fd;
+        *ret_port = (int)settings->port;
+        return 0;
+    }
     TRY(http_listen_address(listen_on, (int)settings->port, &address, &size, err));
     CLEANUP(http_listen_close)
     int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -137,6 +142,10 @@ static int http_listen_permit(const struct settings *settings, const char *path,
 int http_listen_unix(const struct settings *settings, int *ret_fd, struct err *err)
 {
     struct sockaddr_un address;
+    if (settings->unix_fd > 0) {
+        *ret_fd = settings->unix_fd;
+        return 0;
+    }
     TRY(http_listen_may_take(settings->socket, err));
     CLEANUP(mem_free_ptr) char *fresh = mem_printf("%s.new", settings->socket);
     if (fresh == NULL)

@@ -32,6 +32,7 @@
 #include "daemon/sse.h"
 #include "daemon/storage.h"
 #include "daemon/store.h"
+#include "daemon/systemd.h"
 #include "daemon/uploads.h"
 #include "daemon/webhook_send.h"
 #include "daemon/webhooks.h"
@@ -42,15 +43,16 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#ifdef ITHACA_SYSTEMD
-#include <systemd/sd-daemon.h>
-#endif
 
 enum {
     MAIN_STOP_MS = 60000,     /* for steps and checkpoints; below systemd's 90 s */
     MAIN_HTTP_STOP_MS = 2000, /* for answers under way */
     MAIN_DESCRIPTORS = 40960  /* four times the most connections: main_fit_descriptors() */
 };
+
+/* The store is checked after an unclean stop, and copied before it is changed for a new version: up
+ * to half an hour for a large one. */
+#define MAIN_OPENING "STATUS=Opening the data folder\nEXTEND_TIMEOUT_USEC=1800000000"
 
 struct main_daemon {
     struct settings settings;
@@ -59,16 +61,8 @@ struct main_daemon {
     struct http *http;
     struct cgroup_home cgroup; /* where jobs get control groups */
     char *url_path;            /* <data_dir>/url: there while this daemon serves */
+    struct loop_timer *beat;   /* of the watchdog; NULL: nobody watches */
 };
-
-static void main_tell_systemd(const char *state)
-{
-#ifdef ITHACA_SYSTEMD
-    (void)sd_notify(0, state); /* nobody may be listening */
-#else
-    (void)state;
-#endif
-}
 
 static void main_on_stop(void *context)
 {
@@ -80,6 +74,13 @@ static void main_on_tick(void *context)
 {
     struct main_daemon *self = context;
     coordinator_tick(self->api.coordinator);
+}
+
+/* From the loop, so that a loop that hangs is found. */
+static void main_on_beat(void *context)
+{
+    (void)context;
+    systemd_notify("WATCHDOG=1");
 }
 
 static void main_coordinator_config(const struct settings *settings, struct coordinator_config *ret)
@@ -129,6 +130,7 @@ static int main_open(struct main_daemon *self, struct err *err)
     struct coordinator_config config;
     struct http_app app;
     TRY(io_make_dirs(settings->data_dir, 0700, err));
+    systemd_notify(MAIN_OPENING);
     TRY(store_open(settings->data_dir, &api->store, err)); /* takes the lock */
     self->url_path = io_join(settings->data_dir, "url");
     if (self->url_path == NULL)
@@ -202,7 +204,7 @@ static int main_stop(struct main_daemon *self, struct err *err)
 {
     struct api *api = &self->api;
     log_info("main", "stopping");
-    main_tell_systemd("STOPPING=1");
+    systemd_notify("STOPPING=1\nSTATUS=Stopping");
     http_stop(self->http);
     coordinator_stop(api->coordinator);
     int64_t begun_ms = clock_monotonic_ms();
@@ -222,8 +224,13 @@ static int main_stop(struct main_daemon *self, struct err *err)
 
 static int main_serve(struct main_daemon *self, struct err *err)
 {
+    int64_t beat_ms = systemd_watchdog_ms();
     TRY(main_write_url(self, err));
-    main_tell_systemd("READY=1");
+    if (beat_ms > 0) {
+        TRY(loop_timer_new(self->api.loop, main_on_beat, NULL, &self->beat, err));
+        loop_timer_set(self->beat, 0, beat_ms);
+    }
+    systemd_notify("READY=1\nSTATUS=Serving");
     int rc = loop_run(self->api.loop, err);
     (void)unlink(self->url_path);
     if (rc == 0)
@@ -249,6 +256,7 @@ static void main_close(struct main_daemon *self)
     auth_free(api->auth);
     store_close(api->store);
     loop_timer_free(api->tick);
+    loop_timer_free(self->beat);
     host_posix_free(api->host);
     loop_free(api->loop);
     mem_free(self->url_path);
@@ -293,7 +301,9 @@ static int main_run(int argc, char **argv, struct err *err)
     main_fit_descriptors(&self.settings);
     (void)umask(0077);
     (void)signal(SIGPIPE, SIG_IGN); /* writes to lost clients and ranks give EPIPE instead */
-    int rc = main_open(&self, err);
+    int rc = systemd_take_sockets(&self.settings, err);
+    if (rc == 0)
+        rc = main_open(&self, err);
     if (rc == 0)
         rc = main_serve(&self, err);
     main_close(&self);

@@ -36,6 +36,8 @@ struct settings {
 #undef SETTING_INT
 #undef SETTING_LIST
 #undef SETTING_MAP
+    int tcp_fd;  /* listening sockets that were passed (systemd.h) and are at listen and port, */
+    int unix_fd; /* or at socket; 0: none. The HTTP server takes them over */
 };
 
 /* argv[0] is skipped. On failure nothing is left to release. */

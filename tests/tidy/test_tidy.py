@@ -33,7 +33,6 @@ LIBRARY_HOMES = {
     r"cblas\.h|openblas.*": r"worker/cpu/\w+\.[ch]$",
     r"omp\.h": r"worker/cpu/\w+\.[ch]$",
     r"sodium\.h": r"daemon/(auth\w*|webhook_sign)\.c$",
-    r"systemd/.*": r"daemon/main\.c$",
     r"xxhash\.h": r"(common/(io|dataset)\w*|worker/checkpoint\w*)\.c$",
     r"zlib\.h|zstd\.h": r"common/io\w*\.c$",
     r"nccl\.h|cuda.*|cublas.*|cudnn.*|cupti.*": r"worker/cuda/.*",
