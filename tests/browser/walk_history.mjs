@@ -152,4 +152,12 @@ await until(() => streams.join() === "begun,ended");
 await look(false);
 await until(() => streams.join() === "begun,ended,begun");
 await tab.locator("#live[data-state=live]").waitFor();
+
+step("without dygraphs there are tables");
+const plain = await context.newPage();
+await plain.route("**/dygraph.min.js", (route) => route.fulfill({ status: 404 }));
+await plain.goto(`${url}/#/jobs/${job}`);
+await plain.getByText("Charts need dygraphs").waitFor();
+await plain.locator("[aria-label^='Loss.'] tbody tr").nth(4).waitFor();
+assert.equal(await plain.locator("[aria-label^='Loss.'] tbody tr").last().locator("td").first().textContent(), "2,000");
 await end();
