@@ -84,7 +84,7 @@ static void timeline_phases(const struct mem_plan *plan, struct buf *out)
             continue;
         int length =
             peak > 0 ? (int)((double)plan->phase_bytes[p] / (double)peak * TIMELINE_BAR) : 0;
-        buf_printf(out, "  %2d %-44s %9.3f ", ++number, mem_phase_name((enum mem_phase)p),
+        buf_printf(out, "  %2d %-46s %9.3f ", ++number, mem_phase_name((enum mem_phase)p),
                    TIMELINE_GIB(plan->phase_bytes[p]));
         for (int i = 0; i < length; i++)
             buf_char(out, '#');
@@ -98,8 +98,9 @@ static void timeline_peak(const struct mem_plan *plan, struct buf *out)
     int count = timeline_sums(plan, TIMELINE_PEAK_ROWS, sums);
     buf_printf(out, "buffers in the peak, \"%s\":\n", mem_phase_name(plan->peak_phase));
     for (int i = 0; i < count; i++)
-        buf_printf(out, "  %-22s %5lld of %9.3f GiB in all\n", sums[i].name,
-                   (long long)sums[i].count, TIMELINE_GIB(sums[i].bytes));
+        buf_printf(out, "  %-22s %9.3f GiB in %lld buffer%s\n", sums[i].name,
+                   TIMELINE_GIB(sums[i].bytes), (long long)sums[i].count,
+                   sums[i].count == 1 ? "" : "s");
 }
 
 /* Buffers that follow each other in the plan and live alike. */

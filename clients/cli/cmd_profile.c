@@ -127,13 +127,13 @@ static void profile_print_list(const json_t *profile, const char *key, const cha
     double each = steps * profile_number(profile, "ranks");
     if (json_array_size(list) == 0)
         return;
-    (void)printf("\n%-44s %10s %7s %8s\n", title, "ms a step", "share", "count");
+    (void)printf("\n%-48s %10s %7s %8s\n", title, "ms a step", "share", "count");
     size_t i;
     const json_t *figure;
     json_array_foreach(list, i, figure)
     {
         if (i < PROFILE_ROWS)
-            (void)printf("  %-42.42s %10.3f %6.1f%% %8.0f\n", cli_text(figure, "name"),
+            (void)printf("  %-46.46s %10.3f %6.1f%% %8.0f\n", cli_text(figure, "name"),
                          profile_number(figure, "total_ms") / each,
                          profile_number(figure, "share") * 100,
                          profile_number(figure, "count") / each);
