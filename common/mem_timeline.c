@@ -71,8 +71,7 @@ json_t *mem_timeline_peak_json(const struct mem_plan *plan, int max)
     return NULL;
 }
 
-/* ---- text -------------------------------------------------------------------------------------
- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 static void timeline_phases(const struct mem_plan *plan, struct buf *out)
 {

@@ -21,8 +21,7 @@ enum {
     PROFILE_SUMMARY_BYTES = 1 << 20 /* a summary has some hundred rows */
 };
 
-/* ---- ask --------------------------------------------------------------------------------------
- */
+/* ---- ask --------------------------------------------------------------------------------- */
 
 /* {"steps": N}; no body is fine. */
 static int profile_read_steps(const json_t *body, int64_t *ret_steps, struct err *err)
@@ -59,8 +58,7 @@ int api_profile_ask(struct api *api, struct http_request *request, struct err *e
     return 0;
 }
 
-/* ---- give out ---------------------------------------------------------------------------------
- */
+/* ---- give out ---------------------------------------------------------------------------- */
 
 struct profile_wait {
     struct http_request *request;

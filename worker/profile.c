@@ -95,7 +95,7 @@ static void profile_take_wait(void *context, enum exposed_kind kind, int64_t fro
                 &(struct profile_event){.begin_ns = begin_ns, .end_ns = begin_ns + ns});
 }
 
-/* ---- collectives ----------------------------------------------------------------------------- */
+/* ---- collectives ------------------------------------------------------------------------- */
 
 /* Those that are over; `all`: those that are not are given up. */
 static void profile_take_calls(struct profile *profile, bool all)
@@ -122,7 +122,7 @@ static void profile_take_calls(struct profile *profile, bool all)
     }
 }
 
-/* ---- slices between marks -------------------------------------------------------------------- */
+/* ---- slices between marks ---------------------------------------------------------------- */
 
 static struct profile_event *profile_open(struct profile *profile, enum profile_kind kind)
 {
@@ -191,7 +191,7 @@ void profile_enter(struct profile *profile, enum profile_kind kind, const char *
         profile->count++;
 }
 
-/* ---- steps ----------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------- */
 
 /* The account's `started` on the monotonic clock: an event now, waited for, and the clock. */
 int profile_step_begin(struct profile *profile, int64_t step, struct stream *stream,
@@ -246,7 +246,7 @@ int profile_step_end(struct profile *profile, const struct exposed_times *times,
     return 0;
 }
 
-/* ---- its life -------------------------------------------------------------------------------- */
+/* ---- its life ---------------------------------------------------------------------------- */
 
 static int profile_take_memory(struct profile *profile, struct err *err)
 {

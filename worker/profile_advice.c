@@ -22,8 +22,7 @@ struct advice {
     json_t *list;            /* all that was found */
 };
 
-/* ---- the rules --------------------------------------------------------------------------------
- */
+/* ---- the rules --------------------------------------------------------------------------- */
 
 static double advice_wait(const struct advice *advice, enum metric_id metric)
 {
@@ -206,8 +205,7 @@ static const struct advice_rule advice_rules[] = {
      .set = advice_set_tiles},
 };
 
-/* ---- what a change costs ----------------------------------------------------------------------
- */
+/* ---- what a change costs ----------------------------------------------------------------- */
 
 /* {"field.path": value} of each field that another value has than in the job as it is. */
 static json_t *advice_changes(const struct job_spec *now, const struct job_spec *then)
@@ -290,8 +288,7 @@ static int advice_try(struct advice *advice, const struct advice_rule *rule, dou
     return json_array_append_new(advice->list, one) == 0 ? 0 : mem_fail(err, 0, "advice");
 }
 
-/* ---- what has no setting ----------------------------------------------------------------------
- */
+/* ---- what has no setting ----------------------------------------------------------------- */
 
 static int advice_say(struct advice *advice, const char *cause, double share, const char *text,
                       struct err *err)
@@ -352,8 +349,7 @@ static int advice_kernel(struct advice *advice, struct err *err)
     return advice_say(advice, "kernels", share, text, err);
 }
 
-/* ---- the list ---------------------------------------------------------------------------------
- */
+/* ---- the list ---------------------------------------------------------------------------- */
 
 /* What fits, then what has no setting, then what does not fit. */
 static int advice_rank(const json_t *one)

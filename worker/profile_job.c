@@ -15,7 +15,7 @@ const char *profile_event_name(const struct profile_file *file, const struct pro
     return file->names[event->name];
 }
 
-/* ---- what the ranks left --------------------------------------------------------------------- */
+/* ---- what the ranks left ----------------------------------------------------------------- */
 
 static int job_compare(const void *left, const void *right)
 {
@@ -152,8 +152,7 @@ void profile_job_done(struct profile_job *job)
     *job = (struct profile_job){.files = NULL};
 }
 
-/* ---- the program ------------------------------------------------------------------------------
- */
+/* ---- the program ------------------------------------------------------------------------- */
 
 static int job_write(const struct profile_job *job, const char *dir, struct err *err)
 {

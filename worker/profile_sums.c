@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- by name ----------------------------------------------------------------------------------
- */
+/* ---- by name ----------------------------------------------------------------------------- */
 
 static int sums_figure(struct profile_figures *figures, const char *name,
                        struct profile_figure **ret, struct err *err)
@@ -63,8 +62,7 @@ static int sums_compare(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* ---- what ran at once -------------------------------------------------------------------------
- */
+/* ---- what ran at once -------------------------------------------------------------------- */
 
 static const struct profile_event *sums_around(const struct profile_file *file,
                                                enum profile_kind kind, int64_t ns)
@@ -162,8 +160,7 @@ static void sums_add(struct profile_busy *all, const struct profile_busy *rank)
     all->idle_ns += rank->idle_ns;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it --------------------------------------------------------------------------- */
 
 static int sums_fill(struct profile_sums *sums, const struct profile_job *job, struct err *err)
 {

@@ -80,12 +80,14 @@ static void trace_label(struct trace *trace, uint32_t pid, int64_t tid, const ch
                (int)strcspn(of, "_"), of, (long long)(tid != 0 ? tid : (int64_t)pid));
 }
 
-/* ---- tracks -----------------------------------------------------------------------------------
- */
+/* ---- tracks ------------------------------------------------------------------------------ */
 
 /* The thread of a slice, a new one where those of its stream are busy. */
 static int64_t trace_track(struct trace *trace, uint32_t pid, const struct profile_event *event)
 {
+    static const char *const names[PROFILE_KIND_COUNT] = {[PROFILE_KERNEL] = "kernels",
+                                                          [PROFILE_COPY] = "copies",
+                                                          [PROFILE_COLLECTIVE] = "collectives"};
     char label[64];
     int t = 0, same = 0;
     if (event->kind <= PROFILE_LAYER)
@@ -100,12 +102,11 @@ static int64_t trace_track(struct trace *trace, uint32_t pid, const struct profi
             break;
     }
     if (t == TRACE_TRACKS_MAX)
-        return -1;
+        return -1; /* a hundred streams: no device of ours has them */
     if (t == trace->track_count) {
         trace->tracks[trace->track_count++] =
             (struct trace_track){.kind = event->kind, .lane = event->lane};
-        (void)snprintf(label, sizeof label, "%ss, stream %u%s",
-                       profile_kind_name((enum profile_kind)event->kind), event->lane,
+        (void)snprintf(label, sizeof label, "%s, stream %u%s", names[event->kind], event->lane,
                        same > 0 ? " at once" : "");
         trace_label(trace, pid, TRACE_TRACK_FIRST + t, "thread_name", label);
     }
@@ -113,8 +114,7 @@ static int64_t trace_track(struct trace *trace, uint32_t pid, const struct profi
     return TRACE_TRACK_FIRST + t;
 }
 
-/* ---- a rank -----------------------------------------------------------------------------------
- */
+/* ---- a rank ------------------------------------------------------------------------------ */
 
 static void trace_names_free(char **names, uint32_t count)
 {
@@ -217,8 +217,7 @@ static int trace_rank(struct trace *trace, uint32_t rank, struct err *err)
     return rc;
 }
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers ----------------------------------------------------------------------------- */
 
 static void trace_life(struct trace *trace, const struct profile_life *life, int64_t number,
                        bool begins)
@@ -252,8 +251,7 @@ static int trace_buffers(struct trace *trace, struct err *err)
     return 0;
 }
 
-/* ---- the file ---------------------------------------------------------------------------------
- */
+/* ---- the file ---------------------------------------------------------------------------- */
 
 static int trace_file(struct trace *trace, const char *path, struct err *err)
 {

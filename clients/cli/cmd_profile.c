@@ -40,8 +40,7 @@ static int profile_open(struct cli *cli, const char *id, struct profile_command 
     return cli_client(cli, &command->client, err);
 }
 
-/* ---- taking it --------------------------------------------------------------------------------
- */
+/* ---- taking it --------------------------------------------------------------------------- */
 
 /* NULL where there is none. */
 static int profile_get(const struct profile_command *command, json_t **ret, struct err *err)
@@ -111,8 +110,7 @@ static int profile_take(const struct profile_command *command, const char *steps
     return profile_await(command, before, ret, err);
 }
 
-/* ---- text -------------------------------------------------------------------------------------
- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 static double profile_number(const json_t *object, const char *key)
 {

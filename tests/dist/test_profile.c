@@ -30,8 +30,7 @@ static void open_job(const struct train_scene *scene, struct profile_job *job)
     must_work(profile_job_open(job, scene->plan.job_dir, 0, &err), &err);
 }
 
-/* ---- what is noted ----------------------------------------------------------------------------
- */
+/* ---- what is noted ----------------------------------------------------------------------- */
 
 static int64_t total(const struct profile_file *file, enum profile_kind kind, const char *name)
 {
@@ -136,8 +135,7 @@ static void test_two_ranks(void **state)
     train_scene_close(&scene);
 }
 
-/* ---- its bounds -------------------------------------------------------------------------------
- */
+/* ---- its bounds -------------------------------------------------------------------------- */
 
 struct full {
     int64_t events_max;
@@ -178,8 +176,7 @@ static void test_full_table(void **state)
     train_scene_close(&scene);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ------------------------------------------------------------------------------- */
 
 static void test_window(void **state)
 {
@@ -220,8 +217,7 @@ static void test_end_of_the_run(void **state)
     train_scene_close(&scene);
 }
 
-/* ---- summary ----------------------------------------------------------------------------------
- */
+/* ---- summary ----------------------------------------------------------------------------- */
 
 /* What was dropped is said, and what it would falsify is not. */
 static void test_dropped_is_said(void **state)
@@ -255,8 +251,7 @@ static void test_dropped_is_said(void **state)
     train_scene_close(&scene);
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------------------------- */
 
 /* Writes a word over a file's. */
 static void overwrite(const char *path, off_t offset, uint32_t word)

@@ -49,7 +49,7 @@ static int trace_check(CUptiResult result, const char *call, struct err *err)
 }
 #define CUPTI_TRY(call) TRY(trace_check(cupti.call, #call, err))
 
-/* ---- records --------------------------------------------------------------------------------- */
+/* ---- records ----------------------------------------------------------------------------- */
 
 static uint64_t CUPTIAPI trace_clock(void)
 {
@@ -125,7 +125,7 @@ static void CUPTIAPI trace_completed(CUcontext context, uint32_t stream, uint8_t
     mem_free(buffer);
 }
 
-/* ---- the library ----------------------------------------------------------------------------- */
+/* ---- the library ------------------------------------------------------------------------- */
 
 /* Of the toolkit that this was built with: records have another shape in others. */
 static void *trace_library(void)
