@@ -341,7 +341,12 @@ static int chat_fill(struct chat_question *question, const char *model, const js
         question->error_path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     TRY(loop_timer_new(api->loop, chat_late, question, &question->timer, err));
-    return json_write_file(question->input_path, input, 0600, err);
+    CLEANUP(json_unref)
+    json_t *whole = json_copy((json_t *)input); /* reads only; wants non-const */
+    if (json_object_set_new(whole, "chat_template", json_string(question->model.chat_template)) !=
+        0)
+        return mem_fail(err, 0, "a question");
+    return json_write_file(question->input_path, whole, 0600, err);
 }
 
 int chat_ask(struct api *api, struct http_request *request, const struct chat_kind *kind,

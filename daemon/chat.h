@@ -1,10 +1,11 @@
 /* chat: POST /v1/chat/completions, minimal: a base model, a tuned model ("ft:...") or a job's id
  * answers messages, greedily, on the CPU, not streamed.
  *
- * Each request is one child, `ithaca-worker --sample MODEL_DIR`, with {"messages","max_tokens"} on
- * its stdin and {"text","prompt_tokens","completion_tokens","finish_reason"} on its stdout. At most
- * CHAT_RUNNING at once, CHAT_WAITING more wait, further ones are refused (ERR_TOO_MANY). A child is
- * killed at CHAT_LIMIT_MS, when its client leaves, and when the daemon stops. */
+ * Each request is one child, `ithaca-worker --sample MODEL_DIR`, with {"messages","max_tokens",
+ * "chat_template"} on its stdin and {"text","prompt_tokens","completion_tokens","finish_reason"} on
+ * its stdout. At most CHAT_RUNNING at once, CHAT_WAITING more wait, further ones are refused
+ * (ERR_TOO_MANY). A child is killed at CHAT_LIMIT_MS, when its client leaves, and when the daemon
+ * stops. */
 #pragma once
 #include "daemon/api.h"
 

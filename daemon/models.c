@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/io.h"
+#include "common/job_spec.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/model_config.h"
@@ -69,6 +70,11 @@ static int models_take_job(void *context, const struct store_job *job, struct er
     (void)snprintf(entry->name, sizeof entry->name, "%s", job->fine_tuned_model);
     (void)snprintf(entry->owner, sizeof entry->owner, "%s", job->owner);
     entry->created_ms = job->finished_ms;
+    CLEANUP(json_unref) json_t *json = NULL;
+    CLEANUP(job_spec_done) struct job_spec spec = {.metadata = NULL};
+    TRY(json_parse(job->spec_json, strlen(job->spec_json), job->id, &json, err));
+    TRY(job_spec_parse(json, &spec, err));
+    entry->chat_template = job_chat_name(spec.chat_template);
     entry->dir = mem_printf("%s/jobs/%s/model", result->api->settings->data_dir, job->id);
     return entry->dir != NULL ? 0 : mem_fail(err, LIMIT_PATH_BYTES, "a path");
 }
@@ -76,7 +82,7 @@ static int models_take_job(void *context, const struct store_job *job, struct er
 int models_find(struct api *api, const char *viewer, const char *name,
                 struct models_entry *ret_entry, struct err *err)
 {
-    struct models_entry entry = {.dir = NULL};
+    struct models_entry entry = {.chat_template = job_chat_name(JOB_chat_AUTO)};
     struct models_result result = {.api = api, .viewer = viewer, .entry = &entry};
     int rc = 0;
     if (strncmp(name, "ft:", 3) == 0) {

@@ -14,6 +14,7 @@ struct models_entry {
     char name[LIMIT_NAME_BYTES + 1];  /* the folder's name, or "ft:..." */
     char owner[LIMIT_NAME_BYTES + 1]; /* user of a tuned model; "local" for a base model */
     char *dir;                        /* absolute; owned */
+    const char *chat_template; /* named for the job that made a tuned model; "auto": its own */
     int64_t created_ms;
 };
 void models_entry_done(struct models_entry *entry);

@@ -1,9 +1,10 @@
 #!/bin/sh
 # quickstart.sh: from a fresh Debian or Ubuntu machine to a tuned model that answers: installs, builds, starts the
 # daemon, runs the example job to its end, asks base and tuned model the same questions.
-#   sh deploy/quickstart.sh [--model DIR] [--data FILE] [--data-dir DIR] [--stop]
+#   sh deploy/quickstart.sh [--model DIR] [--data FILE] [--set FIELD=VALUE]... [--data-dir DIR] [--stop]
 # --model: a Hugging Face folder instead of the built-in model; --data: a training file instead of the example's. With a
-# model 20 short steps are trained: enough to see it work. --stop ends the daemon at the end; otherwise it stays up, and
+# model 20 short steps are trained: enough to see it work. --set: a field of the job (data.chat_template=chatml for a
+# base model; the last of one field counts). --stop ends the daemon at the end; otherwise it stays up, and
 # a later run replaces it.
 set -eu
 here=$PWD
@@ -18,6 +19,7 @@ data=$PWD/build/quickstart
 model=
 file=
 stop=no
+fields=
 while [ $# -gt 0 ]; do
     case "$1" in
     --data-dir)
@@ -35,12 +37,20 @@ while [ $# -gt 0 ]; do
         file=$(whole "$2")
         shift 2
         ;;
+    --set)
+        [ $# -ge 2 ] || { echo "error: --set needs FIELD=VALUE" >&2; exit 64; }
+        case "$2" in
+        *[[:space:]*?[]*) echo "error: --set $2: set such a value with ithaca submit" >&2; exit 64 ;;
+        esac
+        fields="$fields --set $2"
+        shift 2
+        ;;
     --stop)
         stop=yes
         shift
         ;;
     *)
-        echo "usage: sh deploy/quickstart.sh [--model DIR] [--data FILE] [--data-dir DIR] [--stop]" >&2
+        echo "usage: sh deploy/quickstart.sh [--model DIR] [--data FILE] [--set FIELD=VALUE]... [--data-dir DIR] [--stop]" >&2
         exit 64
         ;;
     esac
@@ -109,7 +119,8 @@ if [ -n "$model" ]; then
 else
     set -- deploy/example/job.json "$@"
 fi
-job=$(ithaca submit "$@")
+# shellcheck disable=SC2086 # a list of words
+job=$(ithaca submit "$@" $fields)
 ithaca watch "$job"
 
 echo "== 5/5 the same questions to the base and to the tuned model"
@@ -117,7 +128,7 @@ LC_ALL=C sed -n '1p;7p;13{p;q;}' "$questions" | # of other formats than chat lin
     LC_ALL=C sed -n 's/.*"role": *"user", *"content": *"\([^"\\]*\)".*/\1/p' |
     while IFS= read -r question; do
         base=$(ithaca sample --model "$name" --max-tokens 48 --prompt "$question" | LC_ALL=C tr -c '[:print:]\n' '?')
-        tuned=$(ithaca sample --job "$job" --max-tokens 96 --prompt "$question")
+        tuned=$(ithaca sample --job "$job" --max-tokens 96 --prompt "$question") || tuned=
         printf '  Q:     %s\n  base:  %s\n  tuned: %s\n' "$question" "${base:-(nothing)}" "${tuned:-(nothing)}"
     done
 

@@ -73,6 +73,24 @@ static int sample_generate(struct sample *sample, int64_t tokens_max, const char
     return 0;
 }
 
+/* The renderer that the request names: a model tuned from one without a template has none itself.
+ */
+static int sample_chat(const char *model_dir, const json_t *json, struct sample *sample,
+                       struct err *err)
+{
+    const char *name = job_chat_name(JOB_chat_AUTO);
+    int kind = 0;
+    if (json_object_get(json, "chat_template") != NULL)
+        TRY(json_get_string(json, "chat_template", ERR_BAD_REQUEST, &name, err));
+    while (kind < JOB_chat_COUNT && strcmp(job_chat_name((enum job_chat)kind), name) != 0)
+        kind++;
+    if (kind == JOB_chat_COUNT)
+        return err_set_field(err, ERR_BAD_REQUEST, "chat_template", "there is no template %s",
+                             name);
+    return chat_template_load(model_dir, sample->tokenizer, (enum job_chat)kind, &sample->chat,
+                              err);
+}
+
 static int sample_prompt(struct sample *sample, const json_t *json, struct err *err)
 {
     CLEANUP(conversation_done) struct conversation conversation = {0};
@@ -92,7 +110,7 @@ int sample_main(const char *model_dir, FILE *request, FILE *answer, struct err *
     if (json_object_get(json, "max_tokens") != NULL)
         TRY(json_get_i64(json, "max_tokens", ERR_BAD_REQUEST, &tokens_max, err));
     TRY(tokenizer_load(model_dir, &sample.tokenizer, err));
-    TRY(chat_template_load(model_dir, sample.tokenizer, JOB_chat_AUTO, &sample.chat, err));
+    TRY(sample_chat(model_dir, json, &sample, err));
     TRY(sample_prompt(&sample, json, err));
     int64_t prompt = sample.writer.tokens.count;
     struct model_config config;

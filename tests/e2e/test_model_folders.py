@@ -133,7 +133,24 @@ class Models(unittest.TestCase):
                     "messages": [{"role": "user", "content": "question"}]})
                 self.assertEqual(answer.status, 200, answer.text)
 
-    def test_3_broken(self):
+    def test_3_base_model(self):
+        """One without a chat template: the job names one, and the tuned model is asked in its terms."""
+        copy_fixture("qwen2", os.path.join(self.root, "base"))
+        os.unlink(os.path.join(self.root, "base", "tokenizer_config.json"))
+        job = self.client.wait(self.client.submit(self.file, model="base", ithaca=JOB)["id"])
+        self.assertIn("name one in data.chat_template", job["error"]["message"])
+        job = self.client.submit(self.file, model="base", ithaca={**JOB, "data": {"chat_template": "chatml"}})
+        job = self.client.wait(job["id"])
+        self.assertEqual(job["status"], "succeeded", job["error"])
+        question = {"messages": [{"role": "user", "content": "question"}], "max_tokens": 2}
+        for model in (job["id"], job["fine_tuned_model"]):
+            answer = self.client.post("/v1/chat/completions", {"model": model, **question})
+            self.assertEqual(answer.status, 200, answer.text)
+        answer = self.client.post("/v1/chat/completions", {"model": "base", **question})
+        self.assertEqual(answer.status, 400, answer.text)
+        self.assertIn("there is no \"chat_template\"", answer.error()["message"])
+
+    def test_4_broken(self):
         for name, word in (("no-shard", "model-00002-of-00002.safetensors"),
                            ("damaged", "model-00002-of-00002.safetensors: tensor "),
                            ("no-tokenizer", "no-tokenizer: there is no tokenizer.json; download it too")):

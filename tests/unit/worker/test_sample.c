@@ -109,6 +109,10 @@ static void test_refusals(void **state)
         {HELLO ",\"max_tokens\":0}", ERR_BAD_REQUEST, "max_tokens"},
         {HELLO ",\"max_tokens\":-5}", ERR_BAD_REQUEST, "max_tokens"},
         {HELLO ",\"max_tokens\":\"5\"}", ERR_BAD_REQUEST, NULL},
+        {HELLO ",\"chat_template\":\"ghost\"}", ERR_BAD_REQUEST, "chat_template"},
+        {HELLO ",\"chat_template\":7}", ERR_BAD_REQUEST, NULL},
+        {HELLO ",\"chat_template\":\"chatml\"}", ERR_MODEL,
+         NULL}, /* the tokenizer lacks its tokens */
         {"{\"messages\":[{\"role\":\"user\"}]}", ERR_BAD_REQUEST, "messages"},
         {"{\"messages\":[{\"role\":\"ghost\",\"content\":\"x\"}]}", ERR_BAD_REQUEST, "messages"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"0123456789012345678901234567890123456789"
