@@ -21,6 +21,25 @@ struct api_checkpoints {
     const char *suffix;          /* of the job */
 };
 
+static int api_checkpoints_take(void *ret_value, const struct store_point *point, struct err *err)
+{
+    (void)err;
+    *(double *)ret_value = point->value;
+    return 0;
+}
+
+/* New reference: a metric of the job as it last was at a step; or null. */
+static json_t *api_checkpoints_metric(const struct api_checkpoints *list, enum metric_id metric,
+                                      int64_t step)
+{
+    const struct store_series_query wanted = {
+        .job_id = list->job->id, .metric = metric, .up_to_step = step};
+    double value = 0;
+    struct err none;
+    int rc = store_series_last(list->api->store, &wanted, api_checkpoints_take, &value, &none);
+    return rc == 0 ? json_number(value) : json_null();
+}
+
 static int api_checkpoints_add(void *context, const struct checkpoint_manifest *manifest,
                                struct err *err)
 {
@@ -34,13 +53,19 @@ static int api_checkpoints_add(void *context, const struct checkpoint_manifest *
         return 0;
     checkpoints_id(list->job->id, progress->step, id);
     result_name(list->job->model, list->suffix, list->job->id, progress->step, name);
+    /* Evaluations go over the whole validation file: `full_` is the same. */
+    json_t *valid_accuracy = api_checkpoints_metric(list, METRIC_VALID_ACCURACY, progress->step);
     json_t *json = json_pack(
-        "{s:s, s:s, s:o, s:s, s:s, s:I, s:{s:I, s:o, s:o, s:o}, s:{s:I, s:I, s:I, s:I}}", "id", id,
-        "object", "fine_tuning.job.checkpoint", "created_at", api_time(manifest->created_ms),
-        "fine_tuned_model_checkpoint", name, "fine_tuning_job_id", list->job->id, "step_number",
-        (json_int_t)progress->step, "metrics", "step", (json_int_t)progress->step, "train_loss",
-        json_number(progress->loss), "valid_loss", json_number(progress->valid_loss),
-        "full_valid_loss", json_number(progress->valid_loss), "ithaca", "attempt",
+        "{s:s, s:s, s:o, s:s, s:s, s:I, s:{s:I, s:o, s:o, s:o, s:o, s:o, s:O}, s:{s:I, s:I, s:I, "
+        "s:I}}",
+        "id", id, "object", "fine_tuning.job.checkpoint", "created_at",
+        api_time(manifest->created_ms), "fine_tuned_model_checkpoint", name, "fine_tuning_job_id",
+        list->job->id, "step_number", (json_int_t)progress->step, "metrics", "step",
+        (json_int_t)progress->step, "train_loss", json_number(progress->loss),
+        "train_mean_token_accuracy", api_checkpoints_metric(list, METRIC_ACCURACY, progress->step),
+        "valid_loss", json_number(progress->valid_loss), "full_valid_loss",
+        json_number(progress->valid_loss), "valid_mean_token_accuracy", valid_accuracy,
+        "full_valid_mean_token_accuracy", valid_accuracy, "ithaca", "attempt",
         (json_int_t)manifest->attempt, "ranks", (json_int_t)manifest->world, "bytes",
         (json_int_t)checkpoint_manifest_bytes(manifest), "trained_tokens",
         (json_int_t)progress->trained_tokens);

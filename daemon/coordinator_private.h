@@ -92,13 +92,14 @@ struct coordinator {
     struct gpu_watch *watch;  /* over the GPUs; NULL on the CPU */
     struct gpu_report report; /* its newest */
     struct usage usage;
-    bool drained;          /* nothing starts */
-    int64_t queue_changes; /* so far: what a pass goes by was changed */
-    int64_t queue_decided; /* of these, those that the last pass of a tick has seen */
-    int64_t queue_shown;   /* those that the last pass of all has seen */
-    int64_t pass_ms;       /* of it (monotonic) */
-    int64_t charged_ms;    /* until when use is counted (monotonic) */
-    int64_t usage_put_ms;  /* when it was written (monotonic) */
+    bool drained;           /* nothing starts */
+    int64_t queue_changes;  /* so far: what a pass goes by was changed */
+    int64_t queue_decided;  /* of these, those that the last pass of a tick has seen */
+    int64_t queue_shown;    /* those that the last pass of all has seen */
+    int64_t pass_ms;        /* of it (monotonic) */
+    int64_t charged_ms;     /* until when use is counted (monotonic) */
+    int64_t usage_put_ms;   /* when it was written (monotonic) */
+    int64_t usage_epoch_ms; /* wall time less monotonic time, at the start */
     struct telemetry telemetry;
     struct coordinator_job *jobs;      /* oldest first */
     struct coordinator_job **jobs_end; /* where the next one is put */

@@ -24,21 +24,31 @@ enum { QUEUE_PASS_MS = 1000, QUEUE_MARGIN_MS = 60000, QUEUE_SAVE_MS = 30000 };
 
 static int queue_load_usage(void *context, const struct store_usage *row, struct err *err)
 {
-    struct usage *usage = context;
+    struct coordinator *coordinator = context;
+    int64_t now_ms = coordinator_wall(coordinator);
     size_t index = 0;
-    TRY(usage_find(usage, row->owner, &index, err));
-    usage->users[index].used_s = row->used_s;
-    usage->users[index].total_s = row->total_s;
-    usage->users[index].at_ms = row->at_ms;
+    TRY(usage_find(&coordinator->usage, row->owner, &index, err));
+    struct usage_user *user = &coordinator->usage.users[index];
+    user->used_s = row->used_s;
+    user->total_s = row->total_s;
+    user->at_ms = row->at_ms < now_ms ? row->at_ms : now_ms; /* the clock was wrong, then or now */
     return 0;
+}
+
+/* Time that use fades by: the wall's at the start, and steady from there, so that nobody's use
+ * fades or stops fading because somebody sets the clock. */
+static int64_t queue_usage_ms(const struct coordinator *coordinator)
+{
+    return coordinator->usage_epoch_ms + coordinator_now(coordinator);
 }
 
 int coordinator_queue_init(struct coordinator *coordinator, struct err *err)
 {
     coordinator->usage.half_life_ms = coordinator->config.fair_share_half_life_ms;
     coordinator->charged_ms = coordinator->usage_put_ms = coordinator_now(coordinator);
+    coordinator->usage_epoch_ms = coordinator_wall(coordinator) - coordinator_now(coordinator);
     TRY(store_drained_get(coordinator->store, &coordinator->drained, err));
-    return store_usage_list(coordinator->store, queue_load_usage, &coordinator->usage, err);
+    return store_usage_list(coordinator->store, queue_load_usage, coordinator, err);
 }
 
 static void queue_save_usage(struct coordinator *coordinator)
@@ -63,12 +73,12 @@ static void queue_save_usage(struct coordinator *coordinator)
 void coordinator_queue_charge(struct coordinator *coordinator, bool save)
 {
     int64_t now_ms = coordinator_now(coordinator);
-    int64_t wall_ms = coordinator_wall(coordinator);
     double passed_s = (double)(now_ms - coordinator->charged_ms) / 1000;
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
         if (job->has_slots)
             usage_charge(&coordinator->usage, job->user,
-                         passed_s * (double)job_spec_slots(&job->spec), 0, wall_ms);
+                         passed_s * (double)job_spec_slots(&job->spec), 0,
+                         queue_usage_ms(coordinator));
     coordinator->charged_ms = now_ms;
     if (!save && now_ms - coordinator->usage_put_ms < QUEUE_SAVE_MS)
         return;
@@ -82,7 +92,7 @@ void coordinator_queue_entered(struct coordinator_job *job)
     usage_charge(&coordinator->usage, job->user, 0,
                  (double)coordinator->config.policy.entry_penalty_s *
                      (double)job_spec_slots(&job->spec),
-                 coordinator_wall(coordinator));
+                 queue_usage_ms(coordinator));
 }
 
 /* ---- a pass -------------------------------------------------------------------------------- */
@@ -177,7 +187,7 @@ static int queue_pass(struct coordinator *coordinator, struct queue_pass *pass, 
         return mem_fail(err, jobs_max * sizeof sched->jobs[0], "a look at the queue");
     coordinator_queue_charge(coordinator, false);
     for (size_t i = 0; i < sched->user_count; i++)
-        sched->users[i].used_s = usage_now(&coordinator->usage, i, coordinator_wall(coordinator));
+        sched->users[i].used_s = usage_now(&coordinator->usage, i, queue_usage_ms(coordinator));
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
         if (job->state == JOB_STATE_QUEUED)
             queue_add_waiting(sched, job);
@@ -421,7 +431,7 @@ int coordinator_users_list(struct coordinator *coordinator, coordinator_user_fn 
     for (size_t i = 0; i < usage->count; i++) {
         const struct coordinator_user row = {
             .name = usage->users[i].name,
-            .used_s = usage_now(usage, i, coordinator_wall(coordinator)),
+            .used_s = usage_now(usage, i, queue_usage_ms(coordinator)),
             .total_s = usage->users[i].total_s,
             .slots = slots[i],
         };

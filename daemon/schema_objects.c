@@ -258,8 +258,10 @@ static const struct schema_object schema_rows[] = {
          "'object':{'const':'fine_tuning.job.checkpoint'},'created_at':" TIME ","
          "'fine_tuned_model_checkpoint':" TEXT ",'fine_tuning_job_id':" TEXT ","
          "'step_number':" WHOLE ",'metrics':{'type':'object','properties':{'step':" WHOLE ","
-         "'train_loss':" NUMBER_OR_NULL ",'valid_loss':" NUMBER_OR_NULL ","
-         "'full_valid_loss':" NUMBER_OR_NULL "}},'ithaca':{'type':'object','properties':{"
+         "'train_loss':" NUMBER_OR_NULL ",'train_mean_token_accuracy':" NUMBER_OR_NULL ","
+         "'valid_loss':" NUMBER_OR_NULL ",'valid_mean_token_accuracy':" NUMBER_OR_NULL ","
+         "'full_valid_loss':" NUMBER_OR_NULL ",'full_valid_mean_token_accuracy':" NUMBER_OR_NULL
+         "}},'ithaca':{'type':'object','properties':{"
          "'attempt':" WHOLE ",'ranks':" WHOLE ",'bytes':" WHOLE ",'trained_tokens':" WHOLE "}}}}"},
     {.name = "CheckpointList", .schema = LIST("Checkpoint")},
     {.name = "ModelFile",

@@ -240,6 +240,7 @@ struct store_series_query {
     enum metric_id metric;
     int64_t rank;
     int64_t attempt;       /* 0: all */
+    int64_t up_to_step;    /* store_series_last: only points up to this step; 0: all */
     int64_t after_step;    /* only points after this step, */
     int64_t after_attempt; /* or of it and after this attempt: the last ones of the page before */
     int64_t limit;         /* points, 1..LIMIT_PAGE_ROWS */

@@ -260,12 +260,13 @@ int store_series_last(struct store *store, const struct store_series_query *want
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_METRICS,
                     "SELECT " STORE_POINT_COLUMNS STORE_POINT_OF_SERIES
-                    "ORDER BY p.step DESC, p.attempt DESC LIMIT 1",
+                    "AND p.step <= ?5 ORDER BY p.step DESC, p.attempt DESC LIMIT 1",
                     err));
     store_bind_i64(&query, number);
     store_bind_i64(&query, (int64_t)wanted->metric);
     store_bind_i64(&query, wanted->rank);
     store_bind_i64(&query, wanted->attempt);
+    store_bind_i64(&query, wanted->up_to_step > 0 ? wanted->up_to_step : INT64_MAX);
     struct store_point_first first = {.row = row, .context = context};
     bool unused = false;
     TRY(store_points_give(&query, 1, store_point_count, &first, &unused, err));

@@ -32,8 +32,9 @@ struct host_process {
 
 struct fake_host {
     struct host host; /* first */
-    int64_t now_ms;   /* monotonic; wall time is a million ms later */
-    uint32_t random;  /* state of the generator */
+    int64_t now_ms;   /* monotonic; wall time is a million ms later, and: */
+    int64_t wall_jump_ms;
+    uint32_t random; /* state of the generator */
     struct host_process processes[FAKE_PROCESSES_MAX];
     int count;
     int session_left;               /* what session_signal answers */
@@ -55,7 +56,7 @@ static inline int64_t fake_monotonic_ms(struct host *host)
 
 static inline int64_t fake_wall_ms(struct host *host)
 {
-    return fake_host_of(host)->now_ms + 1000000;
+    return fake_host_of(host)->now_ms + 1000000 + fake_host_of(host)->wall_jump_ms;
 }
 
 static inline int fake_random(struct host *host, void *ret_bytes, size_t length, struct err *err)

@@ -50,6 +50,46 @@ static void test_list(void **state)
     world_attempt_close(&a);
 }
 
+/* What was measured is there, as it last was at the checkpoint's step; the rest is null. */
+static void test_metrics(void **state)
+{
+    struct http_world *h = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(h->w, &a, "");
+    const struct store_point points[] = {
+        {.job_id = job.id, .attempt = 1, .step = 10, .metric = METRIC_ACCURACY, .value = 0.25},
+        {.job_id = job.id, .attempt = 1, .step = 20, .metric = METRIC_ACCURACY, .value = 0.5},
+        {.job_id = job.id,
+         .attempt = 1,
+         .step = 15,
+         .metric = METRIC_VALID_ACCURACY,
+         .value = 0.75},
+        {.job_id = job.id, .attempt = 1, .step = 25, .metric = METRIC_VALID_ACCURACY, .value = 1},
+    };
+    int64_t row = 0;
+    OK(h->w, store_points_insert(h->w->store, points, 4, &row, &h->w->err));
+    world_checkpoint(&a, 10);
+    world_checkpoint(&a, 20);
+    ask_list(h, &job, "");
+    static const struct {
+        const char *path;
+        double value; /* -1: null */
+    } rows[] = {{"data.0.metrics.train_mean_token_accuracy", 0.5},
+                {"data.0.metrics.valid_mean_token_accuracy", 0.75},
+                {"data.0.metrics.full_valid_mean_token_accuracy", 0.75},
+                {"data.0.metrics.full_valid_loss", -1},
+                {"data.1.metrics.train_mean_token_accuracy", 0.25},
+                {"data.1.metrics.valid_mean_token_accuracy", -1},
+                {"data.1.metrics.full_valid_mean_token_accuracy", -1}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const json_t *value = answer(h, rows[i].path);
+        assert_non_null(value);
+        assert_true(rows[i].value < 0 ? json_is_null(value)
+                                      : json_number_value(value) == rows[i].value);
+    }
+    world_attempt_close(&a);
+}
+
 static void test_refusals(void **state)
 {
     struct http_world *h = *state;
@@ -69,6 +109,7 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {HTTP_TEST(test_list), HTTP_TEST(test_refusals)};
+    const struct CMUnitTest tests[] = {HTTP_TEST(test_list), HTTP_TEST(test_metrics),
+                                       HTTP_TEST(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
