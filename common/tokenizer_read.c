@@ -28,7 +28,10 @@ static int read_check_model(const json_t *model, struct err *err)
         return err_set(err, ERR_MODEL, "model type \"%s\" is not served; served: BPE",
                        read_type(model));
     if (json_is_true(json_object_get(model, "byte_fallback")))
-        return err_set(err, ERR_MODEL, "model.byte_fallback is not served");
+        return err_set(
+            err, ERR_MODEL,
+            "model.byte_fallback is not served: this is SentencePiece's kind of tokenizer "
+            "(Llama 2, Mistral); served: byte-level BPE (Llama 3, Qwen, GPT-2)");
     static const char *const empty[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < sizeof empty / sizeof empty[0]; i++) {
         const json_t *value = json_object_get(model, empty[i]);
