@@ -7,6 +7,7 @@ import { bytes, percent, seconds } from "/dashboard/text.js";
 // of: "job" (one line a metric), "ranks" (a line a rank, of the first key that there is), "rank" (of the one chosen)
 const CHARTS = [
   { title: "Loss", unit: "nats/token", of: "job", keys: { loss: "training", valid_loss: "validation" } },
+  { title: "Token accuracy", of: "job", format: percent, keys: { accuracy: "training", valid_accuracy: "validation" } },
   { title: "Gradient norm", of: "job", keys: { grad_norm: "gradient norm" } },
   { title: "Learning rate", of: "job", keys: { learning_rate: "learning rate" } },
   { title: "Speed", unit: "tokens/s", of: "job", keys: { tokens_per_s: "tokens/s" }, zero: true },

@@ -2,6 +2,7 @@
 import { get, post } from "/dashboard/api.js";
 import { empty, facts, fill, gather, h, loading, note, progress, refill, row, table } from "/dashboard/dom.js";
 import { listen } from "/dashboard/live.js";
+import { diskCard } from "/dashboard/machine_disk.js";
 import { badge, bytes, number, percent, seconds, time, until, words } from "/dashboard/text.js";
 
 const EVERY_MS = 5000; // the health of GPUs is not in the stream
@@ -61,7 +62,7 @@ export function machine(view, _, session) {
     queue.users.length === 0 ? null : card("Use by user", "", USERS, queue.users.map((one) => [one.user, String(one.slots), seconds(one.used_s), seconds(one.total_s)])));
   const soon = gather(load, READ_MS);
   const stop = listen((kind) => { if (kind === "open" || kind === "state") soon(); });
-  fill(view, wrong, body);
+  fill(view, wrong, body, diskCard());
   load();
   return () => { ended = true; stop(); clearTimeout(timer); soon.end(); };
 }

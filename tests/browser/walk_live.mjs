@@ -130,6 +130,7 @@ await page.locator(".badge", { hasText: "cancelled" }).first().waitFor();
 step("jobs and machine, dark, and on a phone");
 await page.keyboard.press("m");
 await has("Running");
+await has("are not needed: ");
 await shot("machine");
 await clean("machine");
 await page.locator("#theme").click();
