@@ -55,21 +55,47 @@ static int storage_by_bytes(const void *a, const void *b)
     return strcmp(left->name, right->name);
 }
 
+static void storage_add(struct storage_sum *sum, const struct storage_sum *more)
+{
+    sum->bytes += more->bytes;
+    for (int kind = 0; kind < STORAGE_KIND_COUNT; kind++)
+        sum->kinds[kind] += more->kinds[kind];
+}
+
+/* What is seen of a survey, a sum a thing: items of a thing follow each other. */
+static size_t storage_by_thing(const struct api_storage *self, const struct storage_survey *survey,
+                               bool of_jobs, struct storage_sum *sums)
+{
+    size_t count = 0;
+    int64_t newest = STORAGE_NOBODY;
+    for (size_t i = 0; i < survey->item_count; i++) {
+        const struct storage_item *item = &survey->items[i];
+        const struct storage_thing *thing =
+            item->thing != STORAGE_NOBODY ? &survey->things[item->thing] : NULL;
+        const char *owner = storage_owner(survey, item);
+        if (!access_is_seen(self->viewer, owner) || (of_jobs && (thing == NULL || !thing->is_job)))
+            continue;
+        if (thing == NULL || item->thing != newest)
+            sums[count++] =
+                (struct storage_sum){.name = of_jobs ? thing->id : owner, .owner = owner};
+        newest = item->thing;
+        sums[count - 1].bytes += item->bytes;
+        sums[count - 1].kinds[item->kind] += item->bytes;
+    }
+    return count;
+}
+
 /* Adds those of one name up; what is left is in front. */
 static size_t storage_merge(struct storage_sum *sums, size_t count)
 {
     size_t merged = 0;
     qsort(sums, count, sizeof *sums, storage_by_name);
     for (size_t i = 0; i < count; i++) {
-        if (merged == 0 || strcmp(sums[merged - 1].name, sums[i].name) != 0) {
+        if (merged > 0 && strcmp(sums[merged - 1].name, sums[i].name) == 0)
+            storage_add(&sums[merged - 1], &sums[i]);
+        else
             sums[merged++] = sums[i];
-            continue;
-        }
-        sums[merged - 1].bytes += sums[i].bytes;
-        for (int kind = 0; kind < STORAGE_KIND_COUNT; kind++)
-            sums[merged - 1].kinds[kind] += sums[i].kinds[kind];
     }
-    qsort(sums, merged, sizeof *sums, storage_by_bytes);
     return merged;
 }
 
@@ -90,24 +116,16 @@ static json_t *storage_sums(const struct api_storage *self, const struct storage
 {
     CLEANUP(mem_free_ptr)
     struct storage_sum *sums = mem_new(survey->item_count + 1, sizeof *sums);
+    if (sums == NULL)
+        return NULL;
     json_t *list = json_array();
-    size_t count = 0;
-    for (size_t i = 0; sums != NULL && i < survey->item_count; i++) {
-        const struct storage_item *item = &survey->items[i];
-        const struct storage_thing *thing =
-            item->thing != STORAGE_NOBODY ? &survey->things[item->thing] : NULL;
-        const char *owner = storage_owner(survey, item);
-        if (!access_is_seen(self->viewer, owner) || (of_jobs && (thing == NULL || !thing->is_job)))
-            continue;
-        sums[count] = (struct storage_sum){
-            .name = of_jobs ? thing->id : owner, .owner = owner, .bytes = item->bytes};
-        sums[count++].kinds[item->kind] = item->bytes;
-    }
-    if (sums != NULL)
+    size_t count = storage_by_thing(self, survey, of_jobs, sums);
+    if (!of_jobs)
         count = storage_merge(sums, count);
+    qsort(sums, count, sizeof *sums, storage_by_bytes);
     for (size_t i = 0; i < count && (int64_t)i < limit; i++)
         (void)json_array_append_new(list, storage_sum_json(&sums[i], of_jobs));
-    return sums != NULL ? list : NULL;
+    return list;
 }
 
 static json_t *storage_kinds(const struct api_storage *self, const struct storage_survey *survey,

@@ -1,5 +1,6 @@
 /* prune: a list of runs, each a list of targets. A turn takes all targets of one job, or one file:
- * looks whether they still may go, moves them into the trash and says so. */
+ * looks whether they still may go, moves them away and says so. They gather in <data_dir>/pruned,
+ * which goes to the trash in one piece: a child a thing would take hours for thousands. */
 #include "daemon/prune.h"
 
 #include "common/io.h"
@@ -27,7 +28,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PRUNE_TEXT_BYTES = 2048 }; /* of an event: the steps of a hundred checkpoints */
+enum {
+    PRUNE_TEXT_BYTES = 2048, /* of an event: the steps of a hundred checkpoints */
+    PRUNE_GATHERED = 256     /* things that go to the trash in one piece */
+};
 
 struct prune_run {
     struct prune_target *targets; /* owned */
@@ -43,23 +47,35 @@ struct prune {
     struct api *api;
     struct loop_timer *timer;
     struct prune_run *runs;
-    int64_t moved; /* so far: makes names in the trash */
+    char *folder;  /* where it gathers what it moves */
+    int64_t moved; /* things, so far */
 };
 
 /* ---- one thing ----------------------------------------------------------------------------- */
 
+/* What has been gathered goes to the trash, where one child removes all of it. */
+static int prune_hand_over(struct prune *prune, struct err *err)
+{
+    struct host *host = prune->api->host;
+    char name[64]; /* no id begins so, and no two are the same */
+    (void)snprintf(name, sizeof name, "pruned-%lld-%lld", (long long)host->ops->wall_ms(host),
+                   (long long)prune->moved);
+    TRY(trash_put_as(prune->api->settings->data_dir, prune->folder, name, err));
+    housekeeping_wake(prune->api->housekeeping);
+    return 0;
+}
+
 /* Moves what is at "<data_dir>/<path>"; what is not there is fine. */
 static int prune_move(struct prune *prune, const char *path, struct err *err)
 {
-    struct host *host = prune->api->host;
-    const char *data_dir = prune->api->settings->data_dir;
-    CLEANUP(mem_free_ptr) char *from = io_join(data_dir, path);
-    char name[64]; /* no id begins so, and no two are the same */
-    (void)snprintf(name, sizeof name, "pruned-%lld-%lld", (long long)host->ops->wall_ms(host),
-                   (long long)prune->moved++);
-    if (from == NULL)
+    CLEANUP(mem_free_ptr) char *from = io_join(prune->api->settings->data_dir, path);
+    CLEANUP(mem_free_ptr) char *to = mem_printf("%s/%lld", prune->folder, (long long)prune->moved);
+    if (from == NULL || to == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    return trash_put_as(data_dir, from, name, err);
+    TRY(io_make_dirs(prune->folder, 0700, err));
+    if (rename(from, to) != 0)
+        return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s: remove", from);
+    return ++prune->moved % PRUNE_GATHERED == 0 ? prune_hand_over(prune, err) : 0;
 }
 
 static int prune_move_of_job(struct prune *prune, const char *job_id, const char *name,
@@ -269,10 +285,12 @@ static void prune_on_turn(void *context)
 {
     struct prune *prune = context;
     struct prune_run *run = prune->runs;
+    struct err err;
     if (run->at < run->count)
         prune_thing(prune, run);
     if (run->at == run->count) {
-        housekeeping_wake(prune->api->housekeeping);
+        if (prune_hand_over(prune, &err) != 0)
+            log_warn("prune", "%s", err.text); /* by the next run, or the next daemon */
         prune_end_run(prune);
     }
     if (prune->runs != NULL)
@@ -303,9 +321,14 @@ int prune_new(struct api *api, struct prune **ret_prune, struct err *err)
     if (prune == NULL)
         return mem_fail(err, sizeof *prune, "prune");
     prune->api = api;
-    int rc = loop_timer_new(api->loop, prune_on_turn, prune, &prune->timer, err);
+    prune->folder = io_join(api->settings->data_dir, "pruned");
+    int rc = prune->folder != NULL
+                 ? loop_timer_new(api->loop, prune_on_turn, prune, &prune->timer, err)
+                 : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (rc == 0)
+        rc = prune_hand_over(prune, err); /* of a daemon that ended meanwhile */
     if (rc != 0) {
-        mem_free(prune);
+        prune_free(prune);
         return rc;
     }
     *ret_prune = prune;
@@ -319,5 +342,6 @@ void prune_free(struct prune *prune)
     while (prune->runs != NULL)
         prune_end_run(prune);
     loop_timer_free(prune->timer);
+    mem_free(prune->folder);
     mem_free(prune);
 }

@@ -1,6 +1,6 @@
-/* storage: one fts(3) walk at a time. A thing begins with the first path that belongs to it, which
- * is when the store is asked about it; its paths follow each other, so what is added up is among
- * the newest items. What vanishes under the walk counts nothing. */
+/* storage: one walk (folder_walk.h) at a time. A thing begins with the first path that belongs to
+ * it, which is when the store is asked about it; its paths follow each other, so what is added up
+ * is among the newest items. What vanishes under the walk counts nothing. */
 #include "daemon/storage.h"
 
 #include "common/clock.h"
@@ -10,12 +10,11 @@
 #include "daemon/api.h"
 #include "daemon/checkpoints.h"
 #include "daemon/coordinator.h"
+#include "daemon/folder_walk.h"
 #include "daemon/job_fsm.h"
 #include "daemon/loop.h"
 #include "daemon/settings.h"
 
-#include <errno.h>
-#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +38,7 @@ struct storage {
     struct loop_timer *timer;
     struct storage_wait *asked;  /* wait for the walk under way */
     struct storage_wait *asking; /* for the next */
-    FTS *walk;                   /* NULL: none is under way */
-    size_t root_length;          /* of the data folder's path, with its slash */
+    struct folder_walk *walk;    /* NULL: none is under way */
     struct storage_survey survey;
     size_t things_max, items_max; /* allocated */
     size_t first_item;            /* of the newest thing */
@@ -159,13 +157,13 @@ static int64_t storage_share(const struct stat *info, const struct storage_place
     return place->is_job ? bytes / (links - 1) : 0; /* one link is the cache's */
 }
 
-static int storage_count(struct storage *self, const FTSENT *entry, struct err *err)
+static int storage_count(struct storage *self, const struct folder_walk_entry *entry,
+                         struct err *err)
 {
     struct storage_survey *survey = &self->survey;
     struct storage_place place;
-    bool is_root = entry->fts_pathlen < self->root_length;
-    storage_place(is_root ? "" : entry->fts_path + self->root_length, &place);
-    const int64_t bytes = storage_share(entry->fts_statp, &place);
+    storage_place(entry->relative, &place);
+    const int64_t bytes = storage_share(entry->info, &place);
     survey->bytes += bytes;
     if (place.id[0] == '\0') {
         self->nobody[place.kind] += bytes;
@@ -180,36 +178,28 @@ static int storage_count(struct storage *self, const FTSENT *entry, struct err *
     item->bytes += bytes;
     struct checkpoint_manifest manifest;
     struct err damaged;
-    if (place.step > 0 && entry->fts_info == FTS_D && survey->things[item->thing].may_go_on)
-        item->is_valid |= checkpoint_manifest_read(entry->fts_path, &manifest, &damaged) == 0;
+    if (place.step > 0 && checkpoint_step_of(entry->path) == place.step &&
+        survey->things[item->thing].may_go_on)
+        item->is_valid = checkpoint_manifest_read(entry->path, &manifest, &damaged) == 0;
     return 0;
 }
 
 static int storage_begin(struct storage *self, struct err *err)
 {
-    char *const roots[] = {self->api->settings->data_dir, NULL};
     self->asked = self->asking;
     self->asking = NULL;
-    self->root_length = strlen(roots[0]) + 1;
-    self->walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-    return self->walk != NULL ? 0 : err_set_errno(err, errno, "%s", roots[0]);
+    return folder_walk_new(self->api->settings->data_dir, &self->walk, err);
 }
 
 /* Some entries; *ret_done when there are no more. */
 static int storage_step(struct storage *self, bool *ret_done, struct err *err)
 {
     const int64_t until_ns = clock_monotonic_ns() + STORAGE_TURN_MS * 1000000LL;
-    while (clock_monotonic_ns() < until_ns) {
-        errno = 0;
-        const FTSENT *entry = fts_read(self->walk);
-        if (entry == NULL && errno != 0)
-            return err_set_errno(err, errno, "%s", self->api->settings->data_dir);
-        if (entry == NULL) {
-            *ret_done = true;
-            return 0;
-        }
-        if (entry->fts_info != FTS_DP && entry->fts_info != FTS_NS && entry->fts_info != FTS_ERR)
-            TRY(storage_count(self, entry, err));
+    struct folder_walk_entry entry;
+    while (!*ret_done && clock_monotonic_ns() < until_ns) {
+        *ret_done = !folder_walk_next(self->walk, &entry);
+        if (!*ret_done)
+            TRY(storage_count(self, &entry, err));
     }
     return 0;
 }
@@ -270,8 +260,7 @@ static int storage_finish(struct storage *self, struct err *err)
 /* Ends the walk and forgets what it found. */
 static void storage_end(struct storage *self)
 {
-    if (self->walk != NULL)
-        (void)fts_close(self->walk); /* read only */
+    folder_walk_free(self->walk);
     mem_free(self->survey.things);
     mem_free(self->survey.items);
     self->survey = (struct storage_survey){.things = NULL};

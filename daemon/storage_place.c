@@ -99,6 +99,7 @@ static void storage_place_in_folder(const char *path, struct storage_place *plac
         {.folder = "cache", .kind = STORAGE_SHARDS},
         {.folder = "exports", .kind = STORAGE_EXPORTS},
         {.folder = "models", .kind = STORAGE_BASE_MODELS},
+        {.folder = "pruned", .kind = STORAGE_TRASH},
         {.folder = "trash", .kind = STORAGE_TRASH},
     };
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)

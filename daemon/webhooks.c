@@ -201,8 +201,9 @@ static void webhooks_round(void *context)
         rc = webhooks_send(self, &err);
     if (rc == 0)
         rc = store_webhooks_count(self->api->store, NULL, &waiting, &err);
-    if (rc != 0)
-        log_warn("webhooks", "%s", err.text);
+    if (rc != 0 && !self->failing)
+        log_warn("webhooks", "messages wait: %s", err.text); /* the disk is full, say */
+    self->failing = rc != 0;
     if (more)
         loop_timer_set(self->timer, 0, 0);
     else if (rc != 0 || waiting > 0)

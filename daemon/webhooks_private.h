@@ -31,6 +31,7 @@ struct webhooks {
     struct store_webhook batch[2 * WEBHOOKS_BATCH]; /* strings are owned */
     size_t batch_count;
     int64_t events; /* of the batch */
+    bool failing;   /* the last round did, and it was logged */
 };
 
 int64_t webhooks_now(const struct webhooks *webhooks); /* Unix ms */

@@ -100,7 +100,7 @@ class Webhooks(unittest.TestCase):
             self.assertEqual((told["object"], told["id"], told["data"]["ithaca"]["owner"]), ("event", ids[-1], "admin"))
             self.assertTrue(told["data"]["ithaca"]["fine_tuned_model"].startswith("ft:tiny-llama:"))
             self.assertNotIn(daemon.data_dir, receiver.got[-1][3].decode())
-            self.assertEqual(client.get("/v1/webhooks").json()["waiting"], 0)
+            until("none waits", 20, lambda: client.get("/v1/webhooks").json()["waiting"] == 0)
             self.assertEqual(os.listdir(os.path.join(daemon.data_dir, "webhooks")), [])
             # Another secret: the next message is signed with it.
             new = client.post("/v1/webhooks/rotate").json()["secret"]
