@@ -79,6 +79,16 @@ static void prometheus_store(const struct store *store, const struct exposition 
                                store_write_times(store, 1), "database", "metrics");
 }
 
+static int prometheus_webhooks(struct store *store, const struct exposition *out, struct err *err)
+{
+    int64_t waiting = 0;
+    TRY(store_webhooks_count(store, NULL, &waiting, err));
+    exposition_family(out, "ithaca_webhooks_waiting", "gauge",
+                      "Messages of webhooks that have not been delivered.");
+    exposition_sample(out, "ithaca_webhooks_waiting", (double)waiting, NULL);
+    return 0;
+}
+
 /* ---- jobs that run ---- */
 
 enum { PROMETHEUS_JOBS_MAX = 128 }; /* twice as many as can have a rank each */
@@ -181,6 +191,7 @@ int prometheus_get(struct api *api, struct http_request *request, struct err *er
     prometheus_machine(api, &out);
     prometheus_requests(api->http, &out);
     prometheus_store(api->store, &out);
+    TRY(prometheus_webhooks(api->store, &out, err));
     TRY(prometheus_running(api, access_viewer(request), &out, err));
     exposition_end(&out);
     TRY(buf_error(&text, err));

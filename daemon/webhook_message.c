@@ -48,5 +48,7 @@ int webhook_message_print(const struct api *api, const struct store_event *event
         "fine_tuned_model", api_text(job->fine_tuned_model), "reason", api_text(job->reason),
         "attempt", (json_int_t)job->attempt, "steps_done", (json_int_t)job->steps_done,
         "steps_total", (json_int_t)job->steps_total);
+    if (body == NULL)
+        return err_set(err, ERR_INTERNAL, "a message cannot be made");
     return json_print(body, out, err);
 }

@@ -132,14 +132,25 @@ static int webhooks_take_job(void *context, const struct store_job *job, struct 
     return 0;
 }
 
+/* Worth another try, when there is memory or room again. Else the event is at fault, and the others
+ * do not wait for it. */
+static bool webhooks_may_pass(int rc)
+{
+    return rc == -ERR_NOMEM || rc == -ERR_IO || rc == -ERR_NO_SPACE;
+}
+
 static int webhooks_take_event(void *context, const struct store_event *event, struct err *err)
 {
     struct webhooks *self = context;
     struct webhooks_found found = {.self = self, .event = event};
     int rc = store_job_get(self->api->store, event->job_id, webhooks_take_job, &found, err);
+    if (webhooks_may_pass(rc))
+        return rc;
+    if (rc != 0 && rc != -ERR_NOT_FOUND) /* a deleted job has nothing to tell */
+        log_warn("webhooks", "%s of %s is not told: %s", event->id, event->job_id, err->text);
     self->cursor = event->row;
     self->events++;
-    return rc == -ERR_NOT_FOUND ? 0 : rc;
+    return 0;
 }
 
 /* A batch of new events; *ret_more: there may be others. */

@@ -1,10 +1,12 @@
 """Webhooks: a receiver that fails, a daemon that is killed, signatures, order, and where they may not go."""
 import base64
+import contextlib
 import hashlib
 import hmac
 import http.server
 import json
 import os
+import sqlite3
 import threading
 import time
 import unittest
@@ -102,12 +104,20 @@ class Webhooks(unittest.TestCase):
             self.assertNotIn(daemon.data_dir, receiver.got[-1][3].decode())
             until("none waits", 20, lambda: client.get("/v1/webhooks").json()["waiting"] == 0)
             self.assertEqual(os.listdir(os.path.join(daemon.data_dir, "webhooks")), [])
+            # An event that cannot be told holds up nothing.
+            daemon.stop()
+            with contextlib.closing(sqlite3.connect(os.path.join(daemon.data_dir, "jobs.db"))) as store, store:
+                store.execute("INSERT INTO job_events (id, job_id, created_ms, level, type, message, data_json) "
+                              "VALUES ('ftevent-bad', ?, 0, 'info', 'message', 'x', '{\"state\":')", (job,))
+            daemon.start()
+            client = daemon.client()
             # Another secret: the next message is signed with it.
             new = client.post("/v1/webhooks/rotate").json()["secret"]
             self.assertNotEqual(new, secret)
             client.submit(file_id, ithaca={**SMALL, "hold": True, "webhook": receiver.url("/new")})
             until("another job", 20, lambda: receiver.got[-1][2] == "/new")
             self.check_signature(new, receiver.got[-1][1], receiver.got[-1][3])
+            self.assertIn(f"ftevent-bad of {job} is not told: ", daemon.log())
             ben = client.post("/v1/tokens", {"user": "ben"}).json()["token"]
             self.assertNotIn(client.get("/v1/webhooks", token=ben).json()["secret"], (secret, new))
 
