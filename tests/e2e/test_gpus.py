@@ -92,6 +92,7 @@ class TestGpus(unittest.TestCase):
                 self.assertEqual(told[key, rank][2], value, (key, rank))
 
     def test_others_are_left_alone_and_what_is_given_back_is_checked(self):
+        """R50."""
         self.gpus.set(1, used_bytes=3 * GIB, processes=[{"pid": 4711, "bytes": 3 * GIB}])
         self.assertIn("by process 4711", self.await_gpu(1, "foreign")["reason"])
         answer = self.client.post("/v1/fine_tuning/jobs", {"model": "tiny-llama", "training_file": self.file,
@@ -176,6 +177,7 @@ class TestGpus(unittest.TestCase):
         self.assertEqual(self.client.post("/v1/gpus/GPU-2/drain").error()["code"], "not_found")
 
     def test_visible_devices(self):
+        """R50."""
         self.daemon.stop()
         self.daemon.env["CUDA_VISIBLE_DEVICES"] = "GPU-1"
         self.daemon.start()

@@ -343,6 +343,7 @@ class Http(unittest.TestCase):
         until("spool files are gone", 5, lambda: not self.leftovers())
 
     def test_upload_over_the_limit(self):
+        """R60."""
         exact, over = b"x" * UPLOAD_MAX, b"x" * (UPLOAD_MAX + 1)
         purpose = ("purpose", None, b"fine-tune")
         file = self.post_form([("file", "exact", exact), purpose])
@@ -358,6 +359,7 @@ class Http(unittest.TestCase):
         until("spool files are gone", 5, lambda: not self.leftovers())
 
     def test_upload_client_gone(self):
+        """R60."""
         before = self.client.get("/v1/files").json()
         body, kind = form([("purpose", None, b"fine-tune"), ("file", "t.jsonl", LINE * 5000)])
         head = (f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.daemon.token}\r\n"

@@ -9,8 +9,8 @@ some moment on, with an error that it may have. After each:
     a job that ran meanwhile has succeeded, or failed with its reason; no step of it is there twice
     both databases are whole
 
---all walks every call of every kind with every error, until the scene passes without meeting one. Else a sample; a failure
-prints the seed and the call. The shared library of failing_calls.c does it (LD_PRELOAD)."""
+--all walks every call of every kind with every error, until the scene passes without meeting one, and every third of a
+start; of a job that runs, which makes thousands, and without --all it takes a sample. A failure prints the seed and the call. The shared library of failing_calls.c does it (LD_PRELOAD)."""
 import argparse
 import errno
 import mmap
@@ -213,13 +213,14 @@ def main():
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ithaca-e2e-") as folder:
         scene = Scene(folder, options.seed)
+
+        def run(*call):
+            return scene.round(*call, runs=True)
         try:
             if options.all:
-                met = [scene.walk(scene.round, 1), scene.walk(lambda *call: scene.round(*call, runs=True), 7),
-                       scene.walk(scene.start, 3)]
+                met = [scene.walk(scene.round, 1), scene.sample(run, 40 * options.jobs, 200), scene.walk(scene.start, 3)]
             else:
-                met = [scene.sample(scene.round, options.calls, 12),
-                       scene.sample(lambda *call: scene.round(*call, runs=True), options.jobs, 30),
+                met = [scene.sample(scene.round, options.calls, 12), scene.sample(run, options.jobs, 30),
                        scene.sample(scene.start, options.starts, 20)]
             assert all(count > 0 for count in met), f"{met} calls have failed: the library does nothing"
             scene.end()

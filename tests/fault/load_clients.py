@@ -120,8 +120,8 @@ class Vanishing:
             "GET /v1/fi", f"GET /v1/stream HTTP/1.1\r\n{token}\r\n",
             f"GET /v1/fine_tuning/jobs?limit=100 HTTP/1.1\r\n{token}\r\n",
             f"POST /v1/fine_tuning/jobs HTTP/1.1\r\n{token}Content-Length: 1000\r\n\r\n{{\"model\":",
-            f"POST /v1/files HTTP/1.1\r\n{token}Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 90000"
-            "\r\n\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n" + "x" * 5000))
+            f"POST /v1/files HTTP/1.1\r\n{token}Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: 90000"
+            "\r\n\r\n--xyz\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n" + "x" * 5000))
         connection = connect(self.daemon.port)
         connection.sendall(request[:self.random.randint(1, len(request))].encode())
         (vanish if self.random.random() < 0.5 else socket.socket.close)(connection)
@@ -156,9 +156,17 @@ class Asker:
         self.headers = {"Authorization": f"Bearer {daemon.token}"}
 
     def ask(self, path, method="GET"):
-        """The body of an answer that must be 200."""
-        self.connection.request(method, path, headers=self.headers)
-        response = self.connection.getresponse()
+        """The body of an answer that must be 200. Asked a second time, as browsers do, where the connection was idle for so
+        long that the server has closed it: on a busy machine clients are late too."""
+        for last in (False, True):
+            try:
+                self.connection.request(method, path, headers=self.headers)
+                response = self.connection.getresponse()
+                break
+            except (ConnectionError, http.client.RemoteDisconnected):
+                self.connection.close()
+                if last or method != "GET":
+                    raise
         body = response.read()
         assert response.status == 200, f"{method} {path}: {response.status} {body[:300]}"
         return body

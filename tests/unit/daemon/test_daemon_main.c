@@ -65,7 +65,7 @@ static void test_settings(void **state)
     program_expect_line("prot");
 }
 
-/* A data directory that cannot be one; an address that is taken. */
+/* A data directory that cannot be one; an address that is taken (field case R47). */
 static void test_places(void **state)
 {
     (void)state;

@@ -60,7 +60,7 @@ static void test_clients_that_leave(void **state)
          "Content-Length: 100\r\n\r\n{\"model\"",
          token);
     TEXT("POST /v1/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
-         "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 900\r\n\r\n--b\r\n"
+         "Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: 900\r\n\r\n--xyz\r\n"
          "Content-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\nbytes",
          token);
 #undef TEXT
@@ -92,9 +92,43 @@ static void test_a_head_that_does_not_end(void **state)
     expect(h, 200, "status", "ok");
 }
 
+/* Field case R60: the limit is on silence, not on how long an upload takes. */
+static void test_an_upload_that_trickles(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    static const char head[] = "--xyz\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\n"
+                               "fine-tune\r\n--xyz\r\nContent-Disposition: form-data; "
+                               "name=\"file\"; filename=\"a\"\r\n\r\n";
+    enum { LINES = 35 };
+    char request[400];
+    h->settings.idle_limit_s = 1;
+    (void)snprintf(request, sizeof request,
+                   "POST /v1/files HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                   "Authorization: Bearer %s\r\nContent-Type: multipart/form-data; boundary=xyz\r\n"
+                   "Content-Length: %zu\r\n\r\n",
+                   h->token, sizeof head - 1 + LINES + strlen("\r\n--xyz--\r\n"));
+    client_open(h, &client);
+    client_send(h, &client, request, strlen(request));
+    client_send(h, &client, head, sizeof head - 1);
+    for (int i = 0; i < LINES; i++) { /* three and a half times the limit */
+        client_send(h, &client, "x", 1);
+        int64_t next_ms = clock_monotonic_ms() + 100;
+        while (clock_monotonic_ms() < next_ms)
+            client_turn(h, &client);
+    }
+    client_send(h, &client, "\r\n--xyz--\r\n", strlen("\r\n--xyz--\r\n"));
+    client_await(h, &client, NULL);
+    client_take(h, &client);
+    client_close(&client);
+    expect(h, 200, "object", "file");
+    assert_int_equal(answer_int(h, "bytes"), LINES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {HTTP_TEST(test_clients_that_leave),
-                                       HTTP_TEST(test_a_head_that_does_not_end)};
+                                       HTTP_TEST(test_a_head_that_does_not_end),
+                                       HTTP_TEST(test_an_upload_that_trickles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -149,6 +149,7 @@ static void test_names(void **state)
     assert_int_equal(inventory_find(&s.inventory, "GPU-bb"), -1);
 }
 
+/* Field case R50: a list of numbers or UUIDs names the GPUs that are ours. */
 static void test_visible(void **state)
 {
     (void)state;
@@ -192,7 +193,7 @@ static void test_visible(void **state)
     }
 }
 
-/* Others' GPUs are left alone until they are empty. */
+/* R50: others' GPUs are left alone until they are empty. */
 static void test_foreign(void **state)
 {
     (void)state;

@@ -8,7 +8,7 @@
  *   - what was promised to the head is kept while nobody goes before it;
  *   - only jobs that allow it and ran long enough are preempted, for one of higher priority, and
  *     the next to get slots is then the one that they made room for;
- *   - every job has its end: none is lost, none starves;
+ *   - every job has its end: none is lost, none starves (field case R50);
  *   - the same history again, its jobs given in another order, has the same ends. */
 #include "common/rng.h"
 #include "daemon/sched.h"
