@@ -48,9 +48,8 @@ enum {
                                     /* steps of metrics, hours */
     LIMIT_RANK_LINKS = 256,         /* connections to the job socket: four a rank of a full node */
     LIMIT_PROFILE_STEPS = 100,      /* in a profile; more tell no more */
-    LIMIT_PROFILE_EVENTS = 1 << 17, /* of a rank: some three steps of an 8B model; 4 MiB */
-    LIMIT_PROFILE_EVENTS_JOB = 1 << 20, /* of all ranks: a trace of 100 MB, 10 compressed, which */
-                                        /* Perfetto still opens quickly */
+    LIMIT_PROFILE_EVENTS = 1 << 17, /* of a rank, 32 bytes each: 4 MiB */
+    LIMIT_PROFILE_EVENTS_JOB = 1 << 20, /* of all ranks: a trace of 110 MiB, made in seconds */
     LIMIT_POINTS_BATCH = 8192, /* metric points between two ticks: 100 ms of 64 ranks at 1 kHz */
 };
 

@@ -46,7 +46,10 @@ void profile_run_before(struct rank *rank, int64_t step)
         return;
     run->open = true;
     if (run_open(rank, &err) != 0)
-        report_event(rank->report, 1, "this rank cannot be profiled: %s", err.text);
+        report_event(rank->report, 1, "This rank cannot be profiled: %s", err.text);
+    /* Ranks take different times to begin; without this the first step would wait for it. Where it
+     * fails, so does the step. */
+    (void)coll_barrier(rank->coll, &err);
 }
 
 /* The folder, without ready.json. */

@@ -22,6 +22,7 @@ struct profile_run {
 void profile_run_plan(struct profile_run *run, int64_t first, int64_t last);
 /* `count` steps from `next` on; false, and nothing changes, while others are being profiled. */
 bool profile_run_ask(struct profile_run *run, int64_t next, int64_t count);
+/* Collective where a profile begins. */
 void profile_run_before(struct rank *rank, int64_t step);
 /* Collective where the profile is over: with its last step, or because training ends here. Steps
  * that were asked for and never came are told. */

@@ -42,12 +42,12 @@ static int profile_open(struct cli *cli, const char *id, struct profile_command 
 
 /* ---- taking it --------------------------------------------------------------------------- */
 
-/* NULL where there is none. */
+/* NULL where there is none, or no such job, which the next request tells. */
 static int profile_get(const struct profile_command *command, json_t **ret, struct err *err)
 {
     *ret = NULL;
     int rc = client_json(command->client, NULL, command->path, NULL, ret, err);
-    return rc == -ERR_NOT_FOUND && strstr(err->text, "no profile") != NULL ? 0 : rc;
+    return rc == -ERR_NOT_FOUND ? 0 : rc;
 }
 
 /* What tells one profile from the next. */
