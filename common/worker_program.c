@@ -1,5 +1,6 @@
 /* worker_program: see worker_program.h. Installed: <prefix>/bin/PROGRAM and
- * <prefix>/libexec/ithaca/ithaca-worker. Build tree: FOLDER/PROGRAM and worker/ithaca-worker. */
+ * <prefix>/libexec/ithaca/ithaca-worker (or as the build was told). Build tree: FOLDER/PROGRAM and
+ * worker/ithaca-worker. */
 #include "common/worker_program.h"
 
 #include "common/io.h"
@@ -12,7 +13,7 @@
 
 int worker_program_find(const char *named, char **ret, struct err *err)
 {
-    static const char *const places[] = {"libexec/ithaca/ithaca-worker", "worker/ithaca-worker"};
+    static const char *const places[] = {ITHACA_LIBEXEC "/ithaca-worker", "worker/ithaca-worker"};
     char self[LIMIT_PATH_BYTES];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length < 0)
@@ -32,7 +33,7 @@ int worker_program_find(const char *named, char **ret, struct err *err)
             mem_free(place);
     }
     if (path == NULL)
-        path = mem_strdup(ITHACA_LIBEXEC_DIR "/ithaca-worker");
+        path = mem_strdup(ITHACA_PREFIX "/" ITHACA_LIBEXEC "/ithaca-worker");
     if (path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     *ret = path;

@@ -5,7 +5,7 @@ PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev lib
 libopenblas-openmp-dev libcurl4-openssl-dev libsodium-dev liburing-dev libxxhash-dev zlib1g-dev libzstd-dev
 libpcre2-dev libutf8proc-dev ca-certificates"
 PACKAGES_TEST="libcmocka-dev python3 python3-numpy"
-PACKAGES_ALL="g++ curl git"
+PACKAGES_ALL="g++ curl git dpkg-dev"
 PACKAGES_BROWSER="chromium libjs-dygraphs" # for the dashboard's test; it is skipped where they cannot be had
 PACKAGES_LONG="clang clang-tidy libclang-rt-dev libomp-dev"
 
