@@ -17,11 +17,11 @@ int batch_init(struct batch *batch, const struct mesh *mesh, struct mesh_place p
     batch->doc_rows = mem_new(count + 2, sizeof *batch->doc_rows);
     batch->ring_doc_rows = mem_new(count + 2, sizeof *batch->ring_doc_rows);
     batch->host_ids = mem_new(3 * count, sizeof *batch->host_ids);
-    batch->host_losses = mem_new(count, sizeof *batch->host_losses);
+    batch->host_losses = mem_new((size_t)seq.shard, sizeof *batch->host_losses);
     if (batch->doc_rows == NULL || batch->ring_doc_rows == NULL || batch->host_ids == NULL ||
         batch->host_losses == NULL) {
         batch_done(batch);
-        return mem_fail(err, count * 32, "a batch of tokens");
+        return mem_fail(err, count * 28 + (size_t)seq.shard * sizeof(float), "a batch of tokens");
     }
     batch->host_targets = batch->host_ids + seq.padded;
     batch->host_positions = batch->host_targets + seq.padded;

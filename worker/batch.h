@@ -27,7 +27,7 @@ struct batch {
     int32_t *host_ids; /* host (3 * tokens_max): ids, then targets, then positions; owned */
     int32_t *host_targets;
     int32_t *host_positions;
-    float *host_losses;    /* host (tokens_max) of this rank's rows: positions.h; owned */
+    float *host_losses;    /* host (T at most) of this rank's rows: positions.h; owned */
     int64_t *host_numbers; /* host (tokens_max), or NULL; owned */
     int64_t number;        /* of the next token appended */
     int64_t step;          /* optimizer step whose dropout is drawn; 0: none is (evaluation) */
