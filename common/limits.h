@@ -24,6 +24,7 @@ enum {
     LIMIT_TEXT_BYTES = 512,                     /* webhook: those of chat services have 200 */
     LIMIT_EXPERIMENT_POINTS = 256,    /* planned while the request waits, half a ms each */
     LIMIT_EXPERIMENT_SEARCHES = 16,   /* of the longest context: 10 ms each */
+    LIMIT_EXPERIMENTS_OPEN = 32,      /* of a user, that have not ended: a round reads all of them */
     LIMIT_LIST_ITEMS = 16,            /* tags, depends_on: as metadata's pairs */
     LIMIT_METADATA_PAIRS = 16,        /* OpenAI's */
     LIMIT_METADATA_KEY_BYTES = 64,    /* OpenAI's */

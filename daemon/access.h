@@ -2,9 +2,9 @@
  *
  * A user sees and touches its own jobs, files and tuned models; one whose scope is admin sees all.
  * What is someone else's answers as what is not there (404, the same words): ids tell nothing.
- * Routes below /v1/fine_tuning/jobs/{id}, /v1/files/{id} and /v1/uploads/{id} are checked here
- * before their handlers run; handlers check what a body or a query names (access_check_file,
- * models_find), and lists take access_viewer(). */
+ * Routes below /v1/fine_tuning/jobs/{id}, /v1/files/{id}, /v1/uploads/{id} and /v1/experiments/{id}
+ * are checked here before their handlers run; handlers check what a body or a query names
+ * (api_jobs_check_names, access_check_file, models_find), and lists take access_viewer(). */
 #pragma once
 #include "daemon/api.h"
 

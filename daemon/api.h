@@ -69,6 +69,14 @@ int api_experiments_answer_one(struct api *api, struct http_request *request, co
 api_handler api_profile_ask, api_profile_get, api_profile_trace; /* api_profile.c */
 struct job_spec;
 struct model_config;
+struct models_entry;
+/* Files that a job names must be there and the viewer's (access.h), its webhook one that is
+ * allowed: whatever makes a job of a user's words asks this first. */
+int api_jobs_check_names(struct api *api, const char *viewer, const struct job_spec *spec,
+                         struct err *err);
+/* The same, then finds its model, and api_estimate_admit(). */
+int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec *spec,
+                     struct models_entry *model, double *ret_step_s, struct err *err);
 /* Settles a job's values for this machine (job_spec_resolve) and plans its memory; ERR_DOES_NOT_FIT
  * with need, what there is, and the shortest changes that fit; ERR_NO_SPACE by disk_budget.h.
  * ret_step_s: an optimizer step's time by this machine's calibration; 0 where there is none. */

@@ -195,6 +195,18 @@ static int experiment_plan_all(struct api *api, struct http_request *request,
     return experiment_check_refused(all, err);
 }
 
+static int experiment_check_open(struct api *api, const char *owner, struct err *err)
+{
+    int64_t count = 0;
+    TRY(store_experiments_open_count(api->store, owner, &count, err));
+    if (count < LIMIT_EXPERIMENTS_OPEN)
+        return 0;
+    return err_set(err, ERR_TOO_MANY,
+                   "%s has %lld experiments that have not ended, which is the most: await or "
+                   "cancel some of them",
+                   owner, (long long)count);
+}
+
 int api_experiments_create(struct api *api, struct http_request *request, struct err *err)
 {
     CLEANUP(json_unref) json_t *body = NULL;
@@ -206,6 +218,7 @@ int api_experiments_create(struct api *api, struct http_request *request, struct
     buf_init(&text, LIMIT_JSON_BODY_BYTES);
     TRY(api_read_body(request, &body, err));
     TRY(experiment_spec_parse(body, &spec, err));
+    TRY(experiment_check_open(api, http_request_owner(request), err));
     TRY(experiment_plan_all(api, request, &spec, &all, err));
     TRY(host_new_id(api->host, "exp-", id, sizeof id, err));
     printed = experiment_spec_json(&spec);

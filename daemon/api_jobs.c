@@ -68,15 +68,23 @@ static int api_jobs_find_file(struct api *api, const char *viewer, const char *i
     return rc;
 }
 
-static int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec *spec,
-                            struct models_entry *model, double *ret_step_s, struct err *err)
+int api_jobs_check_names(struct api *api, const char *viewer, const struct job_spec *spec,
+                         struct err *err)
 {
     char training[] = "training_file";
     char validation[] = "validation_file";
+    TRY(webhooks_check(api, spec->webhook, err));
     if (spec->training_file[0] != '\0')
         TRY(api_jobs_find_file(api, viewer, spec->training_file, training, err));
     if (spec->validation_file[0] != '\0')
         TRY(api_jobs_find_file(api, viewer, spec->validation_file, validation, err));
+    return 0;
+}
+
+int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec *spec,
+                     struct models_entry *model, double *ret_step_s, struct err *err)
+{
+    TRY(api_jobs_check_names(api, viewer, spec, err));
     if (job_spec_measures(spec))
         TRY(models_find_shape(api, viewer, spec->model, model, err));
     else
@@ -95,7 +103,6 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     double step_s = 0;
     TRY(api_read_body(request, &body, err));
     TRY(job_spec_parse(body, &spec, err));
-    TRY(webhooks_check(api, spec.webhook, err));
     if ((spec.asked = job_spec_json(&spec)) == NULL)
         return mem_fail(err, sizeof spec, "a job's request");
     TRY(api_queue_check_priority(api, request, (double)spec.priority, err));

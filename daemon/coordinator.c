@@ -279,6 +279,11 @@ bool coordinator_uses_file(const struct coordinator *coordinator, const char *fi
     return job != NULL;
 }
 
+bool coordinator_is_stopping(const struct coordinator *coordinator)
+{
+    return coordinator->stopping;
+}
+
 int64_t coordinator_slots(const struct coordinator *coordinator)
 {
     return inventory_total(&coordinator->inventory);

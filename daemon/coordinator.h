@@ -134,6 +134,7 @@ void coordinator_tick(struct coordinator *coordinator);
  * left to it (leave_running). Then tick until it is idle; what is not by then is left too. */
 void coordinator_stop(struct coordinator *coordinator);
 bool coordinator_is_idle(const struct coordinator *coordinator); /* nothing to wait for */
+bool coordinator_is_stopping(const struct coordinator *coordinator);
 
 /* Slots of the machine: job_facts.ranks_max. */
 int64_t coordinator_slots(const struct coordinator *coordinator);

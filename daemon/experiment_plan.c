@@ -4,6 +4,7 @@
 #include "common/job_spec.h"
 #include "common/mem.h"
 #include "common/mem_estimate.h"
+#include "daemon/api.h"
 #include "daemon/coordinator.h"
 #include "daemon/machine.h"
 #include "daemon/settings.h"
@@ -202,6 +203,7 @@ static int plan_fill(struct experiment_planner *planner, int64_t number, int64_t
     struct err why = {.code = ERR_NONE};
     TRY(plan_body(planner->spec, point->body, seq_len, err));
     TRY(job_spec_parse(point->body, &job, err));
+    TRY(api_jobs_check_names(planner->api, planner->viewer, &job, err));
     TRY(plan_model(planner, job.model, err));
     const json_t *batch = json_object_get(json_object_get(point->body, "ithaca"), "batch");
     bool has_sequences = json_object_get(batch, "sequences") != NULL;

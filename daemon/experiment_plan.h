@@ -18,7 +18,7 @@
 
 struct experiment_planner {
     struct api *api;
-    const char *viewer; /* whose tuned models may be named (access.h) */
+    const char *viewer; /* whose tuned models and files may be named (access.h) */
     const struct experiment_spec *spec;
     char model_name[LIMIT_NAME_BYTES + 1]; /* of the two below; "": none yet */
     struct models_entry model;

@@ -5,7 +5,6 @@
 #include "common/job_spec.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/model_config.h"
 #include "common/must.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
@@ -176,6 +175,12 @@ static int step_settle(struct step *step, struct step_point *point, struct err *
 
 /* ---- what follows ---- */
 
+/* Whether what failed is tried again later. */
+static bool step_is_passing(int rc)
+{
+    return rc == -ERR_TOO_MANY || rc == -ERR_UNAVAILABLE || rc == -ERR_NOMEM || rc == -ERR_IO;
+}
+
 /* Whether what has not ended is to be cancelled, and why. */
 static const char *step_why_stop(const struct step *step)
 {
@@ -226,13 +231,30 @@ static int64_t step_next_length(const struct step *step, int64_t series,
     return experiment_search_next(probes, count, step->spec.seq_len_min, close);
 }
 
+/* What the experiment names is gone (a model, a file): a point that says so ends its series. */
+static int step_plan_gone(int64_t series, int64_t seq_len, const struct err *why,
+                          struct experiment_planned *ret, struct err *err)
+{
+    ret->status = STORE_POINT_REFUSED;
+    (void)snprintf(ret->note, sizeof ret->note, "%s", why->text);
+    ret->body = json_object();
+    ret->facts = json_pack("{s:I, s:I, s:i}", "series", (json_int_t)series, "seq_len",
+                           (json_int_t)seq_len, "slots", 0);
+    return ret->body != NULL && ret->facts != NULL ? 0 : mem_fail(err, 0, "a point");
+}
+
 static int step_add(struct step *step, int64_t series, int64_t seq_len, struct err *err)
 {
     CLEANUP(experiment_planner_done)
     struct experiment_planner planner = {.api = step->api, .viewer = "", .spec = &step->spec};
     CLEANUP(experiment_planned_done) struct experiment_planned planned = {.facts = NULL};
     CLEANUP(experiment_row_done) struct experiment_row row = {.row = {.number = 0}};
-    TRY(experiment_plan_point(&planner, series, seq_len, &planned, err));
+    int rc = experiment_plan_point(&planner, series, seq_len, &planned, err);
+    if (step_is_passing(rc))
+        return rc;
+    const struct err why = *err;
+    if (rc != 0)
+        TRY(step_plan_gone(series, seq_len, &why, &planned, err));
     TRY(experiment_row_make(&planned, (int64_t)step->count, &row, err));
     TRY(store_experiment_add(step->api->store, step->id, &row.row, err));
     return step_take_point(step, &row.row, err);
@@ -260,22 +282,19 @@ static int step_submit_job(struct step *step, const struct step_point *point, st
     CLEANUP(json_unref) json_t *body = NULL;
     CLEANUP(job_spec_done) struct job_spec job = {.metadata = NULL};
     CLEANUP(models_entry_done) struct models_entry model = {.dir = NULL};
-    struct model_config config;
     char job_id[LIMIT_ID_BYTES + 1];
     double step_s = 0;
     TRY(json_parse(point->body, strlen(point->body), "a point", &body, err));
     TRY(job_spec_parse(body, &job, err));
     job.asked = json_incref(body);
-    TRY(models_find_shape(api, "", job.model, &model, err)); /* its owner's, as it was made */
-    TRY(model_config_load(model.dir, &config, err));
-    TRY(api_estimate_admit(api, &config, &job, &step_s, err));
+    /* what it names was its owner's when it was made; it must still be there */
+    TRY(api_jobs_resolve(api, "", &job, &model, &step_s, err));
     return coordinator_submit_point(
         api->coordinator, &job, step_s, model.dir, step->owner,
         &(struct coordinator_point){.experiment = step->id, .number = point->number}, job_id, err);
 }
 
-/* A job that cannot be made is refused; a daemon that is full is asked later, one that is stopping
- * leaves the point to the next. */
+/* A job that cannot be made is refused; a daemon that is full is asked later. */
 static int step_submit_point(struct step *step, struct step_point *point, struct err *err)
 {
     struct err why = {.code = ERR_NONE};
@@ -284,9 +303,7 @@ static int step_submit_point(struct step *step, struct step_point *point, struct
         point->state = STEP_WORKING;
         return 0;
     }
-    if (rc == -ERR_UNAVAILABLE)
-        return 0;
-    if (rc == -ERR_TOO_MANY || rc == -ERR_NOMEM || rc == -ERR_IO) {
+    if (step_is_passing(rc)) {
         *err = why;
         return rc;
     }
@@ -327,6 +344,8 @@ int experiment_step(struct api *api, const char *id, bool *ret_again, struct err
     for (size_t i = 0; i < step.count; i++)
         if (step.points[i].state == STEP_WORKING)
             TRY(step_settle(&step, &step.points[i], err));
+    if (coordinator_is_stopping(api->coordinator)) /* the next daemon goes on */
+        return 0;
     const char *why = step_why_stop(&step);
     if (why != NULL)
         TRY(step_stop(&step, why, err));

@@ -142,6 +142,19 @@ int store_experiment_open(struct store *store, int64_t after_row, int64_t *ret_r
     return 0;
 }
 
+int store_experiments_open_count(struct store *store, const char *owner, int64_t *ret_count,
+                                 struct err *err)
+{
+    bool found = false;
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT COUNT(*) FROM experiments WHERE ended_ms = 0 AND owner = ?", err));
+    store_bind_text(&query, owner);
+    TRY(store_query_step(&query, &found, err));
+    *ret_count = store_column_i64(&query, 0);
+    return 0;
+}
+
 int store_experiment_cancel(struct store *store, const char *id, struct err *err)
 {
     return store_run_text(store, STORE_JOBS,

@@ -45,6 +45,9 @@ int store_experiments_list(struct store *store, const char *owner, const struct 
 /* The first that has not ended of those after `row` (0: of all); *ret_row 0: there is none. */
 int store_experiment_open(struct store *store, int64_t after_row, int64_t *ret_row,
                           char ret_id[LIMIT_ID_BYTES + 1], struct err *err);
+/* How many of an owner's have not ended. */
+int store_experiments_open_count(struct store *store, const char *owner, int64_t *ret_count,
+                                 struct err *err);
 int store_experiment_cancel(struct store *store, const char *id, struct err *err);
 int store_experiment_end(struct store *store, const char *id, int64_t now_ms, struct err *err);
 /* Nobody finds it from now on; ERR_BAD_STATE when it has not ended. Its jobs are to be deleted,

@@ -3,7 +3,9 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
+import tempfile
 import unittest
 import xml.dom.minidom
 
@@ -16,6 +18,15 @@ SHIPPED = os.path.join(SOURCE_DIR, "deploy", "experiments")
 
 def grid(**more):
     return {"base": BASE, "grid": {"seq_len": [64]}, **more}
+
+
+def rss_mib(pid):
+    """0 of one that has ended."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
+    except OSError:
+        return 0
 
 
 class Experiments(unittest.TestCase):
@@ -145,6 +156,13 @@ class Experiments(unittest.TestCase):
             self.assertEqual([one["id"] for one in client.get(PATH).json()["data"]], [tiny["id"], answer.json()["id"]])
             self.assertEqual(client.post(f"{PATH}/{tiny['id']}/cancel").json()["status"], "cancelled")
             self.check_others(daemon, client, tiny)
+            for _ in range(32):
+                self.make(client, **grid())
+            answer = client.post(PATH, grid())
+            self.assertEqual((answer.status, answer.error()["code"]), (429, "too_many_requests"), answer.text)
+            for made in client.get(f"{PATH}?limit=32").json()["data"]:
+                self.assertEqual(client.post(f"{PATH}/{made['id']}/cancel").status, 200)
+            until("their ends", 20, lambda: all(made["finished_at"] for made in client.get(f"{PATH}?limit=32").json()["data"]))
             self.check_shipped(daemon)
 
     def check_others(self, daemon, client, made):
@@ -156,6 +174,11 @@ class Experiments(unittest.TestCase):
             self.assertEqual(answer.status, 404, answer.text)
         urgent = {**BASE, "ithaca": {"priority": 5}}
         self.assertEqual(ann.post(PATH, grid(base=urgent)).status, 403)
+        file_id = client.upload(b'{"text": "of the admin"}\n')["id"]
+        for named, param in (({"training_file": file_id}, "training_file"), ({"training_file": "file-none"}, "training_file"),
+                             ({"ithaca": {"webhook": "https://hooks.example.com/"}}, "ithaca.webhook")):
+            answer = ann.post(PATH, grid(base={**BASE, **named}))
+            self.assertEqual((answer.status, answer.error()["param"]), (400, param), answer.text)
 
     def test_quota(self):
         """What a user may not have at once is refused as it is of other jobs; the rest runs."""
@@ -221,6 +244,21 @@ class Experiments(unittest.TestCase):
             self.assertEqual(len(rows), len(set(runs + fails)))
             self.assertEqual(ended["longest"], {"": max(runs)})
             self.assertIn(f"longest that runs: {max(runs)}\n", daemon.ithaca("experiment", "show", made["id"]).stdout)
+
+    def test_model_that_goes(self):
+        """A search whose model is removed while its first length runs ends there, and says why."""
+        with Daemon("--cpu-slots", "1", "--stop-grace-s", "1") as daemon:
+            client = daemon.client()
+            shutil.copytree(os.path.join(daemon.data_dir, "models", "tiny-llama"), os.path.join(daemon.data_dir, "models", "leaver"))
+            made = self.make(client, kind="find_max_seq_len", grid={}, seq_len_min=64, seq_len_max=16384, steps=1, base={
+                "model": "leaver", "ithaca": {"gpus": 1, "time_limit_s": 1}})
+            job = until("a job", 20, lambda: client.get(f"{PATH}/{made['id']}").json()["results"][0]["job"])
+            until("a rank that has read its model", 30, lambda: [
+                pid for pid, command in processes_of(job) if "--rank" in command and rss_mib(pid) > 256])
+            shutil.rmtree(os.path.join(daemon.data_dir, "models", "leaver"))
+            failed, gone = self.wait(client, made)["results"]
+            self.assertEqual((failed["status"], gone["status"], gone["job"]), ("failed", "refused", None))
+            self.assertIn('no model "leaver"', gone["note"])
 
 
 if __name__ == "__main__":

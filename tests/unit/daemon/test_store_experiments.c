@@ -113,11 +113,16 @@ static void test_delete(void **state)
 {
     struct fixture *f = *state;
     char id[LIMIT_ID_BYTES + 1], job_id[LIMIT_ID_BYTES + 1], seen[64] = "";
+    int64_t open = -1;
     test_points_and_jobs(state);
     OK(f, store_experiment_deleted(f->store, id, job_id, &f->err));
     assert_true(id[0] == '\0' && job_id[0] == '\0');
     assert_int_equal(store_experiment_delete(f->store, "exp-a", &f->err), -ERR_BAD_STATE);
+    OK(f, store_experiments_open_count(f->store, "ann", &open, &f->err));
+    assert_int_equal(open, 1);
     OK(f, store_experiment_end(f->store, "exp-a", 9, &f->err));
+    OK(f, store_experiments_open_count(f->store, "ann", &open, &f->err));
+    assert_int_equal(open, 0);
     OK(f, store_experiment_delete(f->store, "exp-a", &f->err));
     expect(f, "", "");
     assert_int_equal(store_experiment_get(f->store, "exp-a", collect, seen, &f->err),
