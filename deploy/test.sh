@@ -97,7 +97,7 @@ if [ "$mode" = --long ]; then
     /usr/bin/python3 tests/fault/large_input.py >tests/bench/results/large_input.txt
     /usr/bin/python3 tests/fault/large_input.py --mebibytes 200 --one-line >>tests/bench/results/large_input.txt
     /usr/bin/python3 tests/bench/bench_api.py 15 >tests/bench/results/load.txt
-    /usr/bin/python3 tests/fault/load.py --seconds 120 --connections 3000 >>tests/bench/results/load.txt
+    /usr/bin/python3 tests/fault/load.py --seconds 120 --connections 3000 --idle 12 >>tests/bench/results/load.txt
     echo "== fuzzing, 10 CPU-minutes a target"
     fuzzed=0
     sh tests/fuzz/run.sh 600 || fuzzed=$?

@@ -3,7 +3,7 @@
 that mean ill, and other processes at its databases: one that holds both locks for ten seconds, one that reads all the
 time (field case R55). Nothing is lost and nobody waits:
 
-    tests/fault/load.py [--seconds S] [--streams N] [--uploads N] [--connections N] [--dashboards N]
+    tests/fault/load.py [--seconds S] [--streams N] [--uploads N] [--connections N] [--dashboards N] [--idle S]
 
     every job succeeds; every point of every step is there once, and steps did not wait for the store
     no answer takes half as long as the locks are held; how long they take is told
@@ -29,7 +29,6 @@ JOBS = 8
 POINTS_A_STEP = 14  # at least; the least load is checked
 PACE = 100 / POINTS_A_STEP  # steps a second, so that a job sends 100 points
 LOCK_S = 10
-IDLE_S = 2
 LOG_BYTES_MAX = 300 << 20  # the daemon's bound, and what is on the way
 JOB = {"gpus": 1, "seq_len": 16, "batch": {"sequences": 1}, "save": {"every_steps": 1000000}, "max_restarts": 0}
 CANCELS = 10
@@ -124,20 +123,14 @@ class Load:
         self.jobs = [self.submit(max_steps=self.steps) for _ in range(JOBS)]
         for job in self.jobs:
             self.client.wait(job, states=("running",), seconds=120)
-        self.held = [self.submit(hold=True) for _ in range(CANCELS)]
+        held = [self.submit(hold=True) for _ in range(CANCELS)]
         self.pipe, far = multiprocessing.Pipe()
         self.probe = multiprocessing.Process(target=clients.probe, args=(
-            daemon, ["/healthz", f"/v1/fine_tuning/jobs/{self.jobs[0]}"], 0.03, far), daemon=True)
+            daemon, ["/healthz", f"/v1/fine_tuning/jobs/{self.jobs[0]}"], held, 0.03, far), daemon=True)
         self.probe.start()  # before any thread is there
-        self.cancels = clients.Times("cancel")
 
     def submit(self, **fields):
         return self.client.submit(self.file, seed=1, ithaca={**JOB, **fields})["id"]
-
-    def cancel(self):
-        asker, path = clients.Asker(self.daemon), f"/v1/fine_tuning/jobs/{self.held.pop()}/cancel"
-        self.cancels.take(lambda: asker.ask(path, "POST"))
-        asker.end()
 
     def look(self):
         self.log_peak = max(self.log_peak, self.guests.log_bytes())
@@ -172,19 +165,18 @@ class Load:
         """Raises the gate step by step; when it is half way, the databases are locked."""
         self.gather()
         self.threads.start(0, lambda: self.guests.read(self.threads.over))
-        begun, locked = time.monotonic(), None
+        begun, locked, told = time.monotonic(), None, False
         while (passed := time.monotonic() - begun) < self.options.seconds:
             self.daemon.hold(1 + int(passed * PACE))
             if locked is None and passed > 1:
                 locked = threading.Thread(target=self.guests.lock, args=(LOCK_S,))
                 locked.start()
-            if locked is not None and not locked.is_alive() and self.held:
-                self.cancel()
+            if locked is not None and not locked.is_alive() and not told:
+                told = True
+                self.pipe.send("cancel")
             time.sleep(0.02)
         self.daemon.hold(None)
         locked.join()
-        while self.held:
-            self.cancel()
 
     # ---- when it is over
 
@@ -220,8 +212,8 @@ class Load:
 
     def answers(self):
         self.pipe.send("end")
-        assert self.pipe.poll(30), "the probe has failed"
-        times = [*self.pipe.recv(), self.cancels]
+        assert self.pipe.poll(60), "the probe has failed"
+        times = self.pipe.recv()
         self.probe.join()
         return times
 
@@ -258,12 +250,13 @@ def main():
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--uploads", type=int, default=50)
     parser.add_argument("--connections", type=int, default=100, help="of clients whose head never ends")
+    parser.add_argument("--idle", type=int, default=3, help="the daemon's limit, s: more than it is ever late by")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     most = options.streams + options.uploads + options.connections + 100
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4 * most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
-    with e2e.Daemon("--cpu-slots", str(JOBS), "--connections-max", str(most), "--idle-limit-s", str(IDLE_S), "--streams-max",
+    with e2e.Daemon("--cpu-slots", str(JOBS), "--connections-max", str(most), "--idle-limit-s", str(options.idle), "--streams-max",
                     str(options.streams + options.dashboards + 20)) as daemon:
         before = (resident(daemon.process.pid), descriptors(daemon.process.pid))
         load = Load(daemon, options)

@@ -192,10 +192,18 @@ class Times:
                 f"{1000 * ordered[len(ordered) * 99 // 100]:6.1f} ms, most {1000 * ordered[-1]:6.1f} ms, {len(ordered)} answers")
 
 
-def probe(daemon, paths, every, pipe):
-    """In a process of its own, whose time nobody takes: asks each path until told to end; sends the Times."""
-    asker, times = Asker(daemon), [Times(f"GET {path.rsplit('/', 1)[0] if 'ftjob' in path else path}") for path in paths]
-    while not pipe.poll(every):
+def probe(daemon, paths, held, every, pipe):
+    """In a process of its own, whose time nobody takes. Asks each path again and again; told "cancel", cancels the held jobs
+    too, one a time; told "end", those that are left. Sends the Times."""
+    asker, cancels = Asker(daemon), Times("cancel")
+    times = [Times(f"GET {path.rsplit('/', 1)[0] if 'ftjob' in path else path}") for path in paths]
+    told = ""
+    while told != "end" or held:
+        if pipe.poll(every):
+            told = pipe.recv()
         for one, path in zip(times, paths):
             one.take(lambda: asker.ask(path))  # pylint: disable=cell-var-from-loop
-    pipe.send(times)
+        if told and held:
+            job = held.pop()
+            cancels.take(lambda: asker.ask(f"/v1/fine_tuning/jobs/{job}/cancel", "POST"))  # pylint: disable=cell-var-from-loop
+    pipe.send([*times, cancels])
