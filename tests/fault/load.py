@@ -14,6 +14,7 @@ time (field case R55). Nothing is lost and nobody waits:
 import argparse
 import multiprocessing
 import os
+import re
 import resource
 import sqlite3
 import sys
@@ -109,6 +110,16 @@ def cpu_seconds(pid):
     with open(f"/proc/{pid}/stat", encoding="ascii") as file:
         fields = file.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def durations(client):
+    """How long requests took by the daemon's own count, from the first line to the end of the answer: bounds of its
+    histogram under which a half and 90 of 100 lie (the slow uploads are among the rest)."""
+    buckets = [(float(bound), int(count)) for bound, count in re.findall(
+        r'^ithaca_http_request_duration_seconds_bucket{.*le="([^"]+)"} (\d+)', client.get("/metrics").text, re.MULTILINE)]
+    total = buckets[-1][1]
+    half, most = (next(bound for bound, count in buckets if count >= share * total) for share in (0.5, 0.9))
+    return f"by the daemon's count half of {total} requests took less than {1000 * half:g} ms, 90 of 100 less than {1000 * most:g} ms"
 
 
 class Load:
@@ -222,7 +233,8 @@ class Load:
               f"{self.options.dashboards} dashboards, {self.options.streams} idle streams, {self.options.uploads} slow uploads, "
               f"{self.options.connections} endless heads")
         print(f"longest time between two steps {pause:.2f} s; log of metrics.db at most {self.log_peak >> 20} MiB; daemon: "
-              f"{before[0] >> 20} MiB before, {resident(self.pid) >> 20} after, {cpu_seconds(self.pid):.1f} s of a processor")
+              f"{before[0] >> 20} MiB before, {resident(self.pid) >> 20} after, {cpu_seconds(self.pid):.1f} s of a processor; "
+              + durations(self.client))
 
     def end(self, before):
         times = self.answers()
