@@ -2,10 +2,11 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import unittest
 
-from ithaca_e2e import ITHACA, Daemon
+from ithaca_e2e import ITHACA, SOURCE_DIR, Daemon
 
 LINES = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n' * 20
 AWAY = "http://127.0.0.1:1"
@@ -70,6 +71,20 @@ class Commands(unittest.TestCase):
             done = run("--json", command, *words, ITHACA_URL=AWAY)
             self.assertEqual((done.returncode, done.stdout), (69, ""), command)
             self.assertEqual(json.loads(done.stderr)["error"]["code"], "unavailable", command)
+
+    def test_readme(self):
+        """What README shows is taken as it stands; what needs no daemon shows something."""
+        with open(os.path.join(SOURCE_DIR, "README.md"), encoding="utf-8") as file:
+            shown = re.findall(r"^    (ithaca .*)$", file.read(), re.M)
+        lines = [words for line in shown for words in re.split(r"\s{2,}(?=ithaca )", re.sub(r"\s+#.*|[][]", "", line))]
+        self.assertGreater(len(lines), 40)
+        for line in lines:
+            words = line.split()[1:] if '"' not in line else shlex.split(line)[1:]
+            if "--run" in words or words[0] == "calibrate":
+                continue  # it measures
+            done = run("--url", AWAY, *words)
+            self.assertIn(done.returncode, (0, 65, 66, 69), (line, done.stderr))  # 65: does not fit; 66: no such file
+            self.assertTrue(done.stdout or done.returncode in (66, 69), (line, done.stderr))
 
     def test_json(self):
         """What is shown can be had as one JSON value."""
