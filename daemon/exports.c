@@ -28,6 +28,7 @@ struct exports_child {
     struct host_process *process;
     char *dir;
     char *log_path;
+    char *reads;      /* its first input */
     const char *what; /* its source's; static */
     struct exports_wait *waits;
     struct exports_child *next;
@@ -66,6 +67,7 @@ static void exports_child_free(struct exports_child *child)
     host->ops->forget(host, child->process);
     mem_free(child->dir);
     mem_free(child->log_path);
+    mem_free(child->reads);
     mem_free(child);
 }
 
@@ -91,16 +93,22 @@ bool exports_is_idle(const struct exports *exports)
     return exports->children == NULL;
 }
 
-bool exports_is_reading(const struct exports *exports, const char *checkpoint_id)
+/* Is one of the two the other, or a folder around it? */
+static bool exports_overlap(const char *a, const char *b)
 {
-    size_t length = strlen(checkpoint_id);
-    const struct exports_child *child = exports->children;
-    for (; child != NULL; child = child->next) {
-        const char *name = strrchr(child->dir, '/') + 1;
-        if (strncmp(name, checkpoint_id, length) == 0 && name[length] == '-')
-            return true;
+    while (*a != '\0' && *a == *b) {
+        a++;
+        b++;
     }
-    return false;
+    return (*a == '\0' && (*b == '\0' || *b == '/')) || (*b == '\0' && *a == '/');
+}
+
+bool exports_is_reading(const struct exports *exports, const char *path)
+{
+    const struct exports_child *child = exports->children;
+    while (child != NULL && !exports_overlap(child->reads, path))
+        child = child->next;
+    return child != NULL;
 }
 
 char *exports_find(const struct exports *exports, const char *name)
@@ -179,8 +187,9 @@ static int exports_child_launch(struct exports_child *child, const struct export
     struct api *api = child->exports->api;
     child->dir = io_join(child->exports->dir, source->name);
     child->log_path = mem_printf("%s/%s.log", child->exports->dir, source->name);
+    child->reads = mem_strdup(source->inputs[0]);
     child->what = source->what;
-    if (child->dir == NULL || child->log_path == NULL)
+    if (child->dir == NULL || child->log_path == NULL || child->reads == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     const char *const argv[] = {api->settings->worker, source->role, source->inputs[0],
                                 source->inputs[1],     child->dir,   NULL};

@@ -24,7 +24,7 @@ typedef void exports_fn(void *context, const char *dir, const struct err *why);
 struct exports_source {
     const char *name;      /* of the folder: another for another content */
     const char *role;      /* "--export", "--profile": of the worker */
-    const char *inputs[2]; /* what the role takes before the folder */
+    const char *inputs[2]; /* what the role takes before the folder; the first is a path it reads */
     const char *what;      /* "the checkpoint cannot be exported": said where it fails */
 };
 /* Calls `ready` once, from here when the folder is there already; then *ret_wait is NULL. Otherwise
@@ -32,7 +32,7 @@ struct exports_source {
 int exports_want(struct exports *exports, const struct exports_source *source, exports_fn *ready,
                  void *context, struct exports_wait **ret_wait, struct err *err);
 void exports_forget(struct exports_wait *wait); /* NULL is fine */
-/* Whether a child reads this checkpoint now: names begin with "<its id>-". */
-bool exports_is_reading(const struct exports *exports, const char *checkpoint_id);
+/* Whether a child reads this path now, or something around or below it. */
+bool exports_is_reading(const struct exports *exports, const char *path);
 /* "<data_dir>/exports/<name>" when it is there; else NULL. The caller mem_free()s. */
 char *exports_find(const struct exports *exports, const char *name);

@@ -8,7 +8,6 @@
 #include "common/mem.h"
 #include "daemon/api.h"
 #include "daemon/bus.h"
-#include "daemon/checkpoints.h"
 #include "daemon/coordinator.h"
 #include "daemon/exports.h"
 #include "daemon/files.h"
@@ -78,21 +77,24 @@ static int prune_move(struct prune *prune, const char *path, struct err *err)
     return ++prune->moved % PRUNE_GATHERED == 0 ? prune_hand_over(prune, err) : 0;
 }
 
+/* Not what a child makes a model, or a trace, of. */
 static int prune_move_of_job(struct prune *prune, const char *job_id, const char *name,
                              struct err *err)
 {
-    CLEANUP(mem_free_ptr) char *path = mem_printf("jobs/%s/%s", job_id, name);
-    return path != NULL ? prune_move(prune, path, err) : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    const char *data_dir = prune->api->settings->data_dir;
+    CLEANUP(mem_free_ptr) char *whole = mem_printf("%s/jobs/%s/%s", data_dir, job_id, name);
+    if (whole == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (exports_is_reading(prune->api->exports, whole))
+        return err_set(err, ERR_BAD_STATE, "%s of job %s is being exported", name, job_id);
+    return prune_move(prune, whole + strlen(data_dir) + 1, err);
 }
 
 static int prune_checkpoint(struct prune *prune, struct prune_target *target, struct err *err)
 {
-    char name[64], id[LIMIT_ID_BYTES + 1];
+    char name[64];
     const bool whole = target->step > 0;
     const long long step = whole ? target->step : -target->step;
-    checkpoints_id(target->id, step, id);
-    if (whole && exports_is_reading(prune->api->exports, id))
-        return err_set(err, ERR_BAD_STATE, "%s is being exported", id);
     (void)snprintf(name, sizeof name, "checkpoints/step-%lld%s", step, whole ? "" : ".tmp");
     return prune_move_of_job(prune, target->id, name, err);
 }

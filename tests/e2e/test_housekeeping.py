@@ -93,7 +93,10 @@ class Housekeeping(unittest.TestCase):
         root = os.path.join(self.daemon.data_dir, below)
         for folder, _, names in os.walk(root):
             for path in (folder, *(os.path.join(folder, name) for name in names)):
-                info = os.lstat(path)
+                try:
+                    info = os.lstat(path)
+                except FileNotFoundError:  # the daemon has files of its own that come and go
+                    continue
                 if info.st_ino not in seen:
                     seen.add(info.st_ino)
                     total += info.st_blocks * 512

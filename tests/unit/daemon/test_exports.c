@@ -58,6 +58,12 @@ static void test_many_wait_for_one(void **state)
     assert_int_equal(h->w->fake.count, 1);
     assert_string_equal(child(h)->argument, "/jobs/a/checkpoints/step-7");
     assert_false(exports_is_idle(h->api.exports));
+    assert_true(exports_is_reading(h->api.exports, "/jobs/a/checkpoints/step-7"));
+    assert_true(exports_is_reading(h->api.exports, "/jobs/a"));
+    assert_true(exports_is_reading(h->api.exports, "/jobs/a/checkpoints/step-7/rank-0.ckpt"));
+    assert_false(exports_is_reading(h->api.exports, "/jobs/a/checkpoints/step-70"));
+    assert_false(exports_is_reading(h->api.exports, "/jobs/a/checkpoints/step-"));
+    assert_false(exports_is_reading(h->api.exports, "/jobs/a/attempt-1"));
     exports_forget(waits[1]);
     exports_forget(NULL);
     make(h, "a");
@@ -68,6 +74,7 @@ static void test_many_wait_for_one(void **state)
     assert_int_equal(waiters[2].calls, 1);
     assert_string_equal(waiters[2].dir, dir);
     assert_true(exports_is_idle(h->api.exports));
+    assert_false(exports_is_reading(h->api.exports, "/jobs/a"));
     OK(h->w, want(h, "a", &waiters[0], &waits[0])); /* there: at once */
     assert_int_equal(waiters[0].calls, 1);
     assert_null(waits[0]);
