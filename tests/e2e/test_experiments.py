@@ -181,13 +181,15 @@ class Experiments(unittest.TestCase):
             self.assertEqual((answer.status, answer.error()["param"]), (400, param), answer.text)
 
     def test_quota(self):
-        """What a user may not have at once is refused as it is of other jobs; the rest runs."""
+        """What a user may not have at once is refused as it is of other jobs; ranks that are not there are one process."""
         with Daemon("--cpu-slots", "2", "--user-slots-max", "1") as daemon:
             client = daemon.client()
-            rows = self.wait(client, self.make(client, **grid(grid={"gpus": [2, 1]}, steps=1, base={
+            rows = self.wait(client, self.make(client, **grid(grid={"gpus": [2, 1, 4]}, steps=1, base={
                 "model": "tiny-llama", "ithaca": {"seq_len": 64}})))["results"]
-            self.assertEqual([row["status"] for row in rows], ["refused", "succeeded"])
+            self.assertEqual([(row["status"], row["rehearsed"]) for row in rows], [("refused", False), ("succeeded", False), ("succeeded", True)])
             self.assertIn("one user may have 1 at once", rows[0]["note"])
+            self.assertEqual((rows[2]["gpus"], rows[2]["device_bytes"]), (4, rows[2]["planned_device_bytes"]))
+            self.assertGreater(rows[2]["tokens_per_s_gpu"], 0)
 
     def test_refused(self):
         with Daemon("--cpu-slots", "2") as daemon:
