@@ -239,14 +239,26 @@ static json_t *schema_paths(void)
     return NULL;
 }
 
+/* What is posted to others. */
+static json_t *schema_webhooks(void)
+{
+    return json_literal(
+        "{'job':{'post':{'operationId':'webhook_job','summary':'Sent to the webhook of a job, and "
+        "to that of the operator, until it is answered 2xx; signed after Standard Webhooks "
+        "(webhook-id, webhook-timestamp, webhook-signature)','requestBody':{'required':true,"
+        "'content':{'application/json':{'schema':{'$ref':'#/components/schemas/WebhookMessage'}}}},"
+        "'responses':{'2XX':{'description':'Taken'},'410':{'description':'Send this one no more'},"
+        "'default':{'description':'Send it again'}}}}}");
+}
+
 json_t *schema_openapi(void)
 {
     return json_pack(
-        "{s:s, s:{s:s, s:s, s:s}, s:o, s:{s:o, s:o}}", "openapi", "3.1.0", "info", "title",
+        "{s:s, s:{s:s, s:s, s:s}, s:o, s:o, s:{s:o, s:o}}", "openapi", "3.1.0", "info", "title",
         "Ithaca", "version", ITHACA_VERSION, "description",
         "Fine-tuning on long contexts: OpenAI's fine-tuning API, with Ithaca's own "
         "fields under the key ithaca.",
-        "paths", schema_paths(), "components", "securitySchemes",
+        "paths", schema_paths(), "webhooks", schema_webhooks(), "components", "securitySchemes",
         json_literal("{'token':{'type':'http','scheme':'bearer'},'session':{'type':'apiKey',"
                      "'in':'cookie','name':'ithaca_session'}}"),
         "schemas", schema_objects());

@@ -42,6 +42,21 @@ const struct schema_object schema_storage_rows[] = {
          "'properties':{'kind':" TEXT ",'id':{'type':['string','null'],'description':'Job or file; "
          "null: no job has it any more'},'step':{'type':['integer','null'],'description':'Of a "
          "checkpoint'},'bytes':" WHOLE "}}}}}"},
+    {.name = "WebhookMessage",
+     .schema =
+         "{'type':'object','required':['id','object','created_at','type','data'],'properties':{"
+         "'id':{'type':'string','description':'Of the event; webhook-id of the headers: the same "
+         "when it is sent again'},'object':{'const':'event'},'created_at':" TIME ",'type':{"
+         "'type':'string','pattern':'^fine_tuning[.]job[.][a-z]+$','description':'Ends with the "
+         "state that the job came to, or with nonfinite or stalled'},'data':{'type':'object',"
+         "'required':['id','ithaca'],'properties':{'id':{'type':'string','description':'Of the "
+         "job'},'ithaca':{'type':'object','required':['state','level','owner','message','model'],"
+         "'properties':{'state':{'type':'string','description':'As the message was made'},'level':"
+         "{'enum':['info','warn','error']},'owner':" TEXT ",'message':" TEXT_OR_NULL
+         ",'model':" TEXT ",'fine_tuned_model':" TEXT_OR_NULL ",'reason':" TEXT_OR_NULL
+         ",'attempt':" WHOLE ",'steps_done':" WHOLE
+         ",'steps_total':{'type':'integer','description':'0: not known'}"
+         "}}}}}}"},
     {.name = "Webhooks",
      .schema =
          "{'type':'object','required':['object','user','secret','allowed_hosts','waiting'],"

@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from ithaca_e2e import Daemon, until
+from ithaca_e2e import OPENAPI, Daemon, until
 
 LINES = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n' * 32
 SMALL = {"max_steps": 4, "seq_len": 64, "batch": {"sequences": 1}}
@@ -98,6 +98,8 @@ class Webhooks(unittest.TestCase):
             self.assertEqual([headers["webhook-id"] for status, headers, _, _ in receiver.got if status == 204], ids)
             for _, headers, _, body in receiver.got:
                 self.check_signature(secret, headers, body)
+            for _, _, _, body in receiver.got:
+                OPENAPI.validate(json.loads(body), {"$ref": "#/components/schemas/WebhookMessage"}, "message")
             told = json.loads(receiver.got[-1][3])
             self.assertEqual((told["object"], told["id"], told["data"]["ithaca"]["owner"]), ("event", ids[-1], "admin"))
             self.assertTrue(told["data"]["ithaca"]["fine_tuned_model"].startswith("ft:tiny-llama:"))
