@@ -135,7 +135,10 @@ static void table_cell_text(const char *text, struct buf *out)
     for (; *text != '\0'; text++) {
         if (*text == '|' || *text == '\\')
             buf_char(out, '\\');
-        buf_char(out, *text == '\n' || *text == '\r' ? ' ' : *text);
+        if (*text == '\n' || *text == '\r')
+            buf_char(out, ' ');
+        else
+            buf_char(out, *text);
     }
 }
 
