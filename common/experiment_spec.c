@@ -147,7 +147,8 @@ static int experiment_count(struct experiment_spec *spec, struct err *err)
 {
     const char *axis;
     json_t *values;
-    const int max = spec->kind ? LIMIT_EXPERIMENT_SEARCHES : LIMIT_EXPERIMENT_POINTS;
+    const int max =
+        experiment_spec_searches(spec) ? LIMIT_EXPERIMENT_SEARCHES : LIMIT_EXPERIMENT_POINTS;
     spec->points = 1;
     json_object_foreach(spec->grid, axis, values)
     {
@@ -162,10 +163,10 @@ static int experiment_count(struct experiment_spec *spec, struct err *err)
                                  "several experiments of it",
                                  max);
     }
-    if (!spec->kind && json_object_size(spec->grid) == 0)
+    if (!experiment_spec_searches(spec) && json_object_size(spec->grid) == 0)
         return err_set_field(err, ERR_INVALID_VALUE, "grid",
                              "grid is empty; give an axis, such as {\"seq_len\": [8192, 16384]}");
-    if (spec->kind && json_object_get(spec->grid, "seq_len") != NULL)
+    if (experiment_spec_searches(spec) && json_object_get(spec->grid, "seq_len") != NULL)
         return err_set_field(err, ERR_INVALID_VALUE, "grid",
                              "grid.seq_len is what find_max_seq_len finds; leave it out, or give "
                              "seq_len_min and seq_len_max");

@@ -36,6 +36,17 @@ struct experiment_point {
     char label[LIMIT_NAME_BYTES + 1]; /* of all axes but seq_len: "upipe 1, offload"; "" for none */
 };
 
+/* Whether it looks for the longest seq_len of each point (kind), and whether it ends with the first
+ * point that fails (on_failure). */
+static inline bool experiment_spec_searches(const struct experiment_spec *spec)
+{
+    return spec->kind;
+}
+static inline bool experiment_spec_stops(const struct experiment_spec *spec)
+{
+    return spec->on_failure;
+}
+
 /* ERR_UNKNOWN_FIELD, ERR_MISSING_FIELD, ERR_INVALID_VALUE: also for no points, and for more than
  * LIMIT_EXPERIMENT_POINTS. */
 int experiment_spec_parse(const json_t *body, struct experiment_spec *ret, struct err *err);

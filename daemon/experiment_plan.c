@@ -207,8 +207,8 @@ static int plan_fill(struct experiment_planner *planner, int64_t number, int64_t
     TRY(plan_model(planner, job.model, err));
     const json_t *batch = json_object_get(json_object_get(point->body, "ithaca"), "batch");
     bool has_sequences = json_object_get(batch, "sequences") != NULL;
-    int rc = plan_job(planner, &job, has_sequences, planner->spec->kind && seq_len == 0, &estimate,
-                      &why);
+    int rc = plan_job(planner, &job, has_sequences,
+                      experiment_spec_searches(planner->spec) && seq_len == 0, &estimate, &why);
     if (rc == -ERR_NOMEM) {
         *err = why;
         return rc;

@@ -186,9 +186,9 @@ static const char *step_why_stop(const struct step *step)
 {
     if (step->cancelled)
         return "the experiment was cancelled";
-    for (size_t i = 0; step->spec.on_failure && i < step->count; i++)
+    for (size_t i = 0; experiment_spec_stops(&step->spec) && i < step->count; i++)
         if (step->points[i].state == STEP_FAILED ||
-            (step->points[i].state == STEP_TOO_LONG && !step->spec.kind))
+            (step->points[i].state == STEP_TOO_LONG && !experiment_spec_searches(&step->spec)))
             return "another point failed, and on_failure is stop";
     return NULL;
 }
@@ -349,7 +349,7 @@ int experiment_step(struct api *api, const char *id, bool *ret_again, struct err
     const char *why = step_why_stop(&step);
     if (why != NULL)
         TRY(step_stop(&step, why, err));
-    else if (step.spec.kind)
+    else if (experiment_spec_searches(&step.spec))
         TRY(step_search(&step, err));
     TRY(step_submit(&step, ret_again, err));
     for (size_t i = 0; i < step.count; i++)
