@@ -17,6 +17,7 @@
 #include "daemon/coordinator_private.h"
 #include "daemon/launch_local.h"
 #include "daemon/measurement.h"
+#include "daemon/notice.h"
 #include "daemon/restart.h"
 #include "daemon/result_name.h"
 
@@ -399,10 +400,12 @@ static int attempt_end(struct coordinator_job *job, struct err *err)
 /* Tells the user why a job that is to end does not. */
 static int attempt_tell_stuck(struct coordinator_job *job, struct err *err)
 {
+    struct coordinator *coordinator = job->coordinator;
     char text[256];
     if (job->supervisor->stuck_told || !supervisor_is_stuck(job->supervisor, text, sizeof text))
         return 0;
-    TRY(coordinator_job_say(job, "warn", text, err));
+    const struct notice notice = {.job_id = job->id, .level = "warn", .text = text};
+    TRY(notice_put(coordinator->store, coordinator->host, coordinator->bus, &notice, err));
     log_warn("coordinator", "%s: %s", job->id, text);
     job->supervisor->stuck_told = true;
     return 0;

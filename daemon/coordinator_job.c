@@ -58,25 +58,6 @@ int coordinator_job_move_to(struct coordinator_job *job, enum job_state to, cons
     return coordinator_job_move(job, &move, err);
 }
 
-int coordinator_job_say(struct coordinator_job *job, const char *level, const char *text,
-                        struct err *err)
-{
-    struct coordinator *coordinator = job->coordinator;
-    char id[LIMIT_ID_BYTES + 1];
-    int64_t event_row = 0;
-    TRY(host_new_id(coordinator->host, "ftevent-", id, sizeof id, err));
-    const struct store_event event = {.id = id,
-                                      .job_id = job->id,
-                                      .created_ms = coordinator_wall(coordinator),
-                                      .level = level,
-                                      .type = "message",
-                                      .message = text,
-                                      .data_json = ""};
-    TRY(store_event_insert(coordinator->store, &event, &event_row, err));
-    bus_publish(coordinator->bus, &(struct bus_note){.job_id = job->id, .event_row = event_row});
-    return 0;
-}
-
 /* ---- validating ---------------------------------------------------------------------------- */
 
 int coordinator_job_enqueue(struct coordinator_job *job, struct job_move *move, struct err *err)

@@ -128,9 +128,6 @@ int coordinator_job_move(struct coordinator_job *job, struct job_move *move, str
 /* The same; the job's reason is `why` (may be NULL). */
 int coordinator_job_move_to(struct coordinator_job *job, enum job_state to, const struct err *why,
                             const char *event_text, struct err *err);
-/* An event that changes nothing. level: "info", "warn", "error". */
-int coordinator_job_say(struct coordinator_job *job, const char *level, const char *text,
-                        struct err *err);
 /* Moves to QUEUED and waits. */
 int coordinator_job_enqueue(struct coordinator_job *job, struct job_move *move, struct err *err);
 bool coordinator_job_has_process(const struct coordinator_job *job);

@@ -41,7 +41,7 @@ class Measure(unittest.TestCase):
             self.assertTrue(all(point[2] > 0 for point in rates))
         for extra in (["context_parallel.kind=ulysses"], ["recompute=input", "context_parallel.kind=ring"]):
             plan = self.answer("plan", "--run", "--backend", "cpu", "--model", "tiny-llama", "--seq-len", "1K",
-                               "--gpus", "2", "--set", "batch.sequences=2",
+                               "--gpus", "2", "--steps", "2", "--set", "batch.sequences=2",
                                *[word for field in extra for word in ("--set", field)])
             self.assertTrue(plan["time"]["calibrated"])
             self.assertIsNotNone(plan["time"]["mfu_causal"])
@@ -68,7 +68,7 @@ class Measure(unittest.TestCase):
     def test_ladder(self):
         """Each bar's memory is the plan's, by category; a step of each is timed."""
         bars = self.answer("ladder", "--run", "--backend", "cpu", "--model", "tiny-llama", "--seq-len", "128", "--steps", "2",
-                           "--gpus", "2")["bars"]
+                           "--gpus", "2", "--set", "batch.sequences=2")["bars"]
         self.assertEqual(len(bars), 8)
         for bar in bars:
             plan, measured = bar["plan"], bar["measured"]
@@ -105,8 +105,8 @@ class Measure(unittest.TestCase):
                  ("gather", "reduce", "exchange", "sums", "offload_out", "offload_in")),
                 (("context_parallel.kind=ring", "states=host"), ("gather", "reduce", "ring", "sums", "states")),
                 (("fsdp=false",), ("reduce", "sums"))):
-            plan = self.answer("plan", "--run", "--backend", "cpu", "--model", "tiny-llama", "--seq-len", "256", "--steps", "2",
-                               "--gpus", "2", *[word for field in fields for word in ("--set", field)])
+            plan = self.answer("plan", "--run", "--backend", "cpu", "--model", "tiny-llama", "--seq-len", "128", "--steps", "2",
+                               "--gpus", "2", *[word for field in (*fields, "batch.sequences=2") for word in ("--set", field)])
             measured = plan["measured"]
             self.assertTrue(measured["run"], measured["why"])
             self.check_waits(measured["waits"], measured["step_s"], kinds)
