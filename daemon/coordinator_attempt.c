@@ -68,7 +68,7 @@ static int attempt_launch(struct coordinator_job *job, int64_t from_step, struct
     const struct supervisor_owner owner = coordinator_ranks_owner(job);
     int rc = supervisor_start(coordinator->host, &coordinator->config, &owner, &plan,
                               &job->supervisor, err);
-    if (rc == -ERR_IO || rc == -ERR_NOT_FOUND)
+    if (rc == -ERR_IO || rc == -ERR_NOT_FOUND || rc == -ERR_UNAVAILABLE)
         err->code = ERR_RANK_START; /* the sentence names the file; the code says what failed */
     return rc;
 }

@@ -149,6 +149,10 @@ static int job_step_validating(struct coordinator_job *job, struct err *err)
         TRY(io_check_spare(err));
         struct err why;
         int rc = job_start_preparation(job, &why);
+        if (err_is_shortage(rc)) {
+            *err = why;
+            return rc;
+        }
         if (rc != 0)
             return coordinator_job_move_to(job, JOB_STATE_FAILED, &why, NULL, err);
         coordinator->preparing++;

@@ -155,9 +155,9 @@ static int host_spawn_child(const struct host_spawn *spawn, pid_t *ret_pid, stru
                              (char *const *)(uintptr_t)spawn->envp);
     (void)posix_spawn_file_actions_destroy(&files); /* cannot fail */
     (void)posix_spawnattr_destroy(&attributes);     /* cannot fail */
-    if (errnum != 0)
-        return err_set_errno(err, errnum, "start %s", spawn->argv[0]);
-    return 0;
+    if (errnum == EAGAIN)                           /* as many processes as there may be */
+        return err_set(err, ERR_UNAVAILABLE, "start %s: %s", spawn->argv[0], strerror(errnum));
+    return errnum == 0 ? 0 : err_set_errno(err, errnum, "start %s", spawn->argv[0]);
 }
 
 static int host_posix_spawn(struct host *host, const struct host_spawn *spawn,

@@ -66,7 +66,7 @@ class Scene:
         os.mkdir(os.path.join(folder, "data"))
         self.daemon = e2e.Daemon(data_dir=os.path.join(folder, "data"), env={
             "LD_PRELOAD": LIBRARY, "ITHACA_FAILING_CALLS": self.control.path})
-        self.files, self.jobs, self.ends, self.what = {}, {}, 0, "the start"
+        self.files, self.jobs, self.said, self.what = {}, {}, [], "the start"
 
     def answers(self, call):
         """An answer, or None where the connection was cut: a failing accept, say, or no memory for an answer."""
@@ -122,7 +122,7 @@ class Scene:
             return
         last = self.daemon.log().strip().rsplit("\n", 1)[-1]
         assert status > 0 and last.startswith("ithacad: "), f"ended with {status}: {last}"
-        self.ends += 1
+        self.said.append(f"{self.what}: {last}")
         self.control.disarm()
         self.daemon.kill()
         self.daemon.start()
@@ -188,6 +188,7 @@ class Scene:
                 job = client.wait(job_id, seconds=60)
             if job["ithaca"]["state"] == "failed":
                 assert job["error"]["message"], job
+                self.said.append(f"{job_id} has failed: {job['error']['message']}")
             self.jobs[job_id] = job["ithaca"]["state"]
         assert self.daemon.stop() == 0, "it did not end well"
         left = e2e.processes_of(self.daemon.data_dir)
@@ -229,8 +230,8 @@ def main():
             scene.daemon.kill()
             raise
         states = {state: list(scene.jobs.values()).count(state) for state in sorted(set(scene.jobs.values()))}
-        print(f"{met[0]} calls have failed, {met[1]} while a job ran, {met[2]} at a start; {scene.ends} times the daemon ended "
-              f"and said why; {len(scene.files)} files, jobs: {states}")
+        print(f"{met[0]} calls have failed, {met[1]} while a job ran, {met[2]} at a start; {len(scene.said)} times the daemon "
+              f"ended; {len(scene.files)} files, jobs: {states}", *scene.said, sep="\n")
 
 
 if __name__ == "__main__":
