@@ -240,7 +240,7 @@ static void advice_text(const struct advice_rule *rule, double share, const json
 {
     const char *field, *before = ": ";
     json_t *value;
-    buf_printf(out, "%.1f %% of the steps %s", share * 100, rule->lost);
+    buf_printf(out, "%.1f %% of the time %s", share * 100, rule->lost);
     json_object_foreach((json_t *)(uintptr_t)set, field, value)
     {
         char text[64];
@@ -312,12 +312,12 @@ static int advice_slowest(struct advice *advice, struct err *err)
     }
     if (share < advice_least || most == least)
         return 0;
-    (void)snprintf(
-        text, sizeof text,
-        "%.1f %% of the steps goes into sums over all ranks, which wait for the slowest: "
-        "rank %u computes %.2f ms a step, rank %u %.2f",
-        share * 100, most, (double)sums->ranks[most].kernel_ns * 1e-6 / (double)sums->steps, least,
-        (double)sums->ranks[least].kernel_ns * 1e-6 / (double)sums->steps);
+    (void)snprintf(text, sizeof text,
+                   "%.1f %% of the time goes into sums over all ranks, which wait for the slowest: "
+                   "rank %u computes %.2f ms a step, rank %u %.2f",
+                   share * 100, most,
+                   (double)sums->ranks[most].kernel_ns * 1e-6 / (double)sums->steps, least,
+                   (double)sums->ranks[least].kernel_ns * 1e-6 / (double)sums->steps);
     return advice_say(advice, "sums_wait_s", share, text, err);
 }
 
@@ -328,8 +328,8 @@ static int advice_data(struct advice *advice, struct err *err)
         profile_sums_share(advice->sums, profile_sums_ns(advice->sums, PROFILE_PHASE, "data"));
     if (share < advice_least)
         return 0;
-    (void)snprintf(text, sizeof text, "%.1f %% of the steps loads tokens and counts them",
-                   share * 100);
+    (void)snprintf(text, sizeof text,
+                   "%.1f %% of the time goes into loading tokens and counting them", share * 100);
     return advice_say(advice, "data", share, text, err);
 }
 
@@ -342,7 +342,7 @@ static int advice_kernel(struct advice *advice, struct err *err)
         return 0;
     double share = profile_sums_share(advice->sums, kernels->list[0].ns);
     (void)snprintf(text, sizeof text,
-                   "%.1f %% of the steps is %s, the kernel that takes longest; some kernel runs in "
+                   "%.1f %% of the time is %s, the kernel that takes longest; some kernel runs in "
                    "%.1f %%",
                    share * 100, kernels->list[0].name,
                    profile_sums_share(advice->sums, advice->sums->all.kernel_ns) * 100);

@@ -146,7 +146,7 @@ static void test_overlap(void **state)
     assert_int_equal(json_integer_value(json_object_get(one, "device_bytes")), cost(&s, &changed));
     assert_true(cost(&s, &changed) > 0 && json_is_true(json_object_get(one, "fits")));
     const char *text = json_string_value(json_object_get(one, "text"));
-    assert_non_null(strstr(text, "9.1 % of the steps goes into waiting for all-to-alls"));
+    assert_non_null(strstr(text, "9.1 % of the time goes into waiting for all-to-alls"));
     assert_non_null(strstr(text, "; it costs "));
     assert_non_null(strstr(text, "a rank, and fits"));
     assert_null(find(list, "fsdp"));
@@ -244,7 +244,7 @@ static void test_what_has_no_setting(void **state)
     json_t *list = advice(&s);
     assert_int_equal(json_array_size(list), 2);
     const char *first = json_string_value(json_object_get(json_array_get(list, 0), "text"));
-    assert_non_null(strstr(first, "40.0 % of the steps is gemm"));
+    assert_non_null(strstr(first, "40.0 % of the time is gemm"));
     assert_true(json_is_null(json_object_get(json_array_get(list, 1), "set")));
     json_decref(list);
     s.job.dropped = 0;
