@@ -147,7 +147,8 @@ class Users(unittest.TestCase):
                 self.assertEqual((hidden.status, missing.status), (404, 404), (method, path, hidden.text))
                 self.assertEqual(hidden.error()["message"], missing.error()["message"].replace("none", mine))
                 seen += 1
-                if method == "get" and rest != "/model/content":
+                # A file of a model needs its name, and this job has no profile.
+                if method == "get" and rest not in ("/model/content", "/profile", "/trace"):
                     self.assertEqual(self.admin.request("HEAD", prefix + mine + rest).status, 200, path)
                     self.assertEqual(self.ann.request("HEAD", prefix + mine + rest).status, 200, path)
         self.assertGreater(seen, 15)
