@@ -171,12 +171,15 @@ static int trace_start(struct trace_sink *sink, struct err *err)
     return 0;
 }
 
+/* Whatever fails, nobody is told any more. */
 static int trace_stop(struct err *err)
 {
-    CUDA_TRY(cudaDeviceSynchronize());
-    for (int kind = 0; kind < TRACE_KINDS; kind++)
-        CUPTI_TRY(ActivityDisable(trace_kinds[kind]));
-    int rc = trace_check(cupti.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "flush", err);
+    int rc = cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize", err);
+    for (int kind = 0; kind < TRACE_KINDS && rc == 0; kind++)
+        rc = trace_check(cupti.ActivityDisable(trace_kinds[kind]), "cuptiActivityDisable", err);
+    if (rc == 0)
+        rc = trace_check(cupti.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED),
+                         "cuptiActivityFlushAll", err);
     trace_told = NULL;
     return rc;
 }
