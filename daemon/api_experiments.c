@@ -16,7 +16,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EXPERIMENTS_SHOWN = 20 };
+enum {
+    EXPERIMENTS_SHOWN = 20,
+    EXPERIMENTS_PAGE = 50 /* at most, whatever the query says: the points of all are counted */
+};
 
 /* ---- an experiment as JSON ---- */
 
@@ -259,6 +262,7 @@ int api_experiments_list(struct api *api, struct http_request *request, struct e
     CLEANUP(json_unref) json_t *data = json_array();
     struct experiment_list list = {.api = api, .data = data};
     TRY(api_read_page(request, EXPERIMENTS_SHOWN, after, sizeof after, &page, err));
+    page.limit = page.limit < EXPERIMENTS_PAGE ? page.limit : EXPERIMENTS_PAGE;
     TRY(store_experiments_list(api->store, access_viewer(request), &page, experiment_append, &list,
                                &has_more, err));
     api_answer_list(request, json_incref(data), has_more);

@@ -72,15 +72,21 @@ int coordinator_pause(struct coordinator *coordinator, const char *job_id, struc
 
 /* ---- profile ------------------------------------------------------------------------------- */
 
+static int control_refuse_profile(void *context, const struct store_job *row, struct err *err)
+{
+    (void)context;
+    return err_set(err, ERR_BAD_STATE,
+                   "job %s cannot be profiled: it is %s; ask while it runs, or let a job like it "
+                   "be profiled from its start: ithaca resubmit %s --set profile.steps=[3,5]",
+                   row->id, job_state_name(row->state), row->id);
+}
+
 int coordinator_profile(struct coordinator *coordinator, const char *job_id, int64_t steps,
                         struct err *err)
 {
-    char what[] = "profiled";
     struct coordinator_job *job = coordinator_find(coordinator, job_id);
-    if (job == NULL)
-        return store_job_get(coordinator->store, job_id, control_refuse, what, err);
-    if (job->state != JOB_STATE_RUNNING || job->supervisor == NULL)
-        return control_refuse_job(job, what, err);
+    if (job == NULL || job->state != JOB_STATE_RUNNING || job->supervisor == NULL)
+        return store_job_get(coordinator->store, job_id, control_refuse_profile, NULL, err);
     return supervisor_profile(job->supervisor, steps, err);
 }
 

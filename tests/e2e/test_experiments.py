@@ -163,6 +163,11 @@ class Experiments(unittest.TestCase):
             for made in client.get(f"{PATH}?limit=32").json()["data"]:
                 self.assertEqual(client.post(f"{PATH}/{made['id']}/cancel").status, 200)
             until("their ends", 20, lambda: all(made["finished_at"] for made in client.get(f"{PATH}?limit=32").json()["data"]))
+            for _ in range(17):
+                self.make(client, **grid())
+            page = client.get(f"{PATH}?limit=1000").json()
+            self.assertEqual((len(page["data"]), page["has_more"]), (50, True))
+            self.assertEqual(len(client.get(f"{PATH}?limit=1000&after={page['last_id']}").json()["data"]), 1)
             self.check_shipped(daemon)
 
     def check_others(self, daemon, client, made):

@@ -119,6 +119,7 @@ class Profiles(unittest.TestCase):
         again = self.client.post(self.path(job, "profile"))
         self.assertEqual((again.status, again.error()["code"]), (400, "invalid_state"))
         self.assertIn("cannot be profiled: it is succeeded", again.error()["message"])
+        self.assertIn(f"ithaca resubmit {job['id']} --set profile.steps=[3,5]", again.error()["message"])
 
     def test_what_cannot_be_is_refused_by_name(self):
         for steps, words in (([0, 2], "is [0,2]; it must be [first, last]"), ([3, 2], "the second not below the first"),
