@@ -78,6 +78,7 @@ assert.equal(await page.locator("#smoothing").inputValue(), "0.6");
 assert.equal(streams, 1, "one stream a tab, whatever it shows");
 await page.reload();
 await has("24 of 40");
+await page.locator(".chart canvas").first().waitFor();
 
 step("the daemon restarts in mid-run");
 allowed(true);
