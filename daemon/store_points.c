@@ -144,6 +144,8 @@ static int store_points_give(struct store_query *query, int64_t limit, store_poi
     return 0;
 }
 
+_Static_assert(METRIC_COUNT <= 63, "store_points_list() makes a set of metrics one integer");
+
 int store_points_list(struct store *store, const struct store_point_query *wanted,
                       store_point_fn *row, void *context, bool *ret_has_more, struct err *err)
 {
