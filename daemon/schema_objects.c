@@ -292,8 +292,9 @@ static const struct schema_object schema_rows[] = {
                            "null where the model is not there any more'},'data':{'$ref':"
                            "'#/components/schemas/Metrics/properties/data'}}}"},
     {.name = "Limits",
-     .schema = "{'type':'object','required':['object','jobs','files','requests'],'properties':{"
-               "'object':{'const':'fine_tuning.limits'},'jobs':{'type':'object','required':["
+     .schema = "{'type':'object','required':['object','jobs','files','experiments','requests'],"
+               "'properties':{'object':{'const':'fine_tuning.limits'},'jobs':{'type':'object','"
+               "required':["
                "'unfinished','gpus','seq_len','epochs','metadata_pairs','metadata_key_bytes',"
                "'metadata_value_bytes','suffix_bytes'],'properties':{'unfinished':" WHOLE
                ",'gpus':{'type':'integer','description':'Ranks that this machine has room for'},"
@@ -303,7 +304,11 @@ static const struct schema_object schema_rows[] = {
                "'line_bytes','part_bytes','parts','upload_lifetime_s','free_bytes'],'properties':{"
                "'bytes':" WHOLE ",'line_bytes':" WHOLE ",'part_bytes':" WHOLE ",'parts':" WHOLE
                ",'upload_lifetime_s':" WHOLE ",'free_bytes':{'type':'integer','description':'Of "
-               "the data folder disk'}}},'requests':{'type':'object','required':['body_bytes',"
+               "the data folder disk'}}},'experiments':{'type':'object','required':['unfinished',"
+               "'points','searches'],'properties':{'unfinished':{'type':'integer','description':"
+               "'Of a user'},'points':" WHOLE ",'searches':{'type':'integer','description':"
+               "'Points where the longest context is looked "
+               "for'}}},'requests':{'type':'object','required':['body_bytes',"
                "'page_rows','connections','streams'],'properties':{'body_bytes':" WHOLE
                ",'page_rows':" WHOLE ",'connections':" WHOLE ",'streams':" WHOLE "}}}}"},
     {.name = "Logs",
