@@ -155,7 +155,8 @@ class Scene:
         assert self.daemon.stop() == 0, "it did not end well"
         self.control.arm(kind, after, errnum)
         self.daemon.start(wait=False)
-        e2e.until("it serves or ends", 30, lambda: self.daemon.exists("url") or self.daemon.process.poll() is not None)
+        e2e.until("it serves or ends", 30, lambda: self.daemon.process.poll() is not None or (  # url alone: it may yet end
+            self.daemon.exists("url") and self.answers(lambda client: client.get("/healthz")) is not None))
         fired = self.control.disarm()
         self.revive()
         self.check()
