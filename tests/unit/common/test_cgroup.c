@@ -4,54 +4,16 @@
 #include "common/cgroup.h"
 
 #include "common/clock.h"
-#include "common/io.h"
-#include "common/kernel_file.h"
-#include "common/mem.h"
 #include "common/proc_stat.h"
+#include "tests/lib/kernel_world.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #define MOUNT "/sys/fs/cgroup"
 #define OWN MOUNT "/system.slice/ithacad.service"
-
-static char root[64];
-
-static int setup(void **state)
-{
-    (void)state;
-    (void)snprintf(root, sizeof root, "/tmp/ithaca-cgroup-XXXXXX");
-    kernel_file_root(root);
-    return mkdtemp(root) == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    struct err err = {0};
-    kernel_file_root("");
-    return io_remove_tree(root, &err);
-}
-
-static void put(const char *folder, const char *name, const char *text)
-{
-    struct err err = {0};
-    CLEANUP(mem_free_ptr) char *whole = mem_printf("%s%s", root, folder);
-    CLEANUP(mem_free_ptr) char *path = mem_printf("%s/%s", whole, name);
-    assert_int_equal(io_make_dirs(whole, 0700, &err), 0);
-    assert_int_equal(io_write_file(path, text, strlen(text), 0600, &err), 0);
-}
 
 static void expect_text(const char *folder, const char *name, const char *text)
 {
