@@ -61,6 +61,7 @@ int api_profile_ask(struct api *api, struct http_request *request, struct err *e
 /* ---- give out ---------------------------------------------------------------------------- */
 
 struct profile_wait {
+    struct api *api;
     struct http_request *request;
     struct exports_wait *wait; /* NULL once it is over */
     int (*answer)(struct http_request *request, const char *dir, struct err *err);
@@ -73,13 +74,23 @@ static void profile_wait_end(void *context)
     mem_free(wait);
 }
 
+static int profile_job_exists(void *context, const struct store_job *job, struct err *err)
+{
+    (void)context, (void)job, (void)err;
+    return 0;
+}
+
+/* What the child failed at is the job's deletion meanwhile, where the job is gone. */
 static void profile_ready(void *context, const char *dir, const struct err *why)
 {
     struct profile_wait *wait = context;
+    const char *id = http_request_route(wait->request)->name;
     struct err err;
     wait->wait = NULL;
     if (dir == NULL)
-        http_answer_error(wait->request, why);
+        http_answer_error(
+            wait->request,
+            store_job_get(wait->api->store, id, profile_job_exists, NULL, &err) == 0 ? why : &err);
     else if (wait->answer(wait->request, dir, &err) != 0)
         http_answer_error(wait->request, &err);
 }
@@ -127,12 +138,6 @@ static int profile_name(const char *job_id, const char *ready_path, char *ret_na
     return 0;
 }
 
-static int profile_job_exists(void *context, const struct store_job *job, struct err *err)
-{
-    (void)context, (void)job, (void)err;
-    return 0;
-}
-
 static int profile_give(struct api *api, struct http_request *request,
                         int (*answer)(struct http_request *, const char *, struct err *),
                         struct err *err)
@@ -154,7 +159,7 @@ static int profile_give(struct api *api, struct http_request *request,
     struct profile_wait *wait = mem_new(1, sizeof *wait);
     if (wait == NULL)
         return mem_fail(err, sizeof *wait, "a request that waits");
-    *wait = (struct profile_wait){.request = request, .answer = answer};
+    *wait = (struct profile_wait){.api = api, .request = request, .answer = answer};
     http_request_on_end(request, profile_wait_end, wait);
     const struct exports_source wanted = {.name = name,
                                           .role = "--profile",

@@ -149,11 +149,29 @@ static void test_made_by_a_child(void **state)
     assert_int_equal(h->w->fake.count, children + 1);
 }
 
+static void test_deleted_meanwhile(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    char path[192];
+    struct world_job job = http_world_succeeded(h);
+    path_of(&job, "profile", path);
+    put_ready(h, &job, 1000);
+    get_open(h, &client, path);
+    struct host_process *child = child_of(h, &client);
+    CLEANUP(mem_free_ptr) char *job_path = mem_printf("/v1/fine_tuning/jobs/%s", job.id);
+    ask(h, "DELETE", job_path, NULL);
+    assert_int_equal(h->status, 200);
+    fake_host_end(child, 65, 0); /* what it read is gone */
+    get_end(h, &client);
+    assert_int_equal(h->status, 404);
+}
+
 int main(void)
 {
 #define TEST(function) \
     cmocka_unit_test_setup_teardown(function, http_world_setup, http_world_teardown)
     const struct CMUnitTest tests[] = {TEST(test_asked_for), TEST(test_not_running),
-                                       TEST(test_made_by_a_child)};
+                                       TEST(test_made_by_a_child), TEST(test_deleted_meanwhile)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
