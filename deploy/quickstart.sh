@@ -136,6 +136,7 @@ echo
 echo "job      $job"
 echo "model    $data/jobs/$job/model (Hugging Face folder)"
 echo "metrics  $data/metrics.db, and $(cat "$data/url")/v1/fine_tuning/jobs/$job/metrics"
+echo "look     $(cat "$data/url")/ in a browser (the dashboard; sign in with the token in $data/admin.token)"
 echo "API      $(cat "$data/url")/v1, token in $data/admin.token"
 echo "CLI      $build/clients/ithaca --data-dir $data --help"
 if [ "$stop" = yes ]; then
