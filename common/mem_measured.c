@@ -2,6 +2,7 @@
  * each figure by itself, so that one step in which the machine did something else moves none. */
 #include "common/mem_measured.h"
 
+#include "common/median.h"
 #include "common/mem.h"
 #include "common/must.h"
 
@@ -12,12 +13,6 @@ enum { MEASURED_FILE_BYTES = 1 << 18 };
 
 /* ---- reading ---- */
 
-static int measured_by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of the steps after the first; of one step it is that; of none `none`. */
 static double measured_median(const json_t *steps, double none)
 {
@@ -25,8 +20,7 @@ static double measured_median(const json_t *steps, double none)
     size_t count = 0, all = json_array_size(steps);
     for (size_t i = all > 1; i < all && count < MEM_MEASURED_STEPS_MAX; i++)
         seconds[count++] = json_real_value(json_array_get(steps, i));
-    qsort(seconds, count, sizeof seconds[0], measured_by_value);
-    return count > 0 ? seconds[count / 2] : none;
+    return count > 0 ? median_sort(seconds, count) : none;
 }
 
 static const char *measured_wait_name(int wait)

@@ -3,6 +3,7 @@
 #include "clients/cli/compare.h"
 
 #include "common/limits.h"
+#include "common/median.h"
 #include "common/mem.h"
 #include "common/metric.h"
 #include "common/must.h"
@@ -144,12 +145,6 @@ struct compare_summary {
     int64_t low_step, high_step;
 };
 
-static int compare_order(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int compare_summarise(const json_t *points, struct compare_summary *ret, struct err *err)
 {
     size_t i, count = 0;
@@ -174,10 +169,10 @@ static int compare_summarise(const json_t *points, struct compare_summary *ret, 
             ret->high_step = step;
         }
     }
-    qsort(values, count, sizeof *values, compare_order);
     if (count > 0)
-        ret->median =
-            count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+        ret->median = median_sort(values, count);
+    if (count > 0 && count % 2 == 0)
+        ret->median = (values[count / 2 - 1] + ret->median) / 2;
     return 0;
 }
 

@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "common/median.h"
 #include "tests/lib/on_device.h"
 #include "worker/cpu/blas_env.h"
 
@@ -76,18 +77,6 @@ static double fma_plain(volatile float *sink)
     FMA_LOOP_BODY(vector4)
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *rates)
-{
-    qsort(rates, RUNS, sizeof *rates, compare);
-    return rates[RUNS / 2];
-}
-
 static int64_t cpu_ns(void)
 {
     struct timespec now;
@@ -116,7 +105,7 @@ static double fma_rate(const char **ret_isa)
         double done = loop(sink);
         rates[run] = 2 * done / (double)(cpu_ns() - from);
     }
-    return median(rates);
+    return median_sort(rates, RUNS);
 }
 
 static double gemm_rate(int64_t n, const float *a, const float *b, float *c)
@@ -128,7 +117,7 @@ static double gemm_rate(int64_t n, const float *a, const float *b, float *c)
             .c = c, .ldc = n, .alpha = 1, .batch = 1);
         rates[run] = 2 * (double)(n * n * n) / (double)(cpu_ns() - from);
     }
-    return median(rates);
+    return median_sort(rates, RUNS);
 }
 
 static void test_quarter_of_the_peak(void **state)

@@ -10,6 +10,7 @@
  *
  * Figures: tests/bench/results/. */
 #include "common/clock.h"
+#include "common/median.h"
 #include "worker/coll.h"
 #include "worker/device_cuda.h"
 #include "worker/rank_env.h"
@@ -45,12 +46,6 @@ static int bench_call(const struct bench *bench, int kind, int64_t bytes, struct
     }
 }
 
-static int bench_compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Nanoseconds of a call, the median. */
 static int bench_time(const struct bench *bench, int kind, int64_t bytes, double *ret,
                       struct err *err)
@@ -65,8 +60,7 @@ static int bench_time(const struct bench *bench, int kind, int64_t bytes, double
         TRY(bench->device->dev->sync(bench->device, NULL, err));
         ns[round] = (double)(clock_monotonic_ns() - start) / CALLS;
     }
-    qsort(ns, ROUNDS, sizeof *ns, bench_compare);
-    *ret = ns[ROUNDS / 2];
+    *ret = median_sort(ns, ROUNDS);
     return 0;
 }
 

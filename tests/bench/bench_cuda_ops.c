@@ -10,6 +10,7 @@
  * Attention counts the pairs that a causal mask leaves. */
 #include "common/clock.h"
 #include "common/dtype.h"
+#include "common/median.h"
 #include "common/mem.h"
 #include "common/must.h"
 #include "common/rng.h"
@@ -82,12 +83,6 @@ static int32_t *numbers(int64_t count, int64_t bound)
     return memory;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 typedef int (*launch)(const void *args, struct err *err);
 
 /* Median seconds of one launch; the spread of batches. */
@@ -110,9 +105,9 @@ static double seconds_of(launch run, const void *args, double *ret_spread)
         need(gpu->dev->sync(gpu, NULL, &err), &err);
         batch[b] = (double)(clock_monotonic_ns() - start) * 1e-9 / count;
     }
-    qsort(batch, BATCHES, sizeof batch[0], by_size);
+    double median = median_sort(batch, BATCHES);
     *ret_spread = batch[BATCHES - 1] / batch[0] - 1;
-    return batch[BATCHES / 2];
+    return median;
 }
 
 static void print_bytes(const char *what, launch run, const void *args, double bytes)

@@ -10,6 +10,7 @@
  * FLOPs: 6 a weight and token and 6 S h a token for causal attention, forward and backward; none
  * for what is recomputed. */
 #include "common/clock.h"
+#include "common/median.h"
 #include "common/mem.h"
 #include "common/must.h"
 #include "common/rng.h"
@@ -124,12 +125,6 @@ static int fill(struct scene *s, int64_t tokens, struct err *err)
     return dev->sync(s->device, NULL, err);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int time_layers(const struct run *run, struct device *device, int64_t layers,
                        struct figures *ret, struct err *err)
 {
@@ -155,10 +150,8 @@ static int time_layers(const struct run *run, struct device *device, int64_t lay
         forward[round] = (double)(middle - start) * 1e-6;
         backward[round] = (double)(clock_monotonic_ns() - head) * 1e-6;
     }
-    qsort(forward, (size_t)run->rounds, sizeof *forward, by_value);
-    qsort(backward, (size_t)run->rounds, sizeof *backward, by_value);
-    *ret = (struct figures){.forward = forward[run->rounds / 2],
-                            .backward = backward[run->rounds / 2],
+    *ret = (struct figures){.forward = median_sort(forward, (size_t)run->rounds),
+                            .backward = median_sort(backward, (size_t)run->rounds),
                             .bytes = device->dev->bytes_in_use(device)};
     close_scene(&s);
     mem_free(forward);

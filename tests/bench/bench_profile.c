@@ -6,6 +6,7 @@
  *
  * Prints medians over pairs of the ratio of processor time and of wall time, with quartiles, the
  * events of a step, and what one costs. */
+#include "common/median.h"
 #include "tests/lib/rank_scene.h"
 #include "worker/profile.h"
 #include "worker/step.h"
@@ -43,16 +44,11 @@ static struct taken step(struct rank_scene *s, int64_t number, bool profiled)
     return taken;
 }
 
-static int compare(const void *a, const void *b)
-{
-    return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b;
-}
-
 static void print(const char *what, double *ratios, int pairs)
 {
-    qsort(ratios, (size_t)pairs, sizeof *ratios, compare);
-    printf("%s %+.2f %% (quartiles %+.2f to %+.2f)\n", what, ratios[pairs / 2] * 100,
-           ratios[pairs / 4] * 100, ratios[pairs * 3 / 4] * 100);
+    double median = median_sort(ratios, (size_t)pairs);
+    printf("%s %+.2f %% (quartiles %+.2f to %+.2f)\n", what, median * 100, ratios[pairs / 4] * 100,
+           ratios[pairs * 3 / 4] * 100);
 }
 
 int main(int argc, char **argv)
@@ -91,8 +87,7 @@ int main(int argc, char **argv)
            (long long)profiled.events);
     print("processor time", cpu, pairs);
     print("wall time     ", wall, pairs);
-    qsort(each, (size_t)pairs, sizeof *each, compare);
-    printf("an event      %.2f us, median\n", each[pairs / 2]);
+    printf("an event      %.2f us, median\n", median_sort(each, (size_t)pairs));
     rank_scene_close(&s);
     return 0;
 }

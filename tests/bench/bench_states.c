@@ -8,6 +8,7 @@
  * the first time in a step and a later time; the norm; the update. Bytes beside them are those that
  * pass between host and device. */
 #include "common/clock.h"
+#include "common/median.h"
 #include "common/mem.h"
 #include "common/model_published.h"
 #include "common/must.h"
@@ -119,12 +120,6 @@ static double passing(const struct scene *s, enum work work)
     return bytes[work];
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int measure(struct scene *s, int rounds, struct err *err)
 {
     CLEANUP(mem_free_ptr)
@@ -145,11 +140,10 @@ static int measure(struct scene *s, int rounds, struct err *err)
     }
     for (int work = 0; work < WORK_COUNT; work++) {
         double *all = ms + (ptrdiff_t)work * rounds, bytes = passing(s, (enum work)work);
-        qsort(all, (size_t)rounds, sizeof *all, by_value);
-        printf("%-20s %9.3f ms (%.3f to %.3f)", work_names[work], all[rounds / 2], all[0],
-               all[rounds - 1]);
+        double median = median_sort(all, (size_t)rounds);
+        printf("%-20s %9.3f ms (%.3f to %.3f)", work_names[work], median, all[0], all[rounds - 1]);
         if (bytes > 0)
-            printf(", %.1f GB/s of %.1f MB", bytes / all[rounds / 2] * 1e-6, bytes * 1e-6);
+            printf(", %.1f GB/s of %.1f MB", bytes / median * 1e-6, bytes * 1e-6);
         printf("\n");
     }
     return 0;
