@@ -2,6 +2,7 @@
 #include "worker/context.h"
 
 #include "common/must.h"
+#include "worker/ring.h"
 
 /* Each slot takes elements of `bytes`. */
 static int context_reserve(struct arena *arena, enum mem_name name, int index, void *slot,
@@ -86,15 +87,11 @@ int context_init(struct context *context, const struct context_options *options,
     return context_reserve_ring(context, arena, kv, act, err);
 }
 
-int context_connect(struct context *context, struct stream *stream, struct err *err)
+int context_connect(const struct context *context, struct stream *stream, struct err *err)
 {
-    struct coll *ulysses = context->options.ulysses, *ring = context->options.ring;
+    struct coll *ulysses = context->options.ulysses;
     struct coll_parts each = {.blocks = 1, .copies = 1, .send_part = 1, .recv_part = 1};
     if (ulysses != NULL)
         TRY(coll_all_to_all(ulysses, stream, context->dk, context->dq, 1, &each, DTYPE_F32, err));
-    if (ring == NULL)
-        return 0;
-    int to = (ring->rank + 1) % ring->world, from = (ring->rank + ring->world - 1) % ring->world;
-    return coll_send_recv(ring, stream, context->ring_dk, to, context->ring_dv, from, 1, DTYPE_F32,
-                          err);
+    return context->options.ring != NULL ? ring_connect(context, stream, err) : 0;
 }

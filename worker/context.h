@@ -79,7 +79,7 @@ int context_init(struct context *context, const struct context_options *options,
 
 /* Sends each peer one number, so that a communicator takes now what it takes of the device for its
  * peers. The buffers have memory, and nothing in them yet. */
-int context_connect(struct context *context, struct stream *stream, struct err *err);
+int context_connect(const struct context *context, struct stream *stream, struct err *err);
 
 /* acts->o and acts->lse from acts->x; acts->q, k, v where the layer keeps them. */
 int context_forward(const struct layer *layer, struct err *err);

@@ -63,7 +63,8 @@ static int rank_env_default(char **env, const char *name, char *setting, struct 
     return 0;
 }
 
-/* The sizes of NCCL's buffers, of which each peer has one a channel. */
+/* Small buffers of NCCL's, of which each peer has one a channel; LL128's are then too small to use.
+ */
 static const char *const rank_env_buffers[][2] = {
     {"NCCL_BUFFSIZE", "1048576"},
     {"NCCL_PROTO", "^LL128"},

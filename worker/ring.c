@@ -34,13 +34,25 @@ static struct ring_step ring_step_make(const struct context_stage *stage, int nu
     return step;
 }
 
+/* To the next rank, from the one before. */
+static int ring_hop(const struct context *context, struct stream *stream, const void *send,
+                    void *recv, int64_t count, enum dtype dtype, struct err *err)
+{
+    struct coll *coll = context->options.ring;
+    int to = (coll->rank + 1) % coll->world, from = (coll->rank + coll->world - 1) % coll->world;
+    return coll_send_recv(coll, stream, send, to, recv, from, count, dtype, err);
+}
+
+int ring_connect(const struct context *context, struct stream *stream, struct err *err)
+{
+    return ring_hop(context, stream, context->ring_dk, context->ring_dv, 1, DTYPE_F32, err);
+}
+
 static int ring_pass(const struct context_stage *stage, const void *send, void *recv,
                      enum dtype dtype, struct err *err)
 {
-    struct coll *coll = ring_context(stage)->options.ring;
-    int to = (coll->rank + 1) % coll->world, from = (coll->rank + coll->world - 1) % coll->world;
-    return coll_send_recv(coll, stage->layer->stream, send, to, recv, from, ring_kv_count(stage),
-                          dtype, err);
+    return ring_hop(ring_context(stage), stage->layer->stream, send, recv, ring_kv_count(stage),
+                    dtype, err);
 }
 
 /* From the step before `number` to it; the rank's own K and V stay where they are. */

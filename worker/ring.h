@@ -9,6 +9,8 @@
 #pragma once
 #include "worker/context_private.h"
 
+/* One number goes a hop: context_connect()'s part of the ring. */
+int ring_connect(const struct context *context, struct stream *stream, struct err *err);
 /* o and the stage's lse from its q, k, v. */
 int ring_attention(const struct context_stage *stage, struct ops_heads o, struct err *err);
 /* context->dq, dk, dv += from `back` (dO) and `delta`. */
