@@ -9,7 +9,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
-from ithaca_e2e import Daemon, until  # noqa: E402
+from ithaca_e2e import Daemon, cpu_seconds, until  # noqa: E402
 
 PATH = "/v1/experiments"
 UPIPE = {"kind": "upipe"}
@@ -23,21 +23,15 @@ CASES = {
 }
 
 
-def processor_ms(pid):
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        words = file.read().split()
-    return (int(words[13]) + int(words[14])) * 1000 / os.sysconf("SC_CLK_TCK")
-
-
 def one(daemon, client, body):
     """Milliseconds of the processor and the clock for: making it, reading it, its chart."""
     figures, made = [], None
     for ask in (lambda: client.post(PATH, body), lambda: client.get(f"{PATH}/{made['id']}"),
                 lambda: client.get(f"{PATH}/{made['id']}/results?format=svg")):
-        used, start = processor_ms(daemon.process.pid), time.monotonic()
+        used, start = cpu_seconds(daemon.process.pid), time.monotonic()
         answer = ask()
         assert answer.status == 200, answer.text
-        figures += [processor_ms(daemon.process.pid) - used, (time.monotonic() - start) * 1000]
+        figures += [(cpu_seconds(daemon.process.pid) - used) * 1000, (time.monotonic() - start) * 1000]
         made = made or answer.json()
     client.post(f"{PATH}/{made['id']}/cancel")
     until("its end", 60, lambda: client.get(f"{PATH}/{made['id']}").json()["finished_at"])

@@ -11,10 +11,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
-from ithaca_e2e import Daemon  # noqa: E402
+from ithaca_e2e import Daemon, cpu_seconds  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def multiply(path, count):
@@ -28,12 +27,6 @@ def multiply(path, count):
             job["id"] = f"ftjob-bench{i:06}"
             job["owner"] = f"user{i % 50}"
             database.execute(f"INSERT INTO jobs ({names}) VALUES ({', '.join('?' * len(job))})", list(job.values()))
-
-
-def cpu_s(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def resident_mib(pid):
@@ -79,9 +72,9 @@ def main():
         assert client.get("/v1/queue?limit=1").json()["waiting_count"] == count
         print(f"{count} jobs: taken up in {time.monotonic() - begun:.2f} s")
         pid = daemon.process.pid
-        begun, used = time.monotonic(), cpu_s(pid)
+        begun, used = time.monotonic(), cpu_seconds(pid)
         time.sleep(10)
-        print(f"with nothing asked: {100 * (cpu_s(pid) - used) / (time.monotonic() - begun):.1f} % of a core, "
+        print(f"with nothing asked: {100 * (cpu_seconds(pid) - used) / (time.monotonic() - begun):.1f} % of a core, "
               f"{resident_mib(pid):.0f} MiB")
         path = f"/v1/fine_tuning/jobs/{job}"
         times(daemon, "/healthz", 1000, "GET", "/healthz")

@@ -267,6 +267,13 @@ class Daemon:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
 
+def cpu_seconds(pid):
+    """Processor seconds that a process has had."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def refused(*args, **more):
     """Exit status and log of a daemon that does not start."""
     with Daemon(*args, wait=False, **more) as daemon:

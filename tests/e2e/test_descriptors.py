@@ -10,16 +10,10 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Daemon, until  # noqa: E402
+from ithaca_e2e import Daemon, cpu_seconds, until  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
 JOB = {"max_steps": 12, "seq_len": 64, "max_restarts": 0, "save": {"every_steps": 4}}
-
-
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Descriptors(unittest.TestCase):

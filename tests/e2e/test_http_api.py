@@ -13,7 +13,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import ITHACAD, OPENAPI, Daemon, form, raw, until  # noqa: E402
+from ithaca_e2e import ITHACAD, OPENAPI, Daemon, cpu_seconds, form, raw, until  # noqa: E402
 
 UPLOAD_MAX = 1 << 20
 LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
@@ -36,13 +36,9 @@ def open_stream(daemon, path="/v1/stream"):
 
 def cpu_of(pid, seconds):
     """Processor seconds a process uses in some seconds."""
-    def used():
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            fields = file.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    before = used()
+    before = cpu_seconds(pid)
     time.sleep(seconds)
-    return used() - before
+    return cpu_seconds(pid) - before
 
 
 class Http(unittest.TestCase):

@@ -106,12 +106,6 @@ def descriptors(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def durations(client):
     """How long requests took by the daemon's own count, from the first line to the end of the answer: bounds of its
     histogram under which a half and 90 of 100 lie (the slow uploads are among the rest)."""
@@ -233,7 +227,7 @@ class Load:
               f"{self.options.dashboards} dashboards, {self.options.streams} idle streams, {self.options.uploads} slow uploads, "
               f"{self.options.connections} endless heads")
         print(f"longest time between two steps {pause:.2f} s; log of metrics.db at most {self.log_peak >> 20} MiB; daemon: "
-              f"{before[0] >> 20} MiB before, {resident(self.pid) >> 20} after, {cpu_seconds(self.pid):.1f} s of a processor; "
+              f"{before[0] >> 20} MiB before, {resident(self.pid) >> 20} after, {e2e.cpu_seconds(self.pid):.1f} s of a processor; "
               + durations(self.client))
 
     def end(self, before):
