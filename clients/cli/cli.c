@@ -206,6 +206,16 @@ const char *cli_text(const json_t *object, const char *key)
     return text != NULL ? text : "-";
 }
 
+double cli_number(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+long long cli_whole(const json_t *object, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(object, key));
+}
+
 int cli_print_json(const json_t *value, struct err *err)
 {
     CLEANUP(buf_done) struct buf text;

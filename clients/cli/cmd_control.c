@@ -51,8 +51,7 @@ int cmd_rm(struct cli *cli, struct err *err)
     TRY(control_request(cli, "DELETE", id, "", NULL, &answer, err));
     if (cli->json)
         return cli_print_json(answer, err);
-    double bytes =
-        json_number_value(json_object_get(json_object_get(answer, "ithaca"), "freed_bytes"));
+    double bytes = cli_number(json_object_get(answer, "ithaca"), "freed_bytes");
     (void)printf("%s is deleted: %.1f MiB are freed\n", id, bytes / 0x1p20);
     return 0;
 }
@@ -115,8 +114,7 @@ static void control_print_checkpoint(const json_t *checkpoint)
     char when[CLOCK_ISO_BYTES];
     clock_iso(json_integer_value(json_object_get(checkpoint, "created_at")) * 1000, when);
     (void)printf("%s  %.19sZ  step %-8lld  loss %.4f", cli_text(checkpoint, "id"), when,
-                 (long long)json_integer_value(json_object_get(checkpoint, "step_number")),
-                 json_number_value(json_object_get(metrics, "train_loss")));
+                 cli_whole(checkpoint, "step_number"), cli_number(metrics, "train_loss"));
     if (json_is_number(valid))
         (void)printf("  valid %.4f", json_number_value(valid));
     (void)printf("\n");

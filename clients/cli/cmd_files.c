@@ -12,8 +12,7 @@
 static void files_print(const json_t *file)
 {
     (void)printf("%s  %10lld bytes  %-9s  %s\n", json_string_value(json_object_get(file, "id")),
-                 (long long)json_integer_value(json_object_get(file, "bytes")),
-                 json_string_value(json_object_get(file, "status")),
+                 cli_whole(file, "bytes"), json_string_value(json_object_get(file, "status")),
                  json_string_value(json_object_get(file, "filename")));
 }
 

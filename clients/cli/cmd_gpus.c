@@ -14,7 +14,7 @@ static const char *gpus_text(const json_t *gpu, const char *key)
 
 static double gpus_gib(const json_t *gpu, const char *key)
 {
-    return json_number_value(json_object_get(gpu, key)) / (1 << 30);
+    return cli_number(gpu, key) / (1 << 30);
 }
 
 /* GPU-8c...  0  NVIDIA H200  taken  12.1/139.8 GiB  41 C  ftjob-... of ana */
@@ -25,8 +25,7 @@ static void gpus_print(const json_t *gpu)
     const json_t *temperature = json_object_get(gpu, "temperature_c");
     (void)printf("%s", gpus_text(gpu, "id"));
     if (name[0] != '\0')
-        (void)printf("  %lld  %s", (long long)json_integer_value(json_object_get(gpu, "number")),
-                     name);
+        (void)printf("  %lld  %s", cli_whole(gpu, "number"), name);
     (void)printf("  %s", gpus_text(gpu, "state"));
     if (name[0] != '\0')
         (void)printf("  %.1f/%.1f GiB", gpus_gib(gpu, "used_bytes"), gpus_gib(gpu, "total_bytes"));

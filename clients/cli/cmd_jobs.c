@@ -31,9 +31,8 @@ static void jobs_print_row(const json_t *job)
 {
     const json_t *ithaca = json_object_get(job, "ithaca");
     char progress[48];
-    (void)snprintf(progress, sizeof progress, "%lld/%lld",
-                   (long long)json_integer_value(json_object_get(ithaca, "steps_done")),
-                   (long long)json_integer_value(json_object_get(ithaca, "steps_total")));
+    (void)snprintf(progress, sizeof progress, "%lld/%lld", cli_whole(ithaca, "steps_done"),
+                   cli_whole(ithaca, "steps_total"));
     char when[CLOCK_ISO_BYTES];
     clock_iso(json_integer_value(json_object_get(job, "created_at")) * 1000, when);
     (void)printf("%s  %.19sZ  %-10s  %-11s  %s\n", cli_text(job, "id"), when,
@@ -66,11 +65,6 @@ int cmd_ls(struct cli *cli, struct err *err)
     return 0;
 }
 
-static double jobs_number_of(const json_t *object, const char *key)
-{
-    return json_number_value(json_object_get(object, key));
-}
-
 static void jobs_print_measured(const json_t *report)
 {
     if (!json_is_object(report))
@@ -78,17 +72,16 @@ static void jobs_print_measured(const json_t *report)
     if (!json_is_true(json_object_get(report, "rehearsed"))) {
         (void)printf("measured: a step %.4g s, %.5g tokens/s a rank; %.2f GiB of each device held, "
                      "%.2f planned\n",
-                     jobs_number_of(report, "step_s"), jobs_number_of(report, "tokens_per_s_gpu"),
-                     jobs_number_of(report, "device_bytes") * 0x1p-30,
-                     jobs_number_of(report, "planned_device_bytes") * 0x1p-30);
+                     cli_number(report, "step_s"), cli_number(report, "tokens_per_s_gpu"),
+                     cli_number(report, "device_bytes") * 0x1p-30,
+                     cli_number(report, "planned_device_bytes") * 0x1p-30);
         return;
     }
     (void)printf("rehearsed: rank 0 of %.0f, %.0f of %.0f layers; %.2f GiB of the device held; a "
                  "whole step, predicted: %.4g s, %.4g s of it for the network (modelled)\n",
-                 jobs_number_of(report, "world"), jobs_number_of(report, "layers_worked"),
-                 jobs_number_of(report, "layers"), jobs_number_of(report, "device_bytes") * 0x1p-30,
-                 jobs_number_of(report, "predicted_step_s"),
-                 jobs_number_of(report, "network_wait_s"));
+                 cli_number(report, "world"), cli_number(report, "layers_worked"),
+                 cli_number(report, "layers"), cli_number(report, "device_bytes") * 0x1p-30,
+                 cli_number(report, "predicted_step_s"), cli_number(report, "network_wait_s"));
 }
 
 /* What became of the training file, and how long its examples are. */
@@ -100,26 +93,24 @@ static void jobs_print_data(const json_t *data)
     const json_t *preparing = json_object_get(data, "preparing");
     if (preparing != NULL)
         (void)printf("checked: %.0f of %.0f bytes of file %.0f of %.0f, %.0f rows\n",
-                     jobs_number_of(preparing, "bytes"), jobs_number_of(preparing, "bytes_total"),
-                     jobs_number_of(preparing, "file"), jobs_number_of(preparing, "files"),
-                     jobs_number_of(preparing, "rows"));
+                     cli_number(preparing, "bytes"), cli_number(preparing, "bytes_total"),
+                     cli_number(preparing, "file"), cli_number(preparing, "files"),
+                     cli_number(preparing, "rows"));
     if (!json_is_object(data) || preparing != NULL)
         return;
     (void)printf("data: %.0f of %.0f lines kept: %.0f examples of %.0f tokens, %.0f with loss\n",
-                 jobs_number_of(data, "kept"), jobs_number_of(data, "lines"),
-                 jobs_number_of(data, "examples"), jobs_number_of(data, "tokens"),
-                 jobs_number_of(data, "trained_tokens"));
+                 cli_number(data, "kept"), cli_number(data, "lines"), cli_number(data, "examples"),
+                 cli_number(data, "tokens"), cli_number(data, "trained_tokens"));
     json_object_foreach(json_object_get(data, "codes"), code, value)(void)
         printf("  dropped: %.0f %s\n", json_number_value(value), code);
     json_array_foreach(json_object_get(data, "histogram"), i, value)(void)
         printf("  up to %.0f tokens: %.0f\n", json_number_value(json_array_get(value, 0)),
                json_number_value(json_array_get(value, 1)));
-    if (jobs_number_of(data, "overlength") > 0)
+    if (cli_number(data, "overlength") > 0)
         (void)printf("  longer than seq_len: %.0f (%.3g%%), the longest %.0f tokens; %.0f tokens "
                      "unused\n",
-                     jobs_number_of(data, "overlength"),
-                     100 * jobs_number_of(data, "overlength_share"),
-                     jobs_number_of(data, "longest"), jobs_number_of(data, "tokens_cut"));
+                     cli_number(data, "overlength"), 100 * cli_number(data, "overlength_share"),
+                     cli_number(data, "longest"), cli_number(data, "tokens_cut"));
 }
 
 int cmd_show(struct cli *cli, struct err *err)
@@ -139,8 +130,7 @@ int cmd_show(struct cli *cli, struct err *err)
     if (json_is_object(error))
         (void)printf("failed: %s (%s)\n", cli_text(error, "message"), cli_text(error, "code"));
     if (json_is_string(json_object_get(ithaca, "resumed_from")))
-        (void)printf("attempt %lld began with %s\n",
-                     (long long)json_integer_value(json_object_get(ithaca, "attempt")),
+        (void)printf("attempt %lld began with %s\n", cli_whole(ithaca, "attempt"),
                      cli_text(ithaca, "resumed_from"));
     if (json_is_string(json_object_get(job, "fine_tuned_model")))
         (void)printf("model: %s\n", cli_text(job, "fine_tuned_model"));
@@ -225,10 +215,9 @@ static void jobs_print_model(const json_t *model)
         printf("%s\n", cli_text(model, "id"));
         return;
     }
-    jobs_short_count(json_number_value(json_object_get(card, "parameters")), parameters);
+    jobs_short_count(cli_number(card, "parameters"), parameters);
     printf("%-40s %-6s %6s parameters, context %lld, ulysses", cli_text(model, "id"),
-           cli_text(card, "family"), parameters,
-           (long long)json_integer_value(json_object_get(card, "context_length")));
+           cli_text(card, "family"), parameters, cli_whole(card, "context_length"));
     json_array_foreach(json_object_get(card, "ulysses"), i, degree)
         printf(" %lld", (long long)json_integer_value(degree));
     printf("\n");

@@ -7,11 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static long long preview_number(const json_t *row, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(row, key));
-}
-
 static const char *preview_text(const json_t *row, const char *key)
 {
     const char *text = json_string_value(json_object_get(row, key));
@@ -37,24 +32,24 @@ static void preview_print_row(const json_t *row)
     const json_t *run, *role, *roles = json_object_get(row, "roles");
     const json_t *runs = json_object_get(row, "runs");
     if (runs == NULL) {
-        (void)printf("line %lld: not used: %s: %s\n", preview_number(row, "line"),
+        (void)printf("line %lld: not used: %s: %s\n", cli_whole(row, "line"),
                      preview_text(row, "code"), preview_text(row, "message"));
         return;
     }
-    (void)printf("line %lld:", preview_number(row, "line"));
+    (void)printf("line %lld:", cli_whole(row, "line"));
     json_array_foreach((json_t *)roles, i, role)(void)
         printf("%s %s", i > 0 ? "," : "", json_string_value(role));
     (void)printf("%s %lld tokens, %lld trained", json_array_size(roles) > 0 ? ";" : "",
-                 preview_number(row, "tokens"), preview_number(row, "trained_tokens"));
-    if (preview_number(row, "used_tokens") < preview_number(row, "tokens"))
-        (void)printf(", cut at %lld", preview_number(row, "used_tokens"));
-    if (preview_number(row, "sequences") > 1)
-        (void)printf(", in %lld sequences", preview_number(row, "sequences"));
+                 cli_whole(row, "tokens"), cli_whole(row, "trained_tokens"));
+    if (cli_whole(row, "used_tokens") < cli_whole(row, "tokens"))
+        (void)printf(", cut at %lld", cli_whole(row, "used_tokens"));
+    if (cli_whole(row, "sequences") > 1)
+        (void)printf(", in %lld sequences", cli_whole(row, "sequences"));
     (void)putchar('\n');
     json_array_foreach((json_t *)runs, i, run) /* reads only; it wants non-const */
     {
         (void)printf("  %s %6lld  ", json_is_true(json_object_get(run, "trained")) ? "+" : " ",
-                     preview_number(run, "tokens"));
+                     cli_whole(run, "tokens"));
         preview_print_escaped(preview_text(run, "text"));
         (void)putchar('\n');
     }

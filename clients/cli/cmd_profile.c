@@ -105,24 +105,18 @@ static int profile_take(const struct profile_command *command, const char *steps
         (body = json_pack("{s:I}", "steps", (json_int_t)strtoll(steps, NULL, 10))) == NULL)
         return mem_fail(err, 0, "a request");
     TRY(client_json(command->client, "POST", command->path, body, &asked, err));
-    (void)fprintf(stderr, "profiling %lld steps ...\n",
-                  (long long)json_integer_value(json_object_get(asked, "steps")));
+    (void)fprintf(stderr, "profiling %lld steps ...\n", cli_whole(asked, "steps"));
     return profile_await(command, before, ret, err);
 }
 
 /* ---- text -------------------------------------------------------------------------------- */
 
-static double profile_number(const json_t *object, const char *key)
-{
-    return json_number_value(json_object_get(object, key));
-}
-
 /* A list of figures: milliseconds a rank and step. */
 static void profile_print_list(const json_t *profile, const char *key, const char *title)
 {
     const json_t *list = json_object_get(profile, key);
-    double steps = profile_number(profile, "last_step") - profile_number(profile, "first_step") + 1;
-    double each = steps * profile_number(profile, "ranks");
+    double steps = cli_number(profile, "last_step") - cli_number(profile, "first_step") + 1;
+    double each = steps * cli_number(profile, "ranks");
     if (json_array_size(list) == 0)
         return;
     (void)printf("\n%-48s %10s %7s %8s\n", title, "ms a step", "share", "count");
@@ -132,9 +126,8 @@ static void profile_print_list(const json_t *profile, const char *key, const cha
     {
         if (i < PROFILE_ROWS)
             (void)printf("  %-46.46s %10.3f %6.1f%% %8.0f\n", cli_text(figure, "name"),
-                         profile_number(figure, "total_ms") / each,
-                         profile_number(figure, "share") * 100,
-                         profile_number(figure, "count") / each);
+                         cli_number(figure, "total_ms") / each, cli_number(figure, "share") * 100,
+                         cli_number(figure, "count") / each);
     }
 }
 
@@ -145,11 +138,11 @@ static void profile_print_hidden(const json_t *profile, const char *what)
     char ms[32], hidden[32];
     (void)snprintf(ms, sizeof ms, "%s_ms", what);
     (void)snprintf(hidden, sizeof hidden, "%s_hidden", what);
-    double steps = profile_number(profile, "last_step") - profile_number(profile, "first_step") + 1;
+    double steps = cli_number(profile, "last_step") - cli_number(profile, "first_step") + 1;
     if (json_is_number(json_object_get(overlap, hidden)))
         (void)printf("  %-12s %10.3f ms a step, %.1f %% of it while a kernel ran\n", what,
-                     profile_number(overlap, ms) / steps / profile_number(profile, "ranks"),
-                     profile_number(overlap, hidden) * 100);
+                     cli_number(overlap, ms) / steps / cli_number(profile, "ranks"),
+                     cli_number(overlap, hidden) * 100);
 }
 
 static void profile_print_idle(const json_t *profile)
@@ -162,11 +155,11 @@ static void profile_print_idle(const json_t *profile)
     (void)printf("\noverlap and idle time\n");
     profile_print_hidden(profile, "collectives");
     profile_print_hidden(profile, "copies");
-    (void)printf("  %-12s %9.1f%% of the steps\n", "idle", profile_number(idle, "share") * 100);
+    (void)printf("  %-12s %9.1f%% of the steps\n", "idle", cli_number(idle, "share") * 100);
     json_array_foreach(json_object_get(idle, "longest"), i, gap)(void)
         printf("    %.3f ms on rank %.0f in step %.0f, %s, %.3f ms after the first step began\n",
-               profile_number(gap, "ms"), profile_number(gap, "rank"), profile_number(gap, "step"),
-               cli_text(gap, "phase"), profile_number(gap, "at_ms"));
+               cli_number(gap, "ms"), cli_number(gap, "rank"), cli_number(gap, "step"),
+               cli_text(gap, "phase"), cli_number(gap, "at_ms"));
 }
 
 static void profile_print_ranks(const json_t *profile)
@@ -175,9 +168,9 @@ static void profile_print_ranks(const json_t *profile)
     const json_t *rank;
     (void)printf("\nrank     ms a step   kernels   waits    idle\n");
     json_array_foreach(json_object_get(profile, "by_rank"), i, rank)(void)
-        printf("  %-4.0f %12.3f %8.1f%% %6.1f%% %6.1f%%\n", profile_number(rank, "rank"),
-               profile_number(rank, "step_ms"), profile_number(rank, "kernels") * 100,
-               profile_number(rank, "waits") * 100, profile_number(rank, "idle") * 100);
+        printf("  %-4.0f %12.3f %8.1f%% %6.1f%% %6.1f%%\n", cli_number(rank, "rank"),
+               cli_number(rank, "step_ms"), cli_number(rank, "kernels") * 100,
+               cli_number(rank, "waits") * 100, cli_number(rank, "idle") * 100);
 }
 
 static void profile_print_bytes(const char *name, double bytes)
@@ -194,11 +187,11 @@ static void profile_print_memory(const json_t *profile)
     const json_t *buffer;
     (void)printf("\nmemory of a rank's device in the peak, \"%s\"\n",
                  cli_text(memory, "peak_phase"));
-    profile_print_bytes("in all", profile_number(memory, "peak_device_bytes"));
+    profile_print_bytes("in all", cli_number(memory, "peak_device_bytes"));
     json_array_foreach(json_object_get(memory, "buffers"), i, buffer)
     {
         if (i < PROFILE_ROWS)
-            profile_print_bytes(cli_text(buffer, "name"), profile_number(buffer, "bytes"));
+            profile_print_bytes(cli_text(buffer, "name"), cli_number(buffer, "bytes"));
     }
 }
 
@@ -207,12 +200,12 @@ static void profile_print(const json_t *profile)
     size_t i;
     const json_t *one;
     (void)printf("steps %.0f to %.0f of %s on %.0f ranks (%s): %.3f ms a step\n",
-                 profile_number(profile, "first_step"), profile_number(profile, "last_step"),
-                 cli_text(profile, "job_id"), profile_number(profile, "ranks"),
-                 cli_text(profile, "device"), profile_number(profile, "step_ms"));
-    if (profile_number(profile, "dropped_events") > 0)
+                 cli_number(profile, "first_step"), cli_number(profile, "last_step"),
+                 cli_text(profile, "job_id"), cli_number(profile, "ranks"),
+                 cli_text(profile, "device"), cli_number(profile, "step_ms"));
+    if (cli_number(profile, "dropped_events") > 0)
         (void)printf("%.0f events found no room: figures are too low; ask for fewer steps\n",
-                     profile_number(profile, "dropped_events"));
+                     cli_number(profile, "dropped_events"));
     if (!json_is_true(json_object_get(profile, "kernels_traced")))
         (void)printf("kernels are not in it: libcupti cannot be used there\n");
     profile_print_list(profile, "phases", "phases");

@@ -8,11 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static long long queue_whole(const json_t *object, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(object, key));
-}
-
 /* "  starts 2026-11-30T12:00:00Z", or nothing where the time is not known. */
 static void queue_print_time(const json_t *entry, const char *key, const char *what)
 {
@@ -32,8 +27,8 @@ static void queue_print_entry(const json_t *entry)
     else
         (void)printf("    ");
     (void)printf("  %-30s  %-10s  %-10s  slots %lld  priority %lld", cli_text(entry, "id"),
-                 cli_text(entry, "owner"), cli_text(entry, "state"), queue_whole(entry, "slots"),
-                 queue_whole(entry, "priority"));
+                 cli_text(entry, "owner"), cli_text(entry, "state"), cli_whole(entry, "slots"),
+                 cli_whole(entry, "priority"));
     queue_print_time(entry, "estimated_end", "until");
     queue_print_time(entry, "estimated_start", "starts");
     if (json_is_string(reason))
@@ -47,9 +42,9 @@ static void queue_print(const json_t *queue)
     const json_t *row;
     const json_t *waiting = json_object_get(queue, "waiting");
     const long long unseen =
-        queue_whole(queue, "waiting_count") - (long long)json_array_size(waiting);
-    (void)printf("%lld of %lld slots are free%s\n", queue_whole(queue, "free_slots"),
-                 queue_whole(queue, "slots"),
+        cli_whole(queue, "waiting_count") - (long long)json_array_size(waiting);
+    (void)printf("%lld of %lld slots are free%s\n", cli_whole(queue, "free_slots"),
+                 cli_whole(queue, "slots"),
                  json_is_true(json_object_get(queue, "drained")) ? "; drained: nothing starts"
                                                                  : "");
     json_array_foreach(json_object_get(queue, "running"), i, row) queue_print_entry(row);
@@ -58,8 +53,8 @@ static void queue_print(const json_t *queue)
         (void)printf("and %lld more that wait\n", unseen);
     json_array_foreach(json_object_get(queue, "users"), i, row)(void)
         printf("%s: %lld slots now, %.2f slot-hours of late, %.2f in all\n", cli_text(row, "user"),
-               queue_whole(row, "slots"), json_number_value(json_object_get(row, "used_s")) / 3600,
-               json_number_value(json_object_get(row, "total_s")) / 3600);
+               cli_whole(row, "slots"), cli_number(row, "used_s") / 3600,
+               cli_number(row, "total_s") / 3600);
 }
 
 int cmd_queue(struct cli *cli, struct err *err)

@@ -13,7 +13,7 @@ enum { STORAGE_SIZE_BYTES = 24 };
 static const char *storage_size(const json_t *object, const char *key, char ret[STORAGE_SIZE_BYTES])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double bytes = json_number_value(json_object_get(object, key));
+    double bytes = cli_number(object, key);
     size_t unit = 0;
     for (; bytes >= 1024 && unit + 1 < sizeof units / sizeof units[0]; unit++)
         bytes /= 1024;

@@ -27,6 +27,6 @@ int cmd_webhooks(struct cli *cli, struct err *err)
     json_array_foreach(hosts, i, host)(void) printf(" %s", json_string_value(host));
     (void)printf("%s\nwaiting  %lld\n",
                  json_array_size(hosts) == 0 ? " none (setting webhook_hosts of the daemon)" : "",
-                 (long long)json_integer_value(json_object_get(webhooks, "waiting")));
+                 cli_whole(webhooks, "waiting"));
     return 0;
 }

@@ -1,6 +1,7 @@
 /* top_frame: one screen, from top to bottom: a summary, what jobs run on, the jobs that run and
  * those that wait (a window of them around the selected one), what was said, the keys. A terminal
  * too small for all of it shows fewer of each, and how many are not shown. */
+#include "clients/cli/cli.h"
 #include "clients/cli/table.h"
 #include "clients/cli/top.h"
 #include "common/clock.h"
@@ -29,17 +30,6 @@ static void top_until(const struct top *top, const json_t *time,
         (void)snprintf(ret_text, CLOCK_DURATION_BYTES, "-");
 }
 
-static const char *top_text(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "-";
-}
-
-static long long top_whole(const json_t *object, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(object, key));
-}
-
 static double top_gib(const json_t *bytes)
 {
     return json_number_value(bytes) / (1 << 30);
@@ -63,8 +53,8 @@ void top_steps_text(const json_t *entry, char ret_text[32])
     if (!json_is_integer(json_object_get(ithaca, "steps_done")))
         (void)snprintf(ret_text, 32, "-");
     else
-        (void)snprintf(ret_text, 32, "%lld/%lld", top_whole(ithaca, "steps_done"),
-                       top_whole(ithaca, "steps_total"));
+        (void)snprintf(ret_text, 32, "%lld/%lld", cli_whole(ithaca, "steps_done"),
+                       cli_whole(ithaca, "steps_total"));
 }
 
 void top_latest_text(const json_t *entry, const char *metric, const char *format, char ret_text[32])
@@ -160,8 +150,8 @@ static void top_summary(struct top_lines *lines)
     top_linef(lines, TOP_BOLD,
               "ithaca top  %.8sZ  %zu running, %lld waiting  %lld of %lld slots free%s  %s",
               when + 11, json_array_size(json_object_get(queue, "running")),
-              top_whole(queue, "waiting_count"), top_whole(queue, "free_slots"),
-              top_whole(queue, "slots"),
+              cli_whole(queue, "waiting_count"), cli_whole(queue, "free_slots"),
+              cli_whole(queue, "slots"),
               json_is_true(json_object_get(queue, "drained")) ? "  DRAINED: nothing starts" : "",
               top->url);
 }
@@ -206,16 +196,16 @@ static const struct table_column top_gpu_columns[] = {
 static void top_gpu_cells(struct table *table, const json_t *gpu)
 {
     const json_t *reason = json_object_get(gpu, "reason");
-    table_cell(table, "%lld", top_whole(gpu, "number"));
-    table_cell(table, "%s", top_text(gpu, "name"));
-    table_cell(table, "%s", top_text(gpu, "state"));
+    table_cell(table, "%lld", cli_whole(gpu, "number"));
+    table_cell(table, "%s", cli_text(gpu, "name"));
+    table_cell(table, "%s", cli_text(gpu, "state"));
     top_bar(table, json_object_get(gpu, "utilization"));
     table_cell(table, "%.1f/%.1f", top_gib(json_object_get(gpu, "used_bytes")),
                top_gib(json_object_get(gpu, "total_bytes")));
     top_optional(table, json_object_get(gpu, "power_w"), "W");
     top_optional(table, json_object_get(gpu, "temperature_c"), "C");
-    table_cell(table, "%s", top_text(gpu, "owner"));
-    table_cell(table, "%s", top_text(gpu, "job_id"));
+    table_cell(table, "%s", cli_text(gpu, "owner"));
+    table_cell(table, "%s", cli_text(gpu, "job_id"));
     table_cell(table, "%s", json_is_string(reason) ? json_string_value(reason) : "");
 }
 
@@ -273,8 +263,8 @@ static void top_running_cells(const struct top *top, struct table *table, const 
         json_object_get(json_object_get(json_object_get(known, "job"), "ithaca"), "eta");
     char text[32], left[CLOCK_DURATION_BYTES];
     table_cell(table, "%s", id != NULL ? id : "(another user's)");
-    table_cell(table, "%s", top_text(entry, "owner"));
-    table_cell(table, "%s", top_text(entry, "state"));
+    table_cell(table, "%s", cli_text(entry, "owner"));
+    table_cell(table, "%s", cli_text(entry, "state"));
     top_steps_text(known, text);
     table_cell(table, "%s", text);
     top_latest_text(known, "loss", "%.4f", text);
@@ -289,8 +279,8 @@ static void top_running_cells(const struct top *top, struct table *table, const 
     table_cell(table, "%s", left);
     top_memory_text(known, text);
     table_cell(table, "%s", text);
-    table_cell(table, "%lld", top_whole(entry, "slots"));
-    table_cell(table, "%s", top_text(json_object_get(known, "job"), "model"));
+    table_cell(table, "%lld", cli_whole(entry, "slots"));
+    table_cell(table, "%s", cli_text(json_object_get(known, "job"), "model"));
 }
 
 static const struct table_column top_waiting_columns[] = {
@@ -314,13 +304,13 @@ static void top_waiting_cells(const struct top *top, struct table *table, const 
     else
         table_cell(table, "-");
     table_cell(table, "%s", id != NULL ? id : "(another user's)");
-    table_cell(table, "%s", top_text(entry, "owner"));
-    table_cell(table, "%s", top_text(entry, "state"));
-    table_cell(table, "%lld", top_whole(entry, "priority"));
-    table_cell(table, "%lld", top_whole(entry, "slots"));
+    table_cell(table, "%s", cli_text(entry, "owner"));
+    table_cell(table, "%s", cli_text(entry, "state"));
+    table_cell(table, "%lld", cli_whole(entry, "priority"));
+    table_cell(table, "%lld", cli_whole(entry, "slots"));
     top_until(top, json_object_get(entry, "estimated_start"), starts);
     table_cell(table, "%s", starts);
-    table_cell(table, "%s", top_text(entry, "pending_reason"));
+    table_cell(table, "%s", cli_text(entry, "pending_reason"));
 }
 
 /* Rows from first to last of the table, whose first one is the job of place `base`. */
@@ -360,7 +350,7 @@ static void top_jobs(struct top_lines *lines)
     const size_t selected = top->selected != TOP_NONE ? top->selected : 0;
     const size_t first = selected >= visible ? selected - visible + 1 : 0;
     const size_t last = count - first > visible ? first + visible : count;
-    const size_t waits = (size_t)top_whole(queue, "waiting_count"); /* those not listed, too */
+    const size_t waits = (size_t)cli_whole(queue, "waiting_count"); /* those not listed, too */
     const size_t all =
         table_rows(&running) + (waits > table_rows(&waiting) ? waits : table_rows(&waiting));
     const size_t unseen = all - (last - first);
