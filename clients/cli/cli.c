@@ -225,3 +225,10 @@ int cli_print_json(const json_t *value, struct err *err)
         return err_set(err, ERR_IO, "standard output cannot be written");
     return 0;
 }
+
+int cli_print_text(const struct buf *text, struct err *err)
+{
+    TRY(buf_error(text, err));
+    (void)fputs(buf_str(text), stdout); /* main looks at stdout's state */
+    return 0;
+}

@@ -66,7 +66,8 @@ const char *cli_text(const json_t *object, const char *key);
 /* A number, or a whole one; 0 where there is none. */
 double cli_number(const json_t *object, const char *key);
 long long cli_whole(const json_t *object, const char *key);
-int cli_print_json(const json_t *value, struct err *err); /* pretty, to stdout */
+int cli_print_json(const json_t *value, struct err *err);    /* pretty, to stdout */
+int cli_print_text(const struct buf *text, struct err *err); /* to stdout, where it is whole */
 
 /* Follows a job to its end; the status is the job's: 0 or the failure's code. Used by watch and
  * submit --follow. */

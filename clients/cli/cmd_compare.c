@@ -69,9 +69,7 @@ static int compare_print(const struct cli *cli, const json_t *comparison, bool c
         compare_csv(comparison, &text);
     else
         TRY(compare_text(comparison, columns, &text, err));
-    TRY(buf_error(&text, err));
-    (void)fputs(buf_str(&text), stdout);
-    return 0;
+    return cli_print_text(&text, err);
 }
 
 int cmd_compare(struct cli *cli, struct err *err)

@@ -146,7 +146,5 @@ int cmd_complete(struct cli *cli, struct err *err)
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, COMPLETION_TEXT_BYTES);
     complete_words(cli->argv, (size_t)cli->argc, completion_ask, cli, &text);
-    TRY(buf_error(&text, err));
-    (void)fputs(buf_str(&text), stdout);
-    return 0;
+    return cli_print_text(&text, err);
 }

@@ -38,7 +38,7 @@ static int ladder_run(struct cli *cli, struct plan_command *command, struct err 
         return json == NULL ? mem_fail(err, 0, "the ladder") : cli_print_json(json, err);
     }
     mem_ladder_text(&ladder, &text);
-    return plan_command_print(&text, err);
+    return cli_print_text(&text, err);
 }
 
 int cmd_ladder(struct cli *cli, struct err *err)

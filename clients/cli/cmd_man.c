@@ -3,7 +3,6 @@
 #include "clients/cli/man.h"
 #include "common/mem.h"
 
-#include <stdio.h>
 #include <string.h>
 
 int cmd_man(struct cli *cli, struct err *err)
@@ -17,7 +16,5 @@ int cmd_man(struct cli *cli, struct err *err)
     for (size_t i = 0; i < man_page_count; i++)
         if (strcmp(man_pages[i].name, name) == 0)
             man_print(&man_pages[i], &text);
-    TRY(buf_error(&text, err));
-    (void)fputs(buf_str(&text), stdout);
-    return 0;
+    return cli_print_text(&text, err);
 }

@@ -65,7 +65,7 @@ static int plan_print_text(const struct plan_command *command, const struct mem_
         mem_measured_text(estimate, measured, &text);
     else if (command->run)
         buf_printf(&text, "not measured: %s\n", measured->why);
-    TRY(plan_command_print(&text, err));
+    TRY(cli_print_text(&text, err));
     return mem_estimate_check(&command->ask, estimate, err);
 }
 

@@ -149,9 +149,7 @@ static int top_once(const struct cli *cli, struct top *top, struct err *err)
     CLEANUP(buf_done) struct buf frame;
     buf_init(&frame, TOP_FRAME_BYTES);
     top_frame(top, &frame);
-    TRY(buf_error(&frame, err));
-    (void)fputs(buf_str(&frame), stdout);
-    return 0;
+    return cli_print_text(&frame, err);
 }
 
 int cmd_top(struct cli *cli, struct err *err)

@@ -1,5 +1,5 @@
 /* command_help: help texts from the rows of commands.def, in lines of a terminal of 80 columns. */
-#include "clients/cli/command.h"
+#include "clients/cli/cli.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -135,7 +135,5 @@ int command_help(const struct command_row *command, struct err *err)
         command_help_one(command, &text);
     else
         command_help_all(&text);
-    TRY(buf_error(&text, err));
-    (void)fputs(buf_str(&text), stdout); /* main looks at stdout's state */
-    return 0;
+    return cli_print_text(&text, err);
 }

@@ -12,7 +12,6 @@
 #include "common/mem_report.h"
 #include "common/model_published.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,11 +154,4 @@ int plan_command_read(struct cli *cli, struct plan_command *command, struct err 
     if (command->run && command->ask.host_bytes == 0)
         command->ask.host_bytes = host_memory_read().total;
     return plan_rates(cli, command, card, err);
-}
-
-int plan_command_print(const struct buf *text, struct err *err)
-{
-    TRY(buf_error(text, err));
-    (void)fputs(buf_str(text), stdout); /* main looks at stdout's state */
-    return 0;
 }

@@ -29,4 +29,3 @@ void plan_command_done(struct plan_command *command);
 int plan_command_number(struct cli *cli, const char *option, int64_t *ret, struct err *err);
 /* --backend; *ret stays when it is not given. */
 void plan_command_backend(struct cli *cli, enum mem_backend *ret);
-int plan_command_print(const struct buf *text, struct err *err); /* to stdout */
