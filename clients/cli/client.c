@@ -242,6 +242,14 @@ int client_json(struct client *client, const char *method, const char *path, con
     return client_exchange_json(client, &request, ret, err);
 }
 
+int client_job(struct client *client, const char *method, const char *id, const char *tail,
+               const json_t *body, json_t **ret, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *path = client_path("/v1/fine_tuning/jobs/", id, tail);
+    return path != NULL ? client_json(client, method, path, body, ret, err)
+                        : mem_fail(err, strlen(id), "a path");
+}
+
 struct client_download {
     struct client *client;
     int fd;

@@ -28,6 +28,9 @@ const char *client_url(const struct client *client);
 /* path begins with "/v1/..."; body may be NULL (GET when method is NULL). New reference. */
 int client_json(struct client *client, const char *method, const char *path, const json_t *body,
                 json_t **ret, struct err *err);
+/* The same about a job; tail: "", "/events?limit=10" ... */
+int client_job(struct client *client, const char *method, const char *id, const char *tail,
+               const json_t *body, json_t **ret, struct err *err);
 /* All of a list of the API, page after page, as one. path has no query. New reference. */
 int client_list(struct client *client, const char *path, json_t **ret, struct err *err);
 /* Raw bytes of a GET, written to fd as they come. */

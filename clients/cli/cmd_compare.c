@@ -22,22 +22,10 @@ struct compare_asked {
 static void compare_asked_done(struct compare_asked *asked)
 {
     for (size_t i = 0; i < asked->count; i++) {
-        json_decref((json_t *)asked->answers[i].job);
-        json_decref((json_t *)asked->answers[i].metrics);
-        json_decref((json_t *)asked->answers[i].memory);
+        json_decref(asked->answers[i].job);
+        json_decref(asked->answers[i].metrics);
+        json_decref(asked->answers[i].memory);
     }
-}
-
-static int compare_ask_part(struct client *client, const char *id, const char *tail,
-                            const json_t **ret, struct err *err)
-{
-    json_t *answer = NULL;
-    CLEANUP(mem_free_ptr) char *path = client_path("/v1/fine_tuning/jobs/", id, tail);
-    if (path == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    TRY(client_json(client, NULL, path, NULL, &answer, err));
-    *ret = answer;
-    return 0;
 }
 
 static int compare_ask(struct client *client, const char *metric, struct compare_asked *asked,
@@ -50,9 +38,9 @@ static int compare_ask(struct client *client, const char *metric, struct compare
     (void)snprintf(memory, sizeof memory, "/memory?max_points=%d", COMPARE_POINTS);
     for (size_t i = 0; i < asked->count; i++) {
         struct compare_answers *answers = &asked->answers[i];
-        TRY(compare_ask_part(client, asked->ids[i], "", &answers->job, err));
-        TRY(compare_ask_part(client, asked->ids[i], metrics, &answers->metrics, err));
-        TRY(compare_ask_part(client, asked->ids[i], memory, &answers->memory, err));
+        TRY(client_job(client, NULL, asked->ids[i], "", NULL, &answers->job, err));
+        TRY(client_job(client, NULL, asked->ids[i], metrics, NULL, &answers->metrics, err));
+        TRY(client_job(client, NULL, asked->ids[i], memory, NULL, &answers->memory, err));
     }
     return 0;
 }

@@ -15,11 +15,8 @@ static int control_request(struct cli *cli, const char *method, const char *id, 
                            const json_t *body, json_t **ret, struct err *err)
 {
     struct client *client = NULL;
-    CLEANUP(mem_free_ptr) char *path = client_path("/v1/fine_tuning/jobs/", id, tail);
-    if (path == NULL)
-        return mem_fail(err, strlen(id), "a path");
     TRY(cli_client(cli, &client, err));
-    return client_json(client, method, path, body, ret, err);
+    return client_job(client, method, id, tail, body, ret, err);
 }
 
 /* Sends it and prints the state that the job has then. */

@@ -11,10 +11,7 @@ static int sample_job_model(struct client *client, const char *job_id, char **re
                             struct err *err)
 {
     CLEANUP(json_unref) json_t *job = NULL;
-    CLEANUP(mem_free_ptr) char *path = client_path("/v1/fine_tuning/jobs/", job_id, "");
-    if (path == NULL)
-        return mem_fail(err, strlen(job_id), "a path");
-    TRY(client_json(client, NULL, path, NULL, &job, err));
+    TRY(client_job(client, NULL, job_id, "", NULL, &job, err));
     const char *model = json_string_value(json_object_get(job, "fine_tuned_model"));
     if (model == NULL)
         return err_set(err, ERR_BAD_STATE, "%s is %s: it has no tuned model", job_id,

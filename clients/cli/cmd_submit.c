@@ -80,11 +80,8 @@ int cmd_resubmit(struct cli *cli, struct err *err)
     TRY(submit_options(cli, changes, err));
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
-    CLEANUP(mem_free_ptr) char *path = client_path("/v1/fine_tuning/jobs/", id, "/request");
-    if (path == NULL)
-        return mem_fail(err, strlen(id), "a path");
     TRY(cli_client(cli, &client, err));
-    TRY(client_json(client, NULL, path, NULL, &job, err));
+    TRY(client_job(client, NULL, id, "/request", NULL, &job, err));
     if (json_object_update_recursive(job, changes) != 0)
         return mem_fail(err, 0, "the job");
     submit_drop_epochs(job, changes);

@@ -50,24 +50,22 @@ static void top_refresh(struct cli *cli, struct top *top)
     cli->client = NULL;
 }
 
-/* what: "cancel" or "pause". */
-static void top_act(struct cli *cli, struct top *top, const char *what)
+/* tail: "/cancel" or "/pause". */
+static void top_act(struct cli *cli, struct top *top, const char *tail)
 {
     struct err err;
     struct client *client = NULL;
     CLEANUP(json_unref) json_t *job = NULL;
-    CLEANUP(mem_free_ptr)
-    char *path = mem_printf("/v1/fine_tuning/jobs/%s/%s", top->selected_id, what);
-    int rc = path == NULL ? mem_fail(&err, 0, "a path") : cli_client(cli, &client, &err);
+    int rc = cli_client(cli, &client, &err);
     if (rc == 0) {
         client_set_limit(client, TOP_ACTION_MS);
-        rc = client_json(client, "POST", path, NULL, &job, &err);
+        rc = client_job(client, "POST", top->selected_id, tail, NULL, &job, &err);
     }
     if (rc == 0)
         (void)snprintf(top->said, sizeof top->said, "%s is %s", top->selected_id,
                        cli_text(json_object_get(job, "ithaca"), "state"));
     else if (rc == -ERR_UNAVAILABLE)
-        (void)snprintf(top->said, sizeof top->said, "asked to %s %s; it is not done yet", what,
+        (void)snprintf(top->said, sizeof top->said, "asked to %s %s; it is not done yet", tail + 1,
                        top->selected_id);
     else
         utf8_line(err.text, top->said, sizeof top->said);
@@ -84,7 +82,7 @@ static bool top_on_key(struct cli *cli, struct top *top, int key, bool *ret_ask)
     if (top->asking) {
         top->asking = false;
         if (key == 'y')
-            top_act(cli, top, "cancel");
+            top_act(cli, top, "/cancel");
         *ret_ask = key == 'y';
         return true;
     }
@@ -100,7 +98,7 @@ static bool top_on_key(struct cli *cli, struct top *top, int key, bool *ret_ask)
     if (key == 'c' && has_job)
         top->asking = true;
     if (key == 'p' && has_job) {
-        top_act(cli, top, "pause");
+        top_act(cli, top, "/pause");
         *ret_ask = true;
     }
     return true;

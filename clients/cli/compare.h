@@ -16,7 +16,7 @@ enum { COMPARE_JOBS_MAX = 16 };
 
 /* What the daemon says of a job: Job, Metrics (down-sampled: extremes are kept) and Memory. */
 struct compare_answers {
-    const json_t *job, *metrics, *memory;
+    json_t *job, *metrics, *memory;
 };
 
 /* New reference. metric: a name of api/metrics.def; now_s: Unix time. */

@@ -12,14 +12,6 @@ enum { FETCH_CHART_POINTS = 200, FETCH_EVENTS = 100 };
 #define FETCH_LATEST \
     "loss,learning_rate,grad_norm,tokens_per_s,mfu_causal,step_time_s,arena_peak_bytes"
 
-static int fetch_job_part(struct client *client, const char *id, const char *tail, json_t **ret,
-                          struct err *err)
-{
-    CLEANUP(mem_free_ptr) char *path = client_path("/v1/fine_tuning/jobs/", id, tail);
-    return path != NULL ? client_json(client, NULL, path, NULL, ret, err)
-                        : mem_fail(err, LIMIT_PATH_BYTES, "a path");
-}
-
 /* The last value of each series of an answer; of several ranks the highest. */
 static json_t *fetch_latest(const json_t *metrics)
 {
@@ -48,19 +40,19 @@ static int fetch_entry(struct client *client, const char *id, const json_t *befo
     CLEANUP(json_unref) json_t *metrics = NULL;
     CLEANUP(json_unref) json_t *memory = NULL;
     char tail[192];
-    TRY(fetch_job_part(client, id, "", &job, err));
+    TRY(client_job(client, NULL, id, "", NULL, &job, err));
     const json_t *ithaca = json_object_get(job, "ithaca");
     long long step = json_integer_value(json_object_get(ithaca, "steps_done"));
     long long attempt = json_integer_value(json_object_get(ithaca, "attempt"));
     if (step > 0 && attempt > 0) {
         (void)snprintf(tail, sizeof tail,
                        "/metrics?keys=" FETCH_LATEST "&from_step=%lld&attempt=%lld", step, attempt);
-        TRY(fetch_job_part(client, id, tail, &metrics, err));
+        TRY(client_job(client, NULL, id, tail, NULL, &metrics, err));
     }
     json_t *planned = json_object_get(before, "planned_bytes");
     if (planned == NULL) {
         (void)snprintf(tail, sizeof tail, "/memory?max_points=10&from_step=%lld", step);
-        TRY(fetch_job_part(client, id, tail, &memory, err));
+        TRY(client_job(client, NULL, id, tail, NULL, &memory, err));
         planned = json_object_get(json_object_get(memory, "planned"), "peak_device_bytes");
     }
     *ret = json_pack("{s:O, s:o, s:O?}", "job", job, "latest", fetch_latest(metrics),
@@ -110,9 +102,9 @@ static int fetch_detail(struct client *client, const char *id, const json_t *bef
         before = NULL;
     TRY(fetch_entry(client, id, before, &detail, err));
     (void)snprintf(tail, sizeof tail, "/events?limit=%d", FETCH_EVENTS);
-    TRY(fetch_job_part(client, id, tail, &events, err));
+    TRY(client_job(client, NULL, id, tail, NULL, &events, err));
     (void)snprintf(tail, sizeof tail, "/metrics?keys=loss&max_points=%d", FETCH_CHART_POINTS);
-    TRY(fetch_job_part(client, id, tail, &metrics, err));
+    TRY(client_job(client, NULL, id, tail, NULL, &metrics, err));
     if (json_object_set(detail, "events", json_object_get(events, "data")) != 0 ||
         json_object_set_new(detail, "loss", fetch_loss(metrics)) != 0)
         return mem_fail(err, 0, "a job");
