@@ -4,6 +4,7 @@
 #include "common/edit_distance.h"
 #include "common/must.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ROW(k, v, n, t, d, r)    \
@@ -46,6 +47,22 @@ const struct command_row *command_of(cli_run_fn *run)
         if (row->kind == COMMAND_KIND_COMMAND && row->run == run)
             return row;
     return NULL;
+}
+
+const struct command_row *command_next_shown(const struct command_row *from)
+{
+    const struct command_row *row = from != NULL ? from + 1 : command_rows;
+    while (command_has(row))
+        row++;
+    return row->kind == COMMAND_KIND_END || row->name[0] == '\0' ? NULL : row;
+}
+
+bool command_has_verbs(const struct command_row *command)
+{
+    for (const struct command_row *row = command + 1; command_has(row); row++)
+        if (row->kind == COMMAND_KIND_VERB)
+            return true;
+    return false;
 }
 
 /* The first row of a command, or of all commands. */
@@ -106,6 +123,13 @@ const struct command_row *command_nearest_option(const struct command_row *comma
         if (row->kind == COMMAND_KIND_OPTION)
             command_consider(&offer, row);
     return offer.row;
+}
+
+void command_label(const struct command_row *row, char ret_label[COMMAND_LABEL_BYTES])
+{
+    const bool takes = row->takes != NULL && row->takes[0] != '\0';
+    (void)snprintf(ret_label, COMMAND_LABEL_BYTES, "%s%s%s", row->name, takes ? " " : "",
+                   takes ? row->takes : "");
 }
 
 const char *command_choice_next(const struct command_row *option, const char *from,

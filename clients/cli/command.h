@@ -14,7 +14,7 @@ struct cli;
 typedef int cli_run_fn(struct cli *cli, struct err *err);
 
 enum command_kind {
-    COMMAND_KIND_GROUP, /* a heading; commands below "" are not shown */
+    COMMAND_KIND_GROUP, /* a heading; commands below "", the last one, are not shown */
     COMMAND_KIND_COMMAND,
     COMMAND_KIND_VERB,
     COMMAND_KIND_OPTION,
@@ -44,6 +44,8 @@ enum command_value {
     COMMAND_VALUE_COMMAND_NAME,
     COMMAND_VALUE_COUNT
 };
+
+enum { COMMAND_LABEL_BYTES = 256 };
 
 struct command_row {
     enum command_kind kind;
@@ -76,8 +78,11 @@ extern const struct command_row command_rows[];
 
 const struct command_row *command_find(const char *name); /* NULL: there is none */
 const struct command_row *command_of(cli_run_fn *run);    /* the one that it runs; NULL: none */
+/* Walks the headings and commands that are shown: from = NULL begins; NULL: no more. */
+const struct command_row *command_next_shown(const struct command_row *from);
 /* Is the row still one of the command (or group of general rows) that began above it? */
 bool command_has(const struct command_row *row);
+bool command_has_verbs(const struct command_row *command);
 /* A row of this kind, of a command or (NULL) of all commands, with this name; NULL: none. */
 const struct command_row *command_row(const struct command_row *command, enum command_kind kind,
                                       const char *name, size_t length);
@@ -88,6 +93,8 @@ const struct command_row *command_option(const struct command_row *command, cons
 const struct command_row *command_nearest(const char *name);
 const struct command_row *command_nearest_option(const struct command_row *command,
                                                  const char *name);
+/* What is written: "--limit N", "upload PATH". */
+void command_label(const struct command_row *row, char ret_label[COMMAND_LABEL_BYTES]);
 /* Is the text one of the words that a CHOICE takes? */
 bool command_choice(const struct command_row *option, const char *text);
 /* Walks the words of a CHOICE: from = NULL begins; NULL: no more. "cpu|cuda": 3 bytes, 4 bytes. */

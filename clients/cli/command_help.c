@@ -2,7 +2,6 @@
 #include "clients/cli/cli.h"
 #include "common/mem.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { HELP_COLUMNS = 79, HELP_LABEL_COLUMNS = 27, HELP_BYTES = 1 << 20 };
@@ -29,20 +28,18 @@ static void command_help_wrap(const char *text, size_t at, size_t indent, struct
 }
 
 /* "  --limit N      at most so many" */
-static void command_help_line(const struct command_row *row, size_t label_columns, struct buf *out)
+static void command_help_line(const struct command_row *row, struct buf *out)
 {
-    char label[128];
-    const bool takes = row->takes != NULL && row->takes[0] != '\0';
-    int length = snprintf(label, sizeof label, "  %s%s%s", row->name, takes ? " " : "",
-                          takes ? row->takes : "");
-    size_t used = length > 0 ? (size_t)length : 0;
-    buf_text(out, label);
-    if (used + 1 > label_columns) {
+    char label[COMMAND_LABEL_BYTES];
+    command_label(row, label);
+    buf_printf(out, "  %s", label);
+    size_t used = strlen("  ") + strlen(label);
+    if (used + 1 > HELP_LABEL_COLUMNS) {
         buf_char(out, '\n');
         used = 0;
     }
-    buf_printf(out, "%*s", (int)(label_columns - used), "");
-    command_help_wrap(row->doc, label_columns, label_columns, out);
+    buf_printf(out, "%*s", (int)(HELP_LABEL_COLUMNS - used), "");
+    command_help_wrap(row->doc, HELP_LABEL_COLUMNS, HELP_LABEL_COLUMNS, out);
 }
 
 /* The rows of one kind, with a heading where there are any. */
@@ -57,7 +54,7 @@ static void command_help_rows(const struct command_row *first, enum command_kind
         if (kind == COMMAND_KIND_NOTE)
             command_help_wrap(row->doc, 0, 0, out);
         else
-            command_help_line(row, HELP_LABEL_COLUMNS, out);
+            command_help_line(row, out);
     }
 }
 
@@ -70,29 +67,21 @@ static bool command_help_has_more(const struct command_row *command)
     return false;
 }
 
-static bool command_help_has_verbs(const struct command_row *command)
-{
-    for (const struct command_row *row = command + 1; command_has(row); row++)
-        if (row->kind == COMMAND_KIND_VERB)
-            return true;
-    return false;
-}
-
 static void command_help_usage(const struct command_row *command, struct buf *out)
 {
     const char *start = "usage:";
-    const bool verbs = command_help_has_verbs(command);
+    char label[COMMAND_LABEL_BYTES];
     if (command->takes != NULL) {
-        bool more = !verbs && command_help_has_more(command);
-        buf_printf(out, "%s ithaca %s%s%s%s\n", start, command->name,
-                   command->takes[0] != '\0' ? " " : "", command->takes, more ? " [options]" : "");
+        bool more = !command_has_verbs(command) && command_help_has_more(command);
+        command_label(command, label);
+        buf_printf(out, "%s ithaca %s%s\n", start, label, more ? " [options]" : "");
         start = "      ";
     }
     for (const struct command_row *row = command + 1; command_has(row); row++) {
         if (row->kind != COMMAND_KIND_VERB)
             continue;
-        buf_printf(out, "%s ithaca %s %s%s%s\n", start, command->name, row->name,
-                   row->takes[0] != '\0' ? " " : "", row->takes);
+        command_label(row, label);
+        buf_printf(out, "%s ithaca %s %s\n", start, command->name, label);
         start = "      ";
     }
 }
@@ -111,13 +100,11 @@ void command_help_all(struct buf *out)
 {
     buf_text(out, "ithaca " ITHACA_VERSION ": fine-tune language models on very long contexts\n\n"
                   "usage: ithaca [options] COMMAND ...\n");
-    bool shown = false;
-    for (const struct command_row *row = command_rows; row->kind != COMMAND_KIND_END; row++) {
+    const struct command_row *row = NULL;
+    while ((row = command_next_shown(row)) != NULL) {
         if (row->kind == COMMAND_KIND_GROUP) {
-            shown = row->name[0] != '\0';
-            if (shown)
-                buf_printf(out, "\n%s\n", row->name);
-        } else if (row->kind == COMMAND_KIND_COMMAND && shown) {
+            buf_printf(out, "\n%s\n", row->name);
+        } else {
             buf_printf(out, "  %-11s ", row->name);
             command_help_wrap(row->doc, 14, 14, out);
         }

@@ -68,13 +68,10 @@ static void complete_metrics(struct complete_out *out)
 
 static void complete_commands(struct complete_out *out)
 {
-    bool shown = false;
-    for (const struct command_row *row = command_rows; row->kind != COMMAND_KIND_END; row++) {
-        if (row->kind == COMMAND_KIND_GROUP)
-            shown = row->name[0] != '\0';
-        else if (row->kind == COMMAND_KIND_COMMAND && shown)
+    const struct command_row *row = NULL;
+    while ((row = command_next_shown(row)) != NULL)
+        if (row->kind == COMMAND_KIND_COMMAND)
             complete_offer(out, row->name, row->doc);
-    }
 }
 
 /* Of an option, or what follows a command or a verb. */
@@ -133,14 +130,6 @@ static void complete_rows(const struct command_row *first, enum command_kind kin
     for (const struct command_row *row = first; command_has(row); row++)
         if (row->kind == kind)
             complete_offer(out, row->name, row->doc);
-}
-
-static bool complete_has_verbs(const struct command_row *command)
-{
-    for (const struct command_row *row = command + 1; command_has(row); row++)
-        if (row->kind == COMMAND_KIND_VERB)
-            return true;
-    return false;
 }
 
 /* Keeps the value of an option that says where the daemon is. */
@@ -215,7 +204,7 @@ void complete_words(char *const *words, size_t count, complete_ask_fn *ask, void
         complete_rows(command_rows, COMMAND_KIND_OPTION, &out);
     } else if (line.command == NULL) {
         complete_commands(&out);
-    } else if (complete_has_verbs(line.command) && line.verb == NULL) {
+    } else if (command_has_verbs(line.command) && line.verb == NULL) {
         complete_rows(line.command + 1, COMMAND_KIND_VERB, &out);
     } else {
         complete_value(line.verb != NULL ? line.verb : line.command, &line, ask, context, &out);

@@ -1,5 +1,5 @@
 /* complete: what may stand in the place of the last word of a command line, for shells. Scripts of
- * bash, zsh and fish (completion_scripts.h) ask `ithaca complete -- WORD...` at each press of the
+ * bash, zsh and fish (cmd_completion.c) ask `ithaca complete -- WORD...` at each press of the
  * key; so what is offered is what this program takes, from commands.def and api/.
  *
  * A line of output is a candidate, and behind a tab what it is; or one of ":files", ":folders": the

@@ -6,15 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAN_LABEL_BYTES = 256, MAN_TEXT_BYTES = 1024, MAN_EXITS = 128 };
+enum { MAN_TEXT_BYTES = 1024, MAN_EXITS = 128 };
 
 /* "--limit N" */
 static void man_row(const struct command_row *row, struct buf *out)
 {
-    char label[MAN_LABEL_BYTES];
-    const bool takes = row->takes != NULL && row->takes[0] != '\0';
-    (void)snprintf(label, sizeof label, "%s%s%s", row->name, takes ? " " : "",
-                   takes ? row->takes : "");
+    char label[COMMAND_LABEL_BYTES];
+    command_label(row, label);
     man_item(label, row->doc, out);
 }
 
@@ -36,15 +34,12 @@ static void man_command(const struct command_row *command, struct buf *out)
 
 static void man_commands(struct buf *out)
 {
-    bool shown = false;
-    for (const struct command_row *row = command_rows; row->kind != COMMAND_KIND_END; row++) {
-        if (row->kind == COMMAND_KIND_GROUP) {
-            shown = row->name[0] != '\0';
-            if (shown)
-                man_group(row->name, out);
-        } else if (row->kind == COMMAND_KIND_COMMAND && shown) {
+    const struct command_row *row = NULL;
+    while ((row = command_next_shown(row)) != NULL) {
+        if (row->kind == COMMAND_KIND_GROUP)
+            man_group(row->name, out);
+        else
             man_command(row, out);
-        }
     }
 }
 

@@ -45,11 +45,15 @@ static void test_choices(void **state)
 static void test_rows(void **state)
 {
     (void)state;
+    bool hidden = false;
     const struct command_row *command = NULL;
     for (const struct command_row *row = command_rows; row->kind != COMMAND_KIND_END; row++) {
         assert_true(row->value < COMMAND_VALUE_COUNT);
-        if (row->kind == COMMAND_KIND_GROUP)
+        if (row->kind == COMMAND_KIND_GROUP) {
+            assert_false(hidden); /* the group "" is the last */
+            hidden = row->name[0] == '\0';
             continue;
+        }
         if (row->doc == NULL || row->doc[0] == '\0')
             fail_msg("%s says nothing", row->name);
         if (row->kind == COMMAND_KIND_COMMAND) {
