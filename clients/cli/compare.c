@@ -9,7 +9,6 @@
 #include "common/must.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- settings ---- */
@@ -145,10 +144,11 @@ struct compare_summary {
     int64_t low_step, high_step;
 };
 
-static int compare_summarise(const json_t *points, struct compare_summary *ret, struct err *err)
+static int compare_summarise(const json_t *metrics, const char *metric, struct compare_summary *ret,
+                             struct err *err)
 {
     size_t i, count = 0;
-    const json_t *point;
+    const json_t *point, *points = compare_points(metrics, metric);
     *ret = (struct compare_summary){.last = NAN, .low = NAN, .high = NAN, .median = NAN};
     CLEANUP(mem_free_ptr) double *values = mem_new(json_array_size(points) + 1, sizeof *values);
     if (values == NULL)
@@ -213,47 +213,29 @@ static json_t *compare_time(const json_t *job, int64_t now_s)
                         json_integer_value(begun));
 }
 
-/* A median, as the "results" have it. */
-static int compare_add_median(json_t *results, const json_t *metrics, const char *metric,
-                              struct err *err)
-{
-    struct compare_summary summary;
-    TRY(compare_summarise(compare_points(metrics, metric), &summary, err));
-    return json_object_set_new(results, metric, json_number(summary.median)) == 0
-               ? 0
-               : mem_fail(err, 0, "a result");
-}
-
 static int compare_results(const struct compare_answers *answers, const char *metric, int64_t now_s,
                            json_t **ret, struct err *err)
 {
     const json_t *ithaca = json_object_get(answers->job, "ithaca");
     const json_t *planned = json_object_get(answers->memory, "planned");
-    struct compare_summary asked, valid;
+    struct compare_summary asked, valid, speed, mfu, step;
     const bool high = compare_wants_high(metric);
-    TRY(compare_summarise(compare_points(answers->metrics, metric), &asked, err));
-    TRY(compare_summarise(compare_points(answers->metrics, "valid_loss"), &valid, err));
-    CLEANUP(json_unref)
-    json_t *results = json_pack(
-        "{s:O?, s:O?, s:O?, s:o, s:o, s:o, s:o}", "state", json_object_get(ithaca, "state"),
-        "steps_done", json_object_get(ithaca, "steps_done"), "steps_total",
-        json_object_get(ithaca, "steps_total"), "last", json_number(asked.last), "best",
-        json_number(high ? asked.high : asked.low), "best_step",
+    TRY(compare_summarise(answers->metrics, metric, &asked, err));
+    TRY(compare_summarise(answers->metrics, "valid_loss", &valid, err));
+    TRY(compare_summarise(answers->metrics, "tokens_per_s", &speed, err));
+    TRY(compare_summarise(answers->metrics, "mfu_causal", &mfu, err));
+    TRY(compare_summarise(answers->metrics, "step_time_s", &step, err));
+    *ret = json_pack(
+        "{s:O?, s:O?, s:O?, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O?, s:o}", "state",
+        json_object_get(ithaca, "state"), "steps_done", json_object_get(ithaca, "steps_done"),
+        "steps_total", json_object_get(ithaca, "steps_total"), "last", json_number(asked.last),
+        "best", json_number(high ? asked.high : asked.low), "best_step",
         isnan(asked.last) ? json_null() : json_integer(high ? asked.high_step : asked.low_step),
-        "valid_loss", json_number(valid.low));
-    if (results == NULL)
-        return mem_fail(err, 0, "results");
-    TRY(compare_add_median(results, answers->metrics, "tokens_per_s", err));
-    TRY(compare_add_median(results, answers->metrics, "mfu_causal", err));
-    TRY(compare_add_median(results, answers->metrics, "step_time_s", err));
-    CLEANUP(json_unref)
-    json_t *rest = json_pack("{s:o, s:O?, s:o}", "peak_bytes", compare_peak(answers->memory),
-                             "planned_bytes", json_object_get(planned, "peak_device_bytes"),
-                             "time_s", compare_time(answers->job, now_s));
-    if (json_object_update(results, rest) != 0)
-        return mem_fail(err, 0, "results");
-    *ret = json_incref(results);
-    return 0;
+        "valid_loss", json_number(valid.low), "tokens_per_s", json_number(speed.median),
+        "mfu_causal", json_number(mfu.median), "step_time_s", json_number(step.median),
+        "peak_bytes", compare_peak(answers->memory), "planned_bytes",
+        json_object_get(planned, "peak_device_bytes"), "time_s", compare_time(answers->job, now_s));
+    return *ret != NULL ? 0 : mem_fail(err, 0, "results");
 }
 
 /* ---- the whole ---- */
