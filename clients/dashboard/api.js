@@ -8,11 +8,13 @@ export class ApiError extends Error {
   }
 }
 
-const AWAY = "The daemon does not answer. This page tries again by itself.";
 let signedOut = () => {};
 export const onSignedOut = (call) => { signedOut = call; };
 
-export async function request(method, path, body, headers = {}) {
+const parsed = (text) => { try { return JSON.parse(text); } catch { return null; } }; // null: of a proxy, say
+
+// The text of an answer.
+async function send(method, path, body, headers = {}) {
   const json = body !== undefined && !(body instanceof FormData);
   let answer, text;
   try {
@@ -20,23 +22,16 @@ export async function request(method, path, body, headers = {}) {
       headers: json ? { "Content-Type": "application/json", ...headers } : headers });
     text = await answer.text();
   } catch {
-    throw new ApiError(0, AWAY, null);
+    throw new ApiError(0, "The daemon does not answer. This page tries again by itself.", null);
   }
-  let value = null;
-  try { value = JSON.parse(text); } catch { /* a proxy's page */ }
-  if (answer.ok) return value;
+  if (answer.ok) return text;
   if (answer.status === 401 && !headers.Authorization) signedOut();
-  throw new ApiError(answer.status, value?.error?.message ?? `The daemon answered ${answer.status}.`, value?.error?.param ?? null);
+  const error = parsed(text)?.error;
+  throw new ApiError(answer.status, error?.message ?? `The daemon answered ${answer.status}.`, error?.param ?? null);
 }
 
-// An answer that is no JSON.
-export async function getText(path) {
-  const answer = await fetch(path, { credentials: "same-origin", cache: "no-store" }).catch(() => { throw new ApiError(0, AWAY, null); });
-  const text = await answer.text();
-  if (!answer.ok) throw new ApiError(answer.status, text, null);
-  return text;
-}
-
+export const request = async (...words) => parsed(await send(...words));
+export const getText = (path) => send("GET", path); // an answer that is no JSON
 export const get = (path) => request("GET", path);
 export const post = (path, body) => request("POST", path, body);
 export const JOBS = "/v1/fine_tuning/jobs";

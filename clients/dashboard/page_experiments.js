@@ -21,8 +21,8 @@ function listed(one) {
 function result(one) {
   const status = h("span", {}, badge(words(one.status)), one.rehearsed ? h("span", { class: "small soft" }, " rehearsed") : "", one.note ? h("div", { class: "small soft" }, one.note) : "");
   return row(RESULTS, [one.model, number(one.seq_len, 9), h("span", {}, one.label || "–", one.job ? h("div", { class: "small" }, h("a", { href: `#/jobs/${one.job}` }, "its job")) : ""), status,
-    one.tokens_per_s_gpu === null ? null : number(Math.round(one.tokens_per_s_gpu)), one.mfu_causal === null ? null : percent(one.mfu_causal),
-    one.step_s === null ? null : seconds(one.step_s), one.device_bytes === null ? null : bytes(one.device_bytes), bytes(one.planned_device_bytes), one.host_bytes === null ? null : bytes(one.host_bytes)]);
+    one.tokens_per_s_gpu === null ? null : number(Math.round(one.tokens_per_s_gpu)), percent(one.mfu_causal),
+    seconds(one.step_s), bytes(one.device_bytes), bytes(one.planned_device_bytes), bytes(one.host_bytes)]);
 }
 
 // Text that the daemon made, as elements of the page: parsed as SVG, so that it has the theme's colours.
