@@ -72,7 +72,11 @@ static void watch_succeeded(const json_t *job, const char *id)
     const char *export =
         json_string_value(json_object_get(json_object_get(spec, "lora"), "export"));
     bool adapters = export != NULL && strcmp(export, "adapter") == 0; /* and no model */
-    (void)fprintf(stderr, "succeeded: %s\n", model != NULL ? model : "");
+    if (model == NULL) { /* it only measured, and has said what */
+        (void)fputs("succeeded\n", stderr);
+        return;
+    }
+    (void)fprintf(stderr, "succeeded: %s\n", model);
     if (!adapters)
         (void)fprintf(stderr, "ask it: ithaca sample --job %s --prompt '...'\n", id);
     (void)fprintf(stderr, "fetch it: ithaca download %s --output DIR\nload it: %s\"DIR\")\n", id,

@@ -170,6 +170,8 @@ class Measure(unittest.TestCase):
             series = client.get(f"/v1/fine_tuning/jobs/{job['id']}/metrics?keys=tokens_per_s,loss").json()["data"]
             self.assertEqual([one["key"] for one in series], ["tokens_per_s"])
             self.assertIn("measured: a step ", daemon.ithaca("show", job["id"]).stdout)
+            watched = daemon.ithaca("watch", job["id"])
+            self.assertRegex(watched.stderr, r"Measurement is over: .*\nsucceeded\n\Z")  # and there is no model to fetch
 
     def test_shape_is_enough(self):
         """A published model that is not here: ready to run in a job that only measures, and no other."""
