@@ -3,6 +3,8 @@
 
 #include "common/must.h"
 
+#include <string.h>
+
 const char *mem_category_name(enum mem_category category)
 {
 #define X(id, name) [MEM_CATEGORY_##id] = name,
@@ -19,6 +21,14 @@ const char *mem_phase_name(enum mem_phase phase)
 #undef X
     must((unsigned)phase < MEM_PHASE_COUNT);
     return names[phase];
+}
+
+enum mem_phase mem_phase_find(const char *name)
+{
+    int phase = 0;
+    while (phase < MEM_PHASE_COUNT && strcmp(mem_phase_name((enum mem_phase)phase), name) != 0)
+        phase++;
+    return (enum mem_phase)phase;
 }
 
 const char *mem_name_text(enum mem_name name)

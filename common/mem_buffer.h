@@ -160,6 +160,7 @@ enum {
 
 const char *mem_category_name(enum mem_category category);
 const char *mem_phase_name(enum mem_phase phase);
+enum mem_phase mem_phase_find(const char *name); /* MEM_PHASE_COUNT: there is none such */
 const char *mem_name_text(enum mem_name name);
 enum mem_category mem_name_category(enum mem_name name);
 const char *mem_arena_name(enum mem_arena arena);

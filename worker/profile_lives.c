@@ -4,7 +4,6 @@
 #include "common/mem.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* When a step was in each phase, first and last; end_ns 0: never. */
 struct lives_phases {
@@ -21,13 +20,12 @@ static void lives_phases(const struct profile_file *file, struct lives_phases *r
             step = event;
         if (event->kind != PROFILE_PART || step == NULL || event->begin_ns > step->end_ns)
             continue;
-        for (int p = 0; p < MEM_PHASE_COUNT; p++) {
-            if (strcmp(profile_event_name(file, event), mem_phase_name((enum mem_phase)p)) != 0)
-                continue;
-            if (ret->end_ns[p] == 0)
-                ret->begin_ns[p] = event->begin_ns;
-            ret->end_ns[p] = event->end_ns;
-        }
+        enum mem_phase phase = mem_phase_find(profile_event_name(file, event));
+        if (phase == MEM_PHASE_COUNT)
+            continue;
+        if (ret->end_ns[phase] == 0)
+            ret->begin_ns[phase] = event->begin_ns;
+        ret->end_ns[phase] = event->end_ns;
     }
 }
 

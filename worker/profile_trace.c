@@ -177,14 +177,13 @@ static void trace_slice(struct trace *trace, uint32_t pid, const struct profile_
 /* What is planned on the device from here on. */
 static void trace_memory(struct trace *trace, uint32_t pid, const char *part, int64_t ns)
 {
-    for (int p = 0; p < MEM_PHASE_COUNT; p++) {
-        if (strcmp(part, mem_phase_name((enum mem_phase)p)) != 0)
-            continue;
-        trace_begin(trace, 'C', pid, 0);
-        trace_at(trace, ns);
-        buf_printf(&trace->text, ",\"name\":\"planned device memory\",\"args\":{\"bytes\":%lld}}",
-                   (long long)trace->job->memory.phase_bytes[p]);
-    }
+    enum mem_phase phase = mem_phase_find(part);
+    if (phase == MEM_PHASE_COUNT)
+        return;
+    trace_begin(trace, 'C', pid, 0);
+    trace_at(trace, ns);
+    buf_printf(&trace->text, ",\"name\":\"planned device memory\",\"args\":{\"bytes\":%lld}}",
+               (long long)trace->job->memory.phase_bytes[phase]);
 }
 
 static int trace_events(struct trace *trace, uint32_t rank, struct err *err)

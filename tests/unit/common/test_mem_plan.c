@@ -414,6 +414,15 @@ static void test_time(void **state)
     model_shape_done(&deep);
 }
 
+static void test_phase_names(void **state)
+{
+    (void)state;
+    for (int p = 0; p < MEM_PHASE_COUNT; p++)
+        assert_int_equal(mem_phase_find(mem_phase_name((enum mem_phase)p)), p);
+    assert_int_equal(mem_phase_find("forward"), MEM_PHASE_COUNT); /* of a step, not of the plan */
+    assert_int_equal(mem_phase_find(""), MEM_PHASE_COUNT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_worked_sizes),
@@ -423,6 +432,7 @@ int main(void)
                                        cmocka_unit_test(test_less),
                                        cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_no_memory),
-                                       cmocka_unit_test(test_time)};
+                                       cmocka_unit_test(test_time),
+                                       cmocka_unit_test(test_phase_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
