@@ -67,7 +67,7 @@ static double advice_again(const struct advice *advice)
 
 static double advice_idle(const struct advice *advice)
 {
-    bool whole = advice->job->dropped == 0 && advice->job->files[0].head.untraced[0] == '\0';
+    bool whole = profile_job_is_whole(advice->job);
     return whole ? profile_sums_share(advice->sums, advice->sums->all.idle_ns) : 0;
 }
 

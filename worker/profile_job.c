@@ -152,6 +152,11 @@ void profile_job_done(struct profile_job *job)
     *job = (struct profile_job){.files = NULL};
 }
 
+bool profile_job_is_whole(const struct profile_job *job)
+{
+    return job->dropped == 0 && job->files[0].head.untraced[0] == '\0';
+}
+
 /* ---- the program ------------------------------------------------------------------------- */
 
 static int job_write(const struct profile_job *job, const char *dir, struct err *err)

@@ -13,6 +13,8 @@
 #include "common/model_shape.h"
 #include "worker/profile_file.h"
 
+#include <stdbool.h>
+
 struct profile_job {
     struct launch_plan plan; /* of the attempt that was profiled */
     struct model_shape shape;
@@ -28,6 +30,8 @@ struct profile_job {
 int profile_job_open(struct profile_job *ret, const char *job_dir, int64_t device_bytes,
                      struct err *err);
 void profile_job_done(struct profile_job *job);
+/* Whether all that the devices did is in it: else what is missing would count as idle. */
+bool profile_job_is_whole(const struct profile_job *job);
 
 const char *profile_event_name(const struct profile_file *file, const struct profile_event *event);
 

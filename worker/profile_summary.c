@@ -105,7 +105,7 @@ static int summary_fill(const struct profile_job *job, const struct profile_sums
     } lists[] = {{"phases", PROFILE_PHASE},           {"parts", PROFILE_PART},
                  {"kernels", PROFILE_KERNEL},         {"waits", PROFILE_WAIT},
                  {"collectives", PROFILE_COLLECTIVE}, {"copies", PROFILE_COPY}};
-    bool whole = job->dropped == 0 && job->files[0].head.untraced[0] == '\0';
+    bool whole = profile_job_is_whole(job);
     json_t *advice = NULL;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         TRY(summary_set(summary, lists[i].key, summary_figures(sums, lists[i].kind), err));
