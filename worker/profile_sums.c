@@ -74,27 +74,29 @@ static const struct profile_event *sums_around(const struct profile_file *file,
     return found;
 }
 
+static int64_t sums_gap_ns(const struct profile_gap *gap)
+{
+    return gap->end_ns - gap->begin_ns;
+}
+
 static void sums_offer_gap(struct profile_sums *sums, const struct profile_file *file,
                            int64_t begin_ns, int64_t end_ns)
 {
-    int at = sums->gap_count < PROFILE_GAPS ? sums->gap_count : PROFILE_GAPS - 1;
-    if (at == PROFILE_GAPS - 1 && sums->gap_count == PROFILE_GAPS &&
-        sums->gaps[at].end_ns - sums->gaps[at].begin_ns >= end_ns - begin_ns)
+    struct profile_gap gap = {.begin_ns = begin_ns, .end_ns = end_ns, .rank = file->head.rank};
+    int at = sums->gap_count;
+    while (at > 0 && sums_gap_ns(&sums->gaps[at - 1]) < sums_gap_ns(&gap))
+        at--;
+    if (at == PROFILE_GAPS)
         return;
     int64_t middle_ns = begin_ns + (end_ns - begin_ns) / 2;
     const struct profile_event *step = sums_around(file, PROFILE_STEP, middle_ns);
     const struct profile_event *phase = sums_around(file, PROFILE_PHASE, middle_ns);
-    struct profile_gap gap = {.begin_ns = begin_ns,
-                              .end_ns = end_ns,
-                              .rank = file->head.rank,
-                              .step = step != NULL ? step->number : 0};
+    gap.step = step != NULL ? step->number : 0;
     if (phase != NULL)
         memcpy(gap.phase, profile_event_name(file, phase), sizeof gap.phase);
-    if (sums->gap_count < PROFILE_GAPS)
-        sums->gap_count++;
-    for (; at > 0 && sums->gaps[at - 1].end_ns - sums->gaps[at - 1].begin_ns < end_ns - begin_ns;
-         at--)
-        sums->gaps[at] = sums->gaps[at - 1];
+    sums->gap_count += sums->gap_count < PROFILE_GAPS;
+    memmove(&sums->gaps[at + 1], &sums->gaps[at],
+            (size_t)(sums->gap_count - 1 - at) * sizeof gap); /* the shortest may fall out */
     sums->gaps[at] = gap;
 }
 

@@ -104,9 +104,40 @@ static void test_figures(void **state)
     assert_int_equal(mem_live(), 0);
 }
 
+/* Of more gaps the longest are told, of alike ones the first. */
+static void test_longest_gaps(void **state)
+{
+    (void)state;
+    static const int64_t gaps_ns[] = {5, 20, 10, 20, 1, 15}, wanted_ns[PROFILE_GAPS] = {20, 20, 15};
+    enum { GAPS = sizeof gaps_ns / sizeof gaps_ns[0] };
+    struct profile_event events[1 + GAPS] = {EVENT(STEP, STEP, 0, 0)};
+    struct profile_file file = {.head = {.world = 1, .name_count = NAMES, .count = 1 + GAPS},
+                                .names = names,
+                                .events = events};
+    const struct profile_job gapped = {.world = 1, .files = &file};
+    struct profile_sums sums;
+    struct err err = {0};
+    int64_t end_ns = 0;
+    for (int i = 0; i < GAPS; i++) { /* a gap, then a kernel */
+        int64_t begin_ns = end_ns + gaps_ns[i];
+        end_ns = begin_ns + 3;
+        events[1 + i] = (struct profile_event)EVENT(KERNEL, GEMM, begin_ns, end_ns);
+    }
+    events[0].end_ns = end_ns;
+    assert_int_equal(profile_sums_make(&gapped, &sums, &err), 0);
+    assert_int_equal(sums.all.idle_ns, 71);
+    assert_int_equal(sums.gap_count, PROFILE_GAPS);
+    for (int g = 0; g < PROFILE_GAPS; g++)
+        assert_int_equal(sums.gaps[g].end_ns - sums.gaps[g].begin_ns, wanted_ns[g]);
+    assert_int_equal(sums.gaps[0].begin_ns, 5 + 3);
+    assert_int_equal(sums.gaps[1].begin_ns, 5 + 20 + 10 + 3 * 3);
+    profile_sums_done(&sums);
+    assert_int_equal(mem_live(), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_spans),
-                                       cmocka_unit_test(test_figures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_spans), cmocka_unit_test(test_figures),
+                                       cmocka_unit_test(test_longest_gaps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
