@@ -185,10 +185,9 @@ void cgroup_settle(struct cgroup_home *home)
 {
     static const char *const controllers[] = {"memory", "pids"};
     struct err err;
-    bool there = cgroup_lists(home->path, "cgroup.controllers", "memory");
     if (home->path[0] == '\0')
         return;
-    if (!there)
+    if (!cgroup_lists(home->path, "cgroup.controllers", "memory"))
         (void)snprintf(home->why, sizeof home->why, "memory is not delegated with the group");
     else if (!home->settled && cgroup_is_unit())
         (void)snprintf(home->why, sizeof home->why,
