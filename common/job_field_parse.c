@@ -209,11 +209,11 @@ static int job_field_parse_text(const struct job_field *field, const char *name,
 {
     const char *text = json_is_null(value) ? "" : json_string_value(value);
     size_t length = text != NULL ? strlen(text) : 0;
-    if (length == 0 && !json_is_null(value))
+    bool good = json_is_null(value) || (length > 0 && length <= LIMIT_TEXT_BYTES);
+    for (size_t i = 0; good && i < length; i++)
+        good = text[i] > ' ' && text[i] <= '~';
+    if (!good)
         return job_field_wrong(field, name, value, err);
-    for (size_t i = 0; i < length; i++)
-        if (length > LIMIT_TEXT_BYTES || text[i] <= ' ' || text[i] > '~')
-            return job_field_wrong(field, name, value, err);
     memcpy(ret, text, length + 1);
     return 0;
 }
