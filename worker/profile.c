@@ -161,6 +161,7 @@ static int profile_settle(struct profile *profile, struct err *err)
     }
     return 0;
 }
+
 /* A failure is told at the step's end: whoever enters has nothing to do with it. */
 static void profile_settle_all(struct profile *profile, int left)
 {

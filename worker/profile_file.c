@@ -2,7 +2,6 @@
  * taken, every event before it is given out. */
 #include "worker/profile_file.h"
 
-#include "common/buf.h"
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
