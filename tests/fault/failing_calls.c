@@ -59,7 +59,8 @@ static bool fails(enum kind kind)
 }
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
-#define OPENS(name, ...)                                                               \
+#define OPENS(name, parameters, ...)                                                   \
+    int name parameters                                                                \
     {                                                                                  \
         va_list rest;                                                                  \
         va_start(rest, flags);                                                         \
@@ -68,13 +69,12 @@ static bool fails(enum kind kind)
         return fails(OPEN) ? -1 : NEXT(name)(__VA_ARGS__, flags, mode);                \
     }
 
-int open(const char *path, int flags, ...)
-    OPENS(open, path) int open64(const char *path, int flags, ...)
-        OPENS(open64, path) int openat(int folder, const char *path, int flags, ...)
-            OPENS(openat, folder, path) int openat64(int folder, const char *path, int flags, ...)
-                OPENS(openat64, folder, path)
+OPENS(open, (const char *path, int flags, ...), path)
+OPENS(open64, (const char *path, int flags, ...), path)
+OPENS(openat, (int folder, const char *path, int flags, ...), folder, path)
+OPENS(openat64, (int folder, const char *path, int flags, ...), folder, path)
 
-                    ssize_t write(int fd, const void *bytes, size_t length)
+ssize_t write(int fd, const void *bytes, size_t length)
 {
     return fails(WRITE) ? -1 : NEXT(write)(fd, bytes, length);
 }
