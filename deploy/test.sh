@@ -2,9 +2,9 @@
 # test.sh: installs what building and testing need, builds, runs the tests, exits with their result.
 #   sh deploy/test.sh          unit, backend, rank, fuzz corpus and end-to-end tests of a build with warnings as errors
 #   sh deploy/test.sh --all    that, and the unit, rank and corpus tests again under AddressSanitizer and UBSan (what CI runs)
-#   sh deploy/test.sh --sanitized  the latter alone, of a machine where the others have run once
 #   sh deploy/test.sh --long   that, and the long forms (clang-tidy, ThreadSanitizer, the complete matrix, storm, a
 #                              file of 1 GiB, load, fuzzing: hours); outcome in tests/bench/results
+#   sh deploy/test.sh --sanitized  the second part of --all alone, of a machine where the first has run once
 # Runs as often as wanted. Only loopback is used; what a test starts it also ends.
 set -eu
 cd "$(dirname "$0")/.."
@@ -83,17 +83,17 @@ if [ "$mode" = --long ]; then
     build/ci/tests/test_stack_cases --long
     OMP_NUM_THREADS=1 build/ci/tests/test_stack_parity --complete 2>&1 | tee tests/bench/results/stack.txt
     grep -q ' 0 bad' tests/bench/results/stack.txt
+    export ITHACA_BUILD_DIR=$PWD/build/ci
     echo "== storm, 200 rounds"
-    ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/storm.py --rounds 200 >tests/bench/results/storm.txt 2>&1 ||
+    /usr/bin/python3 tests/fault/storm.py --rounds 200 >tests/bench/results/storm.txt 2>&1 ||
         { cat tests/bench/results/storm.txt; exit 1; }
     echo "== ranks that die, hang and run out of memory"
-    ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/drill_ranks.py >tests/bench/results/drill.txt 2>&1 ||
+    /usr/bin/python3 tests/fault/drill_ranks.py >tests/bench/results/drill.txt 2>&1 ||
         { cat tests/bench/results/drill.txt; exit 1; }
     echo "== every system call of the daemon fails in turn"
-    ITHACA_BUILD_DIR=$PWD/build/ci /usr/bin/python3 tests/fault/failing_calls.py --all >tests/bench/results/calls.txt 2>&1 ||
+    /usr/bin/python3 tests/fault/failing_calls.py --all >tests/bench/results/calls.txt 2>&1 ||
         { cat tests/bench/results/calls.txt; exit 1; }
     echo "== a training file of 1 GiB, and three minutes of load"
-    export ITHACA_BUILD_DIR=$PWD/build/ci
     /usr/bin/python3 tests/fault/large_input.py >tests/bench/results/large_input.txt
     /usr/bin/python3 tests/fault/large_input.py --mebibytes 200 --one-line >>tests/bench/results/large_input.txt
     /usr/bin/python3 tests/bench/bench_api.py 15 >tests/bench/results/load.txt
