@@ -11,7 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
-from ithaca_e2e import Daemon, cpu_seconds  # noqa: E402
+from ithaca_e2e import Daemon, cpu_seconds, resident_bytes  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
 
@@ -27,11 +27,6 @@ def multiply(path, count):
             job["id"] = f"ftjob-bench{i:06}"
             job["owner"] = f"user{i % 50}"
             database.execute(f"INSERT INTO jobs ({names}) VALUES ({', '.join('?' * len(job))})", list(job.values()))
-
-
-def resident_mib(pid):
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def times(daemon, what, count, method, path, body=None):
@@ -75,7 +70,7 @@ def main():
         begun, used = time.monotonic(), cpu_seconds(pid)
         time.sleep(10)
         print(f"with nothing asked: {100 * (cpu_seconds(pid) - used) / (time.monotonic() - begun):.1f} % of a core, "
-              f"{resident_mib(pid):.0f} MiB")
+              f"{resident_bytes(pid) / 2**20:.0f} MiB")
         path = f"/v1/fine_tuning/jobs/{job}"
         times(daemon, "/healthz", 1000, "GET", "/healthz")
         times(daemon, "/v1/queue", 50, "GET", "/v1/queue")

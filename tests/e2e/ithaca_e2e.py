@@ -274,6 +274,12 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def resident_bytes(pid):
+    """Memory that a process has now."""
+    with open(f"/proc/{pid}/statm", encoding="utf-8") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
 def refused(*args, **more):
     """Exit status and log of a daemon that does not start."""
     with Daemon(*args, wait=False, **more) as daemon:

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 import xml.dom.minidom
 
-from ithaca_e2e import Client, Daemon, SOURCE_DIR, processes_of, until
+from ithaca_e2e import Client, Daemon, SOURCE_DIR, processes_of, resident_bytes, until
 
 BASE = {"model": "tiny-llama", "ithaca": {"gpus": 2}}
 PATH = "/v1/experiments"
@@ -23,8 +23,7 @@ def grid(**more):
 def rss_mib(pid):
     """0 of one that has ended."""
     try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
+        return resident_bytes(pid) >> 20
     except OSError:
         return 0
 

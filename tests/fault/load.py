@@ -97,11 +97,6 @@ class Guests:
             return 0
 
 
-def resident(pid):
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
-
-
 def descriptors(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
@@ -192,8 +187,8 @@ class Load:
             assert job["ithaca"]["attempt"] == 1, job
 
     def check_points(self):
-        """Every metric of a job has every step once (some are told once a job), and half of those that the gate let through while the databases were
-        locked were done by then. Returns points, and the longest time between two steps."""
+        """Every metric of a job has every step once (some are told once a job), and half of those that the gate let through
+        while the databases were locked were done by then. Returns points, and the longest time between two steps."""
         database = sqlite3.connect(f"file:{self.guests.paths[1]}?mode=ro", uri=True)
         rows = database.execute("SELECT j.id, m.name, count(*), count(DISTINCT p.step), max(p.step) FROM points p "
                                 "JOIN jobs j ON j.number = p.job JOIN metric_names m ON m.number = p.metric "
@@ -227,8 +222,8 @@ class Load:
               f"{self.options.dashboards} dashboards, {self.options.streams} idle streams, {self.options.uploads} slow uploads, "
               f"{self.options.connections} endless heads")
         print(f"longest time between two steps {pause:.2f} s; log of metrics.db at most {self.log_peak >> 20} MiB; daemon: "
-              f"{before[0] >> 20} MiB before, {resident(self.pid) >> 20} after, {e2e.cpu_seconds(self.pid):.1f} s of a processor; "
-              + durations(self.client))
+              f"{before[0] >> 20} MiB before, {e2e.resident_bytes(self.pid) >> 20} after, "
+              f"{e2e.cpu_seconds(self.pid):.1f} s of a processor; {durations(self.client)}")
 
     def end(self, before):
         times = self.answers()
@@ -243,7 +238,7 @@ class Load:
             assert max(one.seconds) < LOCK_S / 2, f"{one.name}: an answer took {max(one.seconds):.2f} s"
         assert self.log_peak < LOG_BYTES_MAX, f"metrics.db-wal has grown to {self.log_peak} bytes"
         e2e.until("descriptors are given back", 20, lambda: descriptors(self.pid) <= before[1])
-        grown = resident(self.pid) - before[0]
+        grown = e2e.resident_bytes(self.pid) - before[0]
         assert grown < 128 << 20, f"the daemon's memory has grown by {grown >> 20} MiB"
         files = self.client.get("/v1/files?limit=10000").json()["data"]
         assert len(files) == 1 + self.options.uploads + JOBS, f"{len(files)} files: half of one is listed"
@@ -264,7 +259,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4 * most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
     with e2e.Daemon("--cpu-slots", str(JOBS), "--connections-max", str(most), "--idle-limit-s", str(options.idle), "--streams-max",
                     str(options.streams + options.dashboards + 20)) as daemon:
-        before = (resident(daemon.process.pid), descriptors(daemon.process.pid))
+        before = (e2e.resident_bytes(daemon.process.pid), descriptors(daemon.process.pid))
         load = Load(daemon, options)
         try:
             load.run()
