@@ -50,7 +50,7 @@ class Profiles(unittest.TestCase):
         trace, summary = self.check(job, 2, 3, 2)
         for step in ("forward", "backward", "optimizer"):
             self.assertGreater(trace.count("phase", step), 0)
-        self.assertEqual({name for name in (event["name"] for event in trace.slices if event["cat"] == "layer")},
+        self.assertEqual({event["name"] for event in trace.slices if event["cat"] == "layer"},
                          {"embedding", "head", "layer 0", "layer 1", "layer 2", "layer 3"})
         for cat, name in (("kernel", "attention_bwd"), ("collective", "all_to_all"), ("wait", "exchange_wait_s")):
             self.assertGreater(trace.count(cat, name), 0, name)

@@ -66,9 +66,8 @@ class Trace:
                 assert key not in begun, f"begun twice: {event}"
                 begun[key] = event
             else:
-                assert begun[key]["ts"] <= event["ts"] and begun[key]["name"] == event["name"], event
-                begun[key] = None
-                del begun[key]
+                begin = begun.pop(key)
+                assert begin["ts"] <= event["ts"] and begin["name"] == event["name"], event
         assert not begun, f"never ended: {begun}"
 
     def check_names(self):
