@@ -328,9 +328,9 @@ static inline int parity_rank(const struct parity_scene *scene, const struct lau
     return rc == 0 ? 0 : 1;
 }
 
-static inline int parity_process(const struct parity_scene *scene, int number,
-                                 struct outcome *outcome)
+static inline int parity_process(const struct parity_scene *scene, int number, void *context)
 {
+    struct outcome *outcome = context;
     if (freopen("/dev/null", "w", stdout) == NULL)
         return 3;
     arena_strict(scene->strict);
@@ -348,10 +348,14 @@ static inline struct outcome *parity_memory(void)
     return outcome;
 }
 
-/* Runs all steps on `world` ranks; scene->good says whether every rank reached the end. */
-static inline struct outcome *parity_try(struct parity_scene *scene, uint32_t world)
+/* What a rank does in its process; the exit status. */
+typedef int parity_play(const struct parity_scene *scene, int number, void *context);
+
+/* Plays `world` ranks, each in a process of its own; whether every one ended with 0. */
+static inline bool parity_fork(struct parity_scene *scene, uint32_t world, parity_play *play,
+                               void *context)
 {
-    struct outcome *outcome = parity_memory();
+    bool good = true;
     scene->plan.world = world;
     (void)snprintf(scene->plan.shm_name, sizeof scene->plan.shm_name, "/ithaca-parity-%d",
                    (int)getpid());
@@ -362,14 +366,21 @@ static inline struct outcome *parity_try(struct parity_scene *scene, uint32_t wo
         ranks[r] = fork();
         assert_true(ranks[r] >= 0);
         if (ranks[r] == 0)
-            _exit(parity_process(scene, (int)r, outcome));
+            _exit(play(scene, (int)r, context));
     }
-    scene->good = true;
     for (uint32_t r = 0; r < world; r++) {
         int status = 0;
         assert_int_equal(waitpid(ranks[r], &status, 0), ranks[r]);
-        scene->good = scene->good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     }
+    return good;
+}
+
+/* Runs all steps on `world` ranks; scene->good says whether every rank reached the end. */
+static inline struct outcome *parity_try(struct parity_scene *scene, uint32_t world)
+{
+    struct outcome *outcome = parity_memory();
+    scene->good = parity_fork(scene, world, parity_process, outcome);
     return outcome;
 }
 

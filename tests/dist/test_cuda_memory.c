@@ -28,7 +28,7 @@ static struct seen {
     int64_t planned;
 } * seen;
 
-static int train(const struct parity_scene *scene, int number, struct outcome *outcome)
+static int train(const struct parity_scene *scene, int number, void *outcome)
 {
     struct err err = {0};
     struct rank rank;
@@ -69,25 +69,9 @@ static bool check(const char *what, int number)
 static bool run(struct parity_scene *scene, const char *what, int world)
 {
     struct outcome *outcome = parity_memory();
-    pid_t ranks[RANKS_MAX];
     bool good = true;
     memset(seen, 0, RANKS_MAX * sizeof *seen);
-    scene->plan.world = (uint32_t)world;
-    (void)snprintf(scene->plan.shm_name, sizeof scene->plan.shm_name, "/ithaca-memory-%d",
-                   (int)getpid());
-    (void)fflush(NULL);
-    for (int r = 0; r < world; r++) {
-        ranks[r] = fork();
-        assert_true(ranks[r] >= 0);
-        if (ranks[r] == 0)
-            _exit(train(scene, r, outcome));
-    }
-    for (int r = 0; r < world; r++) {
-        int status = 0;
-        assert_int_equal(waitpid(ranks[r], &status, 0), ranks[r]);
-        good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    }
-    assert_true(good);
+    assert_true(parity_fork(scene, (uint32_t)world, train, outcome));
     for (int r = 0; r < world; r++)
         good = check(what, r) && good;
     parity_release(outcome);

@@ -72,8 +72,9 @@ static int profiled(struct rank *rank, int64_t first, int64_t last, struct seen 
     return 0;
 }
 
-static int train(const struct parity_scene *scene, int number)
+static int train(const struct parity_scene *scene, int number, void *context)
 {
+    (void)context;
     struct err err = {0};
     struct rank rank;
     struct step_result result;
@@ -136,26 +137,10 @@ static const struct model_config config = {.family = MODEL_FAMILY_LLAMA,
 static void run(int world)
 {
     struct parity_scene scene;
-    pid_t ranks[RANKS_MAX];
-    bool good = true;
     parity_open(&scene, &config, PARITY_DATA_MIXED, 4);
     scene.plan.device = LAUNCH_CUDA;
-    scene.plan.world = (uint32_t)world;
-    (void)snprintf(scene.plan.shm_name, sizeof scene.plan.shm_name, "/ithaca-profile-%d",
-                   (int)getpid());
     memset(seen, 0, RANKS_MAX * sizeof *seen);
-    (void)fflush(NULL);
-    for (int r = 0; r < world; r++) {
-        ranks[r] = fork();
-        assert_true(ranks[r] >= 0);
-        if (ranks[r] == 0)
-            _exit(train(&scene, r));
-    }
-    for (int r = 0; r < world; r++) {
-        int status = 0;
-        assert_int_equal(waitpid(ranks[r], &status, 0), ranks[r]);
-        good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    }
+    bool good = parity_fork(&scene, (uint32_t)world, train, NULL);
     parity_close(&scene);
     assert_true(good);
     for (int r = 0; r < world; r++)
