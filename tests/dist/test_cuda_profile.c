@@ -7,7 +7,7 @@
 #include "worker/profile.h"
 #include "worker/rank_env.h"
 
-enum { SKIPPED = 77, RANKS_MAX = 2 };
+enum { SKIPPED = 77, RANKS_MAX = 2, STEPS = 7 };
 static int gpus; /* at most RANKS_MAX */
 
 /* What a rank saw, in memory shared with the test. */
@@ -87,7 +87,7 @@ static int train(const struct parity_scene *scene, int number, void *context)
     if (rc == 0)
         rc = step_run(&rank, 6, &result, &err);
     if (rc == 0)
-        rc = profiled(&rank, 7, 7, &second, &err);
+        rc = profiled(&rank, STEPS, STEPS, &second, &err);
     seen[number].second_count = second.kinds[PROFILE_KERNEL];
     if (rc != 0) {
         (void)fprintf(stderr, "rank %d: %s\n", number, err.text);
@@ -139,6 +139,7 @@ static void run(int world)
     struct parity_scene scene;
     parity_open(&scene, &config, PARITY_DATA_MIXED, 4);
     scene.plan.device = LAUNCH_CUDA;
+    scene.plan.spec.max_steps = STEPS;
     memset(seen, 0, RANKS_MAX * sizeof *seen);
     bool good = parity_fork(&scene, (uint32_t)world, train, NULL);
     parity_close(&scene);
