@@ -469,22 +469,24 @@ static int schema_fill_metrics(json_t *metrics)
                                schema_enum(names, COUNT(names)));
 }
 
+int schema_add(json_t *objects, const struct schema_object rows[], size_t count)
+{
+    int bad = 0;
+    for (size_t i = 0; i < count; i++)
+        bad |= json_object_set_new(objects, rows[i].name, json_literal(rows[i].schema));
+    return bad;
+}
+
 json_t *schema_objects(void)
 {
     CLEANUP(json_unref) json_t *objects = json_object();
     json_t *create = job_spec_schema();
     (void)json_object_del(create, "$schema"); /* OpenAPI 3.1 is of that dialect throughout */
     int bad = json_object_set_new(objects, "JobCreate", create);
-    for (int i = 0; i < SCHEMA_ROWS; i++)
-        bad |=
-            json_object_set_new(objects, schema_rows[i].name, json_literal(schema_rows[i].schema));
-    for (size_t i = 0; i < schema_storage_row_count; i++)
-        bad |= json_object_set_new(objects, schema_storage_rows[i].name,
-                                   json_literal(schema_storage_rows[i].schema));
+    bad |= schema_add(objects, schema_rows, SCHEMA_ROWS);
+    bad |= schema_add(objects, schema_storage_rows, schema_storage_row_count);
     bad |= schema_experiments(objects);
-    for (size_t i = 0; i < schema_profile_row_count; i++)
-        bad |= json_object_set_new(objects, schema_profile_rows[i].name,
-                                   json_literal(schema_profile_rows[i].schema));
+    bad |= schema_add(objects, schema_profile_rows, schema_profile_row_count);
     bad |= schema_fill_error(json_object_get(objects, "Error"));
     bad |= schema_fill_job(json_object_get(objects, "Job"));
     bad |= schema_fill_metrics(json_object_get(objects, "Metrics"));

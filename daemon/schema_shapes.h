@@ -1,6 +1,8 @@
-/* schema_shapes: what the tables of bodies (schema_objects*.c) share: a row, and JSON schemas that
- * come again and again, as json_literal() reads them. */
+/* schema_shapes: what the tables of bodies (schema_objects*.c, schema_experiments.c) share: a row,
+ * and JSON schemas that come again and again, as json_literal() reads them. */
 #pragma once
+#include "common/json.h"
+
 #include <stddef.h>
 
 #define TEXT "{'type':'string'}"
@@ -23,6 +25,10 @@ struct schema_object {
     const char *name;   /* as in api/routes.def */
     const char *schema; /* for json_literal */
 };
+
+/* schema_objects.c */
+/* Adds rows to the schemas by name; non-zero: out of memory. */
+int schema_add(json_t *objects, const struct schema_object rows[], size_t count);
 
 /* schema_objects_storage.c */
 extern const struct schema_object schema_storage_rows[];
