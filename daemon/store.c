@@ -322,6 +322,14 @@ int store_run_text(struct store *store, enum store_database database, const char
     return store_query_run(&query, err);
 }
 
+int store_run_i64(struct store *store, const char *sql, int64_t value, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS, sql, err));
+    store_bind_i64(&query, value);
+    return store_query_run(&query, err);
+}
+
 const char *store_column_text(struct store_query *query, int column)
 {
     const char *text = (const char *)sqlite3_column_text(query->cached->statement, column);
@@ -341,6 +349,14 @@ int store_query_id(struct store_query *query, char ret_id[LIMIT_ID_BYTES + 1], s
     return 0;
 }
 
+int store_query_number(struct store_query *query, int64_t *ret_value, struct err *err)
+{
+    bool row = false;
+    TRY(store_query_step(query, &row, err));
+    *ret_value = row ? store_column_i64(query, 0) : 0;
+    return 0;
+}
+
 double store_column_f64(struct store_query *query, int column)
 {
     return sqlite3_column_double(query->cached->statement, column);
@@ -351,10 +367,7 @@ int store_query_i64(struct store *store, enum store_database database, const cha
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, database, sql, err));
-    bool row = false;
-    TRY(store_query_step(&query, &row, err));
-    *ret_value = row ? store_column_i64(&query, 0) : 0;
-    return 0;
+    return store_query_number(&query, ret_value, err);
 }
 
 int store_transaction_begin(struct store_transaction *transaction, enum store_database database,

@@ -145,14 +145,11 @@ int store_experiment_open(struct store *store, int64_t after_row, int64_t *ret_r
 int store_experiments_open_count(struct store *store, const char *owner, int64_t *ret_count,
                                  struct err *err)
 {
-    bool found = false;
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
-                    "SELECT COUNT(*) FROM experiments WHERE ended_ms = 0 AND owner = ?", err));
+                    "SELECT count(*) FROM experiments WHERE ended_ms = 0 AND owner = ?", err));
     store_bind_text(&query, owner);
-    TRY(store_query_step(&query, &found, err));
-    *ret_count = store_column_i64(&query, 0);
-    return 0;
+    return store_query_number(&query, ret_count, err);
 }
 
 int store_experiment_cancel(struct store *store, const char *id, struct err *err)

@@ -242,11 +242,7 @@ int store_jobs_using_file(struct store *store, const char *file_id, int64_t *ret
                     "AND state NOT IN ('succeeded', 'failed', 'cancelled')",
                     err));
     store_bind_text(&query, file_id);
-    bool found = false;
-    TRY(store_query_step(&query, &found, err));
-    must(found);
-    *ret_count = store_column_i64(&query, 0);
-    return 0;
+    return store_query_number(&query, ret_count, err);
 }
 
 int store_job_set_result(struct store *store, const char *id, const struct store_file *file,

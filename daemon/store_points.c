@@ -40,10 +40,7 @@ static int store_job_number(struct store *store, const char *job_id, int64_t *re
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_METRICS, "SELECT number FROM jobs WHERE id = ?", err));
     store_bind_text(&query, job_id);
-    bool found = false;
-    TRY(store_query_step(&query, &found, err));
-    *ret_number = found ? store_column_i64(&query, 0) : 0;
-    return 0;
+    return store_query_number(&query, ret_number, err);
 }
 
 static int store_job_number_make(struct store *store, const char *job_id, int64_t *ret_number,

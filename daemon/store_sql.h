@@ -78,9 +78,13 @@ double store_column_f64(struct store_query *query, int column);
 /* A statement without rows that takes one text. */
 int store_run_text(struct store *store, enum store_database database, const char *sql,
                    const char *text, struct err *err);
+/* The same of one number, in jobs.db. */
+int store_run_i64(struct store *store, const char *sql, int64_t value, struct err *err);
 /* The id that a query of one column and at most one row gives; "" when it gives none. */
 int store_query_id(struct store_query *query, char ret_id[LIMIT_ID_BYTES + 1], struct err *err);
-/* One value of a query without parameters; 0 when it gives no row. */
+/* The number that such a query gives; 0 when it gives no row. */
+int store_query_number(struct store_query *query, int64_t *ret_value, struct err *err);
+/* The same of a query without parameters. */
 int store_query_i64(struct store *store, enum store_database database, const char *sql,
                     int64_t *ret_value, struct err *err);
 

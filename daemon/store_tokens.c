@@ -105,11 +105,7 @@ int store_tokens_count(struct store *store, int64_t now_ms, int64_t *ret_count, 
                     "(expires_ms = 0 OR expires_ms > ?)",
                     err));
     store_bind_i64(&query, now_ms);
-    bool found = false;
-    TRY(store_query_step(&query, &found, err));
-    must(found);
-    *ret_count = store_column_i64(&query, 0);
-    return 0;
+    return store_query_number(&query, ret_count, err);
 }
 
 int store_token_counts(struct store *store, const char *id, int64_t now_ms, bool *ret_counts,

@@ -96,9 +96,6 @@ int store_upload_expired(struct store *store, int64_t now_ms, char ret_id[LIMIT_
 
 int store_uploads_forget(struct store *store, int64_t before_ms, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "DELETE FROM uploads WHERE expires_ms <= ? AND status <> 'pending'", err));
-    store_bind_i64(&query, before_ms);
-    return store_query_run(&query, err);
+    return store_run_i64(store, "DELETE FROM uploads WHERE expires_ms <= ? AND status <> 'pending'",
+                         before_ms, err);
 }

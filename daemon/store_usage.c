@@ -38,10 +38,7 @@ int store_usage_list(struct store *store, store_usage_fn *row, void *context, st
 
 int store_drained_put(struct store *store, bool drained, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "UPDATE queue SET drained = ?", err));
-    store_bind_i64(&query, drained);
-    return store_query_run(&query, err);
+    return store_run_i64(store, "UPDATE queue SET drained = ?", drained, err);
 }
 
 int store_drained_get(struct store *store, bool *ret_drained, struct err *err)

@@ -20,15 +20,6 @@ static int store_webhook_insert(struct store *store, const struct store_webhook 
     return store_query_run(&query, err);
 }
 
-/* Runs a statement that takes one number. */
-static int store_run_i64(struct store *store, const char *sql, int64_t value, struct err *err)
-{
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, sql, err));
-    store_bind_i64(&query, value);
-    return store_query_run(&query, err);
-}
-
 int store_webhooks_put(struct store *store, const struct store_webhook *webhooks, size_t count,
                        int64_t cursor, struct err *err)
 {
@@ -97,17 +88,12 @@ int store_webhook_done(struct store *store, int64_t row, struct err *err)
 int store_webhooks_count(struct store *store, const char *owner, int64_t *ret_count,
                          struct err *err)
 {
+    if (owner == NULL)
+        return store_query_i64(store, STORE_JOBS, "SELECT count(*) FROM webhooks", ret_count, err);
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    owner != NULL ? "SELECT count(*) FROM webhooks WHERE owner = ?"
-                                  : "SELECT count(*) FROM webhooks",
-                    err));
-    if (owner != NULL)
-        store_bind_text(&query, owner);
-    bool found = false;
-    TRY(store_query_step(&query, &found, err));
-    *ret_count = found ? store_column_i64(&query, 0) : 0;
-    return 0;
+    TRY(store_query(&query, STORE_JOBS, "SELECT count(*) FROM webhooks WHERE owner = ?", err));
+    store_bind_text(&query, owner);
+    return store_query_number(&query, ret_count, err);
 }
 
 int store_webhook_edition(struct store *store, const char *owner, bool next, int64_t *ret_edition,
@@ -119,11 +105,8 @@ int store_webhook_edition(struct store *store, const char *owner, bool next, int
                            "ON CONFLICT (owner) DO UPDATE SET edition = edition + 1",
                            owner, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "SELECT edition FROM webhook_secrets WHERE owner = ?",
-                    err));
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT coalesce(max(edition), 1) FROM webhook_secrets WHERE owner = ?", err));
     store_bind_text(&query, owner);
-    bool found = false;
-    TRY(store_query_step(&query, &found, err));
-    *ret_edition = found ? store_column_i64(&query, 0) : 1;
-    return 0;
+    return store_query_number(&query, ret_edition, err);
 }
