@@ -146,54 +146,48 @@ int api_experiments_answer_one(struct api *api, struct http_request *request, co
 
 /* ---- create ---- */
 
-struct experiment_rows_planned {
+struct experiment_points {
     struct experiment_planned *planned; /* (count) */
-    struct experiment_row *rows;        /* (count) */
-    struct store_point_row *points;     /* (count) of rows */
+    struct store_point_row *points;     /* (count) borrowed of these */
     size_t count;
 };
 
-static void experiment_rows_planned_done(struct experiment_rows_planned *all)
+static void experiment_points_done(struct experiment_points *all)
 {
-    for (size_t i = 0; i < all->count; i++) {
-        experiment_row_done(&all->rows[i]);
+    for (size_t i = 0; i < all->count; i++)
         experiment_planned_done(&all->planned[i]);
-    }
     mem_free(all->planned);
-    mem_free(all->rows);
     mem_free(all->points);
 }
 
 /* An experiment none of whose points is a job is a mistake. */
-static int experiment_check_refused(const struct experiment_rows_planned *all, struct err *err)
+static int experiment_check_refused(const struct experiment_points *all, struct err *err)
 {
     for (size_t i = 0; i < all->count; i++)
-        if (strcmp(all->planned[i].status, STORE_POINT_REFUSED) != 0)
+        if (strcmp(all->points[i].status, STORE_POINT_REFUSED) != 0)
             return 0;
     return err_set_field(err, ERR_INVALID_VALUE, "grid",
                          "none of the %zu points can be a job; the first: %s", all->count,
-                         all->planned[0].note);
+                         all->points[0].note);
 }
 
 static int experiment_plan_all(struct api *api, struct http_request *request,
-                               const struct experiment_spec *spec,
-                               struct experiment_rows_planned *all, struct err *err)
+                               const struct experiment_spec *spec, struct experiment_points *all,
+                               struct err *err)
 {
     CLEANUP(experiment_planner_done)
     struct experiment_planner planner = {
         .api = api, .viewer = access_viewer(request), .spec = spec};
     const size_t points = (size_t)spec->points;
     all->planned = mem_new(points, sizeof *all->planned);
-    all->rows = mem_new(points, sizeof *all->rows);
     all->points = mem_new(points, sizeof *all->points);
-    if (all->planned == NULL || all->rows == NULL || all->points == NULL)
+    if (all->planned == NULL || all->points == NULL)
         return mem_fail(err, points * sizeof *all->planned, "an experiment");
     for (size_t i = 0; i < points; i++) {
         TRY(experiment_plan_point(&planner, (int64_t)i, 0, &all->planned[i], err));
         all->count++;
         TRY(api_queue_check_priority(api, request, (double)all->planned[i].priority, err));
-        TRY(experiment_row_make(&all->planned[i], (int64_t)i, &all->rows[i], err));
-        all->points[i] = all->rows[i].row;
+        all->points[i] = experiment_planned_row(&all->planned[i], (int64_t)i);
     }
     return experiment_check_refused(all, err);
 }
@@ -215,7 +209,7 @@ int api_experiments_create(struct api *api, struct http_request *request, struct
     CLEANUP(json_unref) json_t *body = NULL;
     CLEANUP(json_unref) json_t *printed = NULL;
     CLEANUP(experiment_spec_done) struct experiment_spec spec = {.base = NULL};
-    CLEANUP(experiment_rows_planned_done) struct experiment_rows_planned all = {.count = 0};
+    CLEANUP(experiment_points_done) struct experiment_points all = {.count = 0};
     CLEANUP(buf_done) struct buf text;
     char id[LIMIT_ID_BYTES + 1];
     buf_init(&text, LIMIT_JSON_BODY_BYTES);

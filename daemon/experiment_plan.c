@@ -20,32 +20,20 @@ void experiment_planner_done(struct experiment_planner *planner)
 
 void experiment_planned_done(struct experiment_planned *planned)
 {
-    json_decref(planned->facts);
-    json_decref(planned->body);
-    planned->facts = planned->body = NULL;
+    buf_done(&planned->facts);
+    buf_done(&planned->body);
 }
 
-int experiment_row_make(const struct experiment_planned *planned, int64_t number,
-                        struct experiment_row *ret, struct err *err)
+struct store_point_row experiment_planned_row(const struct experiment_planned *planned,
+                                              int64_t number)
 {
-    buf_init(&ret->facts, LIMIT_JSON_BODY_BYTES);
-    buf_init(&ret->body, LIMIT_JSON_BODY_BYTES);
-    TRY(json_print(planned->facts, &ret->facts, err));
-    TRY(json_print(planned->body, &ret->body, err));
-    ret->row = (struct store_point_row){.number = number,
-                                        .status = planned->status,
-                                        .note = planned->note,
-                                        .facts_json = buf_str(&ret->facts),
-                                        .body_json = buf_str(&ret->body),
-                                        .job_id = "",
-                                        .measured_json = ""};
-    return 0;
-}
-
-void experiment_row_done(struct experiment_row *row)
-{
-    buf_done(&row->facts);
-    buf_done(&row->body);
+    return (struct store_point_row){.number = number,
+                                    .status = planned->status,
+                                    .note = planned->note,
+                                    .facts_json = buf_str(&planned->facts),
+                                    .body_json = buf_str(&planned->body),
+                                    .job_id = "",
+                                    .measured_json = ""};
 }
 
 /* ---- the job of a point ---- */
@@ -125,13 +113,14 @@ static void plan_method(const struct job_spec *job, char *ret, size_t bytes)
 
 /* Of the plan only where there is one. */
 static int plan_facts(const struct job_spec *job, const struct mem_estimate *estimate,
-                      int64_t series, const char *label, json_t **ret, struct err *err)
+                      int64_t series, const char *label, struct buf *out, struct err *err)
 {
     bool planned = estimate->plan.count > 0;
     const struct job_spec *settled = planned ? &estimate->spec : job;
     char method[64] = "";
     if (planned)
         plan_method(settled, method, sizeof method);
+    CLEANUP(json_unref)
     json_t *facts =
         json_pack("{s:I, s:I, s:s, s:s, s:I, s:I, s:b, s:o, s:o, s:o, s:o}", "series",
                   (json_int_t)series, "slots", (json_int_t)job_spec_slots(settled), "label", label,
@@ -142,10 +131,7 @@ static int plan_facts(const struct job_spec *job, const struct mem_estimate *est
                   "planned_host_bytes",
                   planned ? json_integer(estimate->plan.arena_bytes[MEM_ARENA_HOST]) : json_null(),
                   "planned_step_s", planned ? json_number(estimate->time.step_s) : json_null());
-    if (facts == NULL)
-        return mem_fail(err, 0, "a point");
-    *ret = facts;
-    return 0;
+    return json_print(facts, out, err);
 }
 
 /* One sequence a data-parallel rank, whose number the layout gives. */
@@ -218,16 +204,18 @@ static int plan_fill(struct experiment_planner *planner, int64_t number, int64_t
                                                 : STORE_POINT_REFUSED;
     planned->priority = job.priority;
     (void)snprintf(planned->note, sizeof planned->note, "%s", rc != 0 ? why.text : "");
-    planned->body = job_spec_json(&job);
-    TRY(plan_facts(&job, &estimate, number, point->label, &planned->facts, err));
-    return planned->body != NULL ? 0 : mem_fail(err, 0, "a point");
+    CLEANUP(json_unref) json_t *body = job_spec_json(&job);
+    TRY(json_print(body, &planned->body, err));
+    return plan_facts(&job, &estimate, number, point->label, &planned->facts, err);
 }
 
 int experiment_plan_point(struct experiment_planner *planner, int64_t number, int64_t seq_len,
                           struct experiment_planned *ret, struct err *err)
 {
     CLEANUP(experiment_point_done) struct experiment_point point = {.body = NULL};
-    struct experiment_planned planned = {.facts = NULL};
+    struct experiment_planned planned = {.status = NULL};
+    buf_init(&planned.facts, LIMIT_JSON_BODY_BYTES);
+    buf_init(&planned.body, LIMIT_JSON_BODY_BYTES);
     TRY(experiment_spec_point(planner->spec, number, &point, err));
     int rc = plan_fill(planner, number, seq_len, &point, &planned, err);
     if (rc != 0) {

@@ -3,7 +3,7 @@
  *
  *     struct experiment_planner planner = {.api = api, .viewer = viewer, .spec = &spec};
  *     TRY(experiment_plan_point(&planner, number, 0, &planned, err));    one point
- *     TRY(experiment_row_make(&planned, number, &row, err));             for the store
+ *     row = experiment_planned_row(&planned, number);                    for the store
  *     ...
  *     experiment_planner_done(&planner);
  *
@@ -30,20 +30,14 @@ struct experiment_planned {
     const char *status;      /* STORE_POINT_WAITING, _NO_ROOM or _REFUSED */
     char note[ERR_TEXT_MAX]; /* why not */
     int64_t priority;
-    json_t *facts; /* columns of its results (api/experiment_columns.def), and "series":
-                      its number in the grid, "slots": that its job takes; owned */
-    json_t *body;  /* of its job; owned */
+    struct buf facts; /* JSON: columns of its results (api/experiment_columns.def), and "series":
+                         its number in the grid, "slots": that its job takes; owned */
+    struct buf body;  /* JSON, of its job; owned */
 };
 void experiment_planned_done(struct experiment_planned *planned);
-
-/* It as the store keeps it; the texts are the row's. */
-struct experiment_row {
-    struct store_point_row row;
-    struct buf facts, body; /* owned */
-};
-int experiment_row_make(const struct experiment_planned *planned, int64_t number,
-                        struct experiment_row *ret, struct err *err);
-void experiment_row_done(struct experiment_row *row);
+/* It as the store keeps it; the texts are borrowed of it. */
+struct store_point_row experiment_planned_row(const struct experiment_planned *planned,
+                                              int64_t number);
 
 /* Point `number` of the grid, with this seq_len where it is above 0. Under find_max_seq_len and
  * seq_len 0: with the longest that the plan says fits, and that may be tried. Fails where the

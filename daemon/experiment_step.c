@@ -231,33 +231,29 @@ static int64_t step_next_length(const struct step *step, int64_t series,
     return experiment_search_next(probes, count, step->spec.seq_len_min, close);
 }
 
-/* What the experiment names is gone (a model, a file): a point that says so ends its series. */
-static int step_plan_gone(int64_t series, int64_t seq_len, const struct err *why,
-                          struct experiment_planned *ret, struct err *err)
-{
-    ret->status = STORE_POINT_REFUSED;
-    (void)snprintf(ret->note, sizeof ret->note, "%s", why->text);
-    ret->body = json_object();
-    ret->facts = json_pack("{s:I, s:I, s:i}", "series", (json_int_t)series, "seq_len",
-                           (json_int_t)seq_len, "slots", 0);
-    return ret->body != NULL && ret->facts != NULL ? 0 : mem_fail(err, 0, "a point");
-}
-
+/* What the experiment names may be gone (a model, a file): the point says so and ends its series.
+ */
 static int step_add(struct step *step, int64_t series, int64_t seq_len, struct err *err)
 {
     CLEANUP(experiment_planner_done)
     struct experiment_planner planner = {.api = step->api, .viewer = "", .spec = &step->spec};
-    CLEANUP(experiment_planned_done) struct experiment_planned planned = {.facts = NULL};
-    CLEANUP(experiment_row_done) struct experiment_row row = {.row = {.number = 0}};
+    CLEANUP(experiment_planned_done) struct experiment_planned planned = {.status = NULL};
     int rc = experiment_plan_point(&planner, series, seq_len, &planned, err);
     if (step_is_passing(rc))
         return rc;
     const struct err why = *err;
-    if (rc != 0)
-        TRY(step_plan_gone(series, seq_len, &why, &planned, err));
-    TRY(experiment_row_make(&planned, (int64_t)step->count, &row, err));
-    TRY(store_experiment_add(step->api->store, step->id, &row.row, err));
-    return step_take_point(step, &row.row, err);
+    char facts[128];
+    struct store_point_row row = experiment_planned_row(&planned, (int64_t)step->count);
+    if (rc != 0) {
+        (void)snprintf(facts, sizeof facts, "{\"series\":%lld,\"seq_len\":%lld,\"slots\":0}",
+                       (long long)series, (long long)seq_len);
+        row.status = STORE_POINT_REFUSED;
+        row.note = why.text;
+        row.facts_json = facts;
+        row.body_json = "{}";
+    }
+    TRY(store_experiment_add(step->api->store, step->id, &row, err));
+    return step_take_point(step, &row, err);
 }
 
 static int step_search(struct step *step, struct err *err)
