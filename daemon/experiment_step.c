@@ -132,7 +132,6 @@ static int step_take_point(void *context, const struct store_point_row *row, str
 /* ---- jobs that have ended ---- */
 
 struct step_ended {
-    struct step *step;
     enum job_state state;
     char reason[64], text[ERR_TEXT_MAX];
 };
@@ -178,7 +177,7 @@ static int step_settle(struct step *step, struct step_point *point, struct err *
 /* Whether what failed is tried again later. */
 static bool step_is_passing(int rc)
 {
-    return rc == -ERR_TOO_MANY || rc == -ERR_UNAVAILABLE || rc == -ERR_NOMEM || rc == -ERR_IO;
+    return err_is_shortage(rc) || rc == -ERR_TOO_MANY || rc == -ERR_IO;
 }
 
 /* Whether what has not ended is to be cancelled, and why. */
