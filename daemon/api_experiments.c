@@ -10,7 +10,6 @@
 #include "daemon/host.h"
 #include "daemon/http.h"
 #include "daemon/job_fsm.h"
-#include "daemon/public_text.h"
 #include "daemon/store_experiments.h"
 
 #include <stdio.h>
@@ -47,19 +46,16 @@ static int experiment_add_row(struct experiment_rows *rows, const struct store_p
 {
     enum job_state state = JOB_STATE_COUNT;
     struct err deleted; /* meanwhile: the next round settles it */
-    json_t *row = NULL;
+    CLEANUP(json_unref) json_t *row = NULL;
     if (strcmp(point->status, STORE_POINT_SUBMITTED) == 0)
         (void)store_job_get(rows->api->store, point->job_id, experiment_take_state, &state,
                             &deleted);
-    CLEANUP(mem_free_ptr) char *note = mem_strdup(point->note);
-    if (note == NULL)
-        return mem_fail(err, strlen(point->note), "a row of results");
-    public_text(rows->api->settings, note);
-    struct store_point_row shown = *point;
-    shown.note = note;
     const char *name = state < JOB_STATE_COUNT ? job_state_name(state) : "";
-    TRY(experiment_table_row(&shown, name, &row, err));
-    return json_array_append_new(rows->rows, row) == 0 ? 0 : mem_fail(err, 0, "results");
+    TRY(experiment_table_row(point, name, &row, err));
+    return json_object_set_new(row, "note", api_sentence(rows->api, point->note)) == 0 &&
+                   json_array_append(rows->rows, row) == 0
+               ? 0
+               : mem_fail(err, 0, "results");
 }
 
 static int experiment_on_point(void *context, const struct store_point_row *point, struct err *err)

@@ -2,6 +2,7 @@
 #include "daemon/experiment_table.h"
 
 #include "common/mem.h"
+#include "daemon/api.h"
 
 #include <string.h>
 
@@ -59,11 +60,6 @@ static json_t *table_value(const struct table_column *column, const json_t *fact
     return value != NULL ? json_incref(value) : json_null();
 }
 
-static json_t *table_text(const char *text)
-{
-    return text[0] != '\0' ? json_string(text) : json_null();
-}
-
 int experiment_table_row(const struct store_point_row *point, const char *job_state, json_t **ret,
                          struct err *err)
 {
@@ -73,7 +69,7 @@ int experiment_table_row(const struct store_point_row *point, const char *job_st
     CLEANUP(json_unref)
     json_t *own = json_pack("{s:I, s:s, s:o, s:o}", "number", (json_int_t)point->number, "status",
                             job_state[0] != '\0' ? job_state : point->status, "job",
-                            table_text(point->job_id), "note", table_text(point->note));
+                            api_text(point->job_id), "note", api_text(point->note));
     CLEANUP(json_unref) json_t *row = json_object();
     int bad = facts == NULL || measured == NULL || own == NULL || row == NULL;
     for (int i = 0; i < TABLE_COLUMNS && bad == 0; i++)
