@@ -39,14 +39,6 @@ void coordinator_cgroup_make(const struct coordinator_job *job, int64_t planned_
         log_warn("coordinator", "%s has no control group: %s", job->id, err.text);
 }
 
-static int cgroup_job_is_there(void *context, const struct store_job *row, struct err *err)
-{
-    (void)context;
-    (void)row;
-    (void)err;
-    return 0;
-}
-
 /* A group that nobody here will end: of a job of this daemon, and of no attempt that goes on. What
  * is of no job that is known is another daemon's. */
 static void cgroup_end_leftover(void *context, const char *job_id, int64_t attempt,
@@ -54,10 +46,11 @@ static void cgroup_end_leftover(void *context, const char *job_id, int64_t attem
 {
     const struct coordinator *coordinator = context;
     const struct coordinator_job *job = coordinator_find(coordinator, job_id);
+    char owner[LIMIT_NAME_BYTES + 1];
     struct err err;
     bool goes_on = job != NULL && job->attempt == attempt &&
                    (job->supervisor != NULL || job->recover_until_ms > 0);
-    if (goes_on || store_job_get(coordinator->store, job_id, cgroup_job_is_there, NULL, &err) != 0)
+    if (goes_on || store_job_owner(coordinator->store, job_id, owner, &err) != 0)
         return;
     if (cgroup_end(path, CGROUP_LEFTOVER_MS, &err) != 0)
         log_warn("coordinator", "a control group is left over: %s", err.text);
