@@ -98,6 +98,12 @@ void buf_drop_front(struct buf *buf, size_t length)
     buf->length -= length;
 }
 
+void buf_drop_newlines(struct buf *buf)
+{
+    while (buf->length > 0 && buf->data[buf->length - 1] == '\n')
+        buf->data[--buf->length] = '\0';
+}
+
 const char *buf_str(const struct buf *buf)
 {
     return buf->data != NULL ? buf->data : "";

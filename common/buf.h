@@ -31,6 +31,7 @@ void buf_text(struct buf *buf, const char *text);
 void buf_char(struct buf *buf, char c);
 void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_drop_front(struct buf *buf, size_t length); /* removes the first bytes */
+void buf_drop_newlines(struct buf *buf);             /* removes those at the end */
 const char *buf_str(const struct buf *buf);          /* never NULL */
 char *buf_steal(struct buf *buf); /* caller mem_free()s; buf is empty again; NULL on failure */
 int buf_error(const struct buf *buf, struct err *err); /* 0 or the first failure */

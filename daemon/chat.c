@@ -176,8 +176,7 @@ static int chat_child_error(const struct chat_question *question, const struct h
     struct err unread;
     buf_init(&text, CHAT_ERROR_BYTES);
     (void)io_read_file(question->error_path, CHAT_ERROR_BYTES, &text, &unread); /* may be absent */
-    while (text.length > 0 && text.data[text.length - 1] == '\n')
-        text.data[--text.length] = '\0';
+    buf_drop_newlines(&text);
     const char *line = strrchr(buf_str(&text), '\n');
     line = line != NULL ? line + 1 : buf_str(&text);
     const char *said = strchr(line, ' '); /* "ithaca-worker: sentence" */

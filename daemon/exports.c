@@ -148,8 +148,7 @@ static int exports_child_failed(const struct exports_child *child, const struct 
     struct err unread;
     buf_init(&text, EXPORTS_ERROR_BYTES);
     (void)io_read_file(child->log_path, EXPORTS_ERROR_BYTES, &text, &unread); /* may be empty */
-    while (text.length > 0 && text.data[text.length - 1] == '\n')
-        text.data[--text.length] = '\0';
+    buf_drop_newlines(&text);
     const char *line = strrchr(buf_str(&text), '\n');
     const char *said = strchr(line != NULL ? line + 1 : buf_str(&text), ' ');
     if (said != NULL)

@@ -83,8 +83,7 @@ static void webhooks_child_ended(void *context, const struct host_exit *ended)
     struct err unread;
     buf_init(&said, WEBHOOKS_OUTPUT_BYTES);
     (void)io_read_file(child->output, WEBHOOKS_OUTPUT_BYTES, &said, &unread); /* may be empty */
-    while (said.length > 0 && said.data[said.length - 1] == '\n')
-        said.data[--said.length] = '\0';
+    buf_drop_newlines(&said);
     struct webhooks_child **at = &self->children;
     while (*at != child)
         at = &(*at)->next;

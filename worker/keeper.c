@@ -250,8 +250,7 @@ static void keeper_read_last_words(struct keeper *keeper, uint32_t rank)
     char *path = mem_printf("%s/last-words-%u", keeper->options->attempt_dir, rank);
     if (path == NULL || io_read_file(path, LIMIT_LAST_WORDS_BYTES, &words, &ignored) != 0)
         return;
-    while (words.length > 0 && words.data[words.length - 1] == '\n')
-        words.data[--words.length] = '\0';
+    buf_drop_newlines(&words);
     utf8_line(buf_str(&words), end->last_words, sizeof end->last_words);
 }
 

@@ -21,6 +21,13 @@ static void test_append_and_drop(void **state)
     buf_drop_front(&buf, 6);
     assert_string_equal(buf_str(&buf), "42");
     assert_int_equal(buf.length, 2);
+    buf_text(&buf, "\n3\n\n");
+    buf_drop_newlines(&buf);
+    assert_string_equal(buf_str(&buf), "42\n3");
+    assert_int_equal(buf.length, 4);
+    buf_clear(&buf);
+    buf_drop_newlines(&buf); /* there are none */
+    assert_int_equal(buf.length, 0);
     buf_done(&buf);
     assert_int_equal(mem_live(), 0);
 }
