@@ -1,6 +1,7 @@
 /* experiment_table: the rows of api/experiment_columns.def walked once for each form. */
 #include "daemon/experiment_table.h"
 
+#include "common/csv.h"
 #include "common/mem.h"
 #include "daemon/api.h"
 
@@ -83,22 +84,10 @@ int experiment_table_row(const struct store_point_row *point, const char *job_st
 
 /* ---- tables ---- */
 
-static void table_csv_text(const char *text, struct buf *out)
-{
-    if (strpbrk(text, ",\"\r\n") == NULL) {
-        buf_text(out, text);
-        return;
-    }
-    buf_char(out, '"');
-    for (; *text != '\0'; text++)
-        buf_text(out, *text == '"' ? "\"\"" : (const char[]){*text, '\0'});
-    buf_char(out, '"');
-}
-
 static void table_plain(const json_t *value, const char *format, struct buf *out)
 {
     if (json_is_string(value))
-        table_csv_text(json_string_value(value), out);
+        csv_put(json_string_value(value), out);
     else if (json_is_boolean(value))
         buf_text(out, json_is_true(value) ? "true" : "false");
     else if (json_is_integer(value))

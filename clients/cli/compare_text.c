@@ -4,6 +4,7 @@
 #include "clients/cli/compare.h"
 #include "clients/cli/table.h"
 #include "common/clock.h"
+#include "common/csv.h"
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/metric.h"
@@ -143,7 +144,7 @@ int compare_text(const json_t *comparison, size_t columns, struct buf *out, stru
     return buf_error(out, err);
 }
 
-/* A field; one with a comma, a quote or a line's end in quotes. */
+/* A field, behind the gap; nothing of what is not there. */
 static void compare_csv_put(const json_t *value, const char *gap, struct buf *out)
 {
     char brief[COMPARE_VALUE_BYTES];
@@ -155,17 +156,7 @@ static void compare_csv_put(const json_t *value, const char *gap, struct buf *ou
         json_brief(value, brief, sizeof brief);
         text = brief;
     }
-    if (strpbrk(text, ",\"\r\n") == NULL) {
-        buf_text(out, text);
-        return;
-    }
-    buf_char(out, '"');
-    for (; *text != '\0'; text++) {
-        if (*text == '"')
-            buf_char(out, '"');
-        buf_char(out, *text);
-    }
-    buf_char(out, '"');
+    csv_put(text, out);
 }
 
 void compare_csv(const json_t *comparison, struct buf *out)
