@@ -95,7 +95,7 @@ static json_t *experiment_longest(const json_t *spec, const json_t *rows)
     if (rows == NULL || kind == NULL || strcmp(kind, "find_max_seq_len") != 0)
         return NULL;
     json_t *longest = json_object();
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+    json_array_foreach(rows, i, row)
     {
         const char *status = json_string_value(json_object_get(row, "status"));
         const char *label = json_string_value(json_object_get(row, "label"));

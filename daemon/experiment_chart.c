@@ -84,7 +84,7 @@ static int chart_fill(struct chart *chart, const json_t *rows)
     chart->labels = mem_new(all, sizeof *chart->labels);
     if (chart->dots == NULL || chart->labels == NULL)
         return -1;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+    json_array_foreach(rows, i, row)
     {
         struct chart_dot *dot = &chart->dots[chart->count];
         dot->seq_len = chart_number(row, "seq_len");

@@ -103,7 +103,7 @@ void experiment_table_csv(const json_t *rows, struct buf *out)
     for (int c = 0; c < TABLE_COLUMNS; c++)
         buf_printf(out, "%s%s", c > 0 ? "," : "", table_columns[c].name);
     buf_text(out, "\r\n");
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+    json_array_foreach(rows, i, row)
     {
         for (int c = 0; c < TABLE_COLUMNS; c++) {
             if (c > 0)
@@ -157,7 +157,7 @@ void experiment_table_markdown(const json_t *rows, struct buf *out)
         }
         buf_char(out, '\n');
     }
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+    json_array_foreach(rows, i, row)
     {
         buf_char(out, '|');
         for (int c = 0; c < TABLE_COLUMNS; c++)

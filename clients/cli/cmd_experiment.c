@@ -64,7 +64,7 @@ static int experiment_table(const json_t *rows, struct err *err)
     CLEANUP(buf_done) struct buf out;
     buf_init(&out, EXPERIMENT_TEXT_BYTES);
     table_init(&table, columns, sizeof columns / sizeof columns[0]);
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+    json_array_foreach(rows, i, row)
     {
         bool rehearsed = json_is_true(json_object_get(row, "rehearsed"));
         experiment_cell(&table, row, "number", "%.0f", 1);
@@ -105,7 +105,7 @@ static int experiment_show(const json_t *experiment, struct err *err)
                      (long long)json_integer_value(longest));
     }
     TRY(experiment_table(rows, err));
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+    json_array_foreach(rows, i, row)
     {
         if (json_is_string(json_object_get(row, "note")))
             (void)printf("#%zu %s: %s\n", i, cli_text(row, "status"), cli_text(row, "note"));
