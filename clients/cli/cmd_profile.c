@@ -17,28 +17,8 @@ enum {
 
 struct profile_command {
     struct client *client;
-    char *path;  /* "/v1/fine_tuning/jobs/<id>/profile" */
-    char *job;   /* ".../<id>" */
-    char *trace; /* ".../<id>/trace" */
+    const char *id; /* of the job */
 };
-
-static void profile_done(struct profile_command *command)
-{
-    mem_free(command->path);
-    mem_free(command->job);
-    mem_free(command->trace);
-}
-
-static int profile_open(struct cli *cli, const char *id, struct profile_command *command,
-                        struct err *err)
-{
-    command->path = client_path("/v1/fine_tuning/jobs/", id, "/profile");
-    command->job = client_path("/v1/fine_tuning/jobs/", id, "");
-    command->trace = client_path("/v1/fine_tuning/jobs/", id, "/trace");
-    if (command->path == NULL || command->job == NULL || command->trace == NULL)
-        return mem_fail(err, strlen(id), "a path");
-    return cli_client(cli, &command->client, err);
-}
 
 /* ---- taking it --------------------------------------------------------------------------- */
 
@@ -46,7 +26,7 @@ static int profile_open(struct cli *cli, const char *id, struct profile_command 
 static int profile_get(const struct profile_command *command, json_t **ret, struct err *err)
 {
     *ret = NULL;
-    int rc = client_json(command->client, NULL, command->path, NULL, ret, err);
+    int rc = client_job(command->client, NULL, command->id, "/profile", NULL, ret, err);
     return rc == -ERR_NOT_FOUND ? 0 : rc;
 }
 
@@ -63,7 +43,7 @@ static bool profile_is_same(const json_t *a, const json_t *b)
 static int profile_check_running(const struct profile_command *command, struct err *err)
 {
     CLEANUP(json_unref) json_t *job = NULL;
-    TRY(client_json(command->client, NULL, command->job, NULL, &job, err));
+    TRY(client_job(command->client, NULL, command->id, "", NULL, &job, err));
     const char *state = cli_text(json_object_get(job, "ithaca"), "state");
     if (strcmp(state, "running") == 0)
         return 0;
@@ -104,22 +84,36 @@ static int profile_take(const struct profile_command *command, const char *steps
     if (steps != NULL &&
         (body = json_pack("{s:I}", "steps", (json_int_t)strtoll(steps, NULL, 10))) == NULL)
         return mem_fail(err, 0, "a request");
-    TRY(client_json(command->client, "POST", command->path, body, &asked, err));
+    TRY(client_job(command->client, "POST", command->id, "/profile", body, &asked, err));
     (void)fprintf(stderr, "profiling %lld steps ...\n", cli_whole(asked, "steps"));
     return profile_await(command, before, ret, err);
 }
 
+static int profile_save(const struct profile_command *command, const char *output, struct err *err)
+{
+    CLEANUP(mem_free_ptr)
+    char *path = client_path("/v1/fine_tuning/jobs/", command->id, "/trace");
+    return path != NULL ? client_file(command->client, path, output, err)
+                        : mem_fail(err, strlen(command->id), "a path");
+}
+
 /* ---- text -------------------------------------------------------------------------------- */
 
+/* Steps of all ranks: what sums are divided by. */
+static double profile_steps(const json_t *profile)
+{
+    return (cli_number(profile, "last_step") - cli_number(profile, "first_step") + 1) *
+           cli_number(profile, "ranks");
+}
+
 /* A list of figures: milliseconds a rank and step. */
-static void profile_print_list(const json_t *profile, const char *key, const char *title)
+static void profile_print_list(const json_t *profile, const char *key)
 {
     const json_t *list = json_object_get(profile, key);
-    double steps = cli_number(profile, "last_step") - cli_number(profile, "first_step") + 1;
-    double each = steps * cli_number(profile, "ranks");
+    const double each = profile_steps(profile);
     if (json_array_size(list) == 0)
         return;
-    (void)printf("\n%-48s %10s %7s %8s\n", title, "ms a step", "share", "count");
+    (void)printf("\n%-48s %10s %7s %8s\n", key, "ms a step", "share", "count");
     size_t i;
     const json_t *figure;
     json_array_foreach(list, i, figure)
@@ -138,10 +132,9 @@ static void profile_print_hidden(const json_t *profile, const char *what)
     char ms[32], hidden[32];
     (void)snprintf(ms, sizeof ms, "%s_ms", what);
     (void)snprintf(hidden, sizeof hidden, "%s_hidden", what);
-    double steps = cli_number(profile, "last_step") - cli_number(profile, "first_step") + 1;
     if (json_is_number(json_object_get(overlap, hidden)))
         (void)printf("  %-12s %10.3f ms a step, %.1f %% of it while a kernel ran\n", what,
-                     cli_number(overlap, ms) / steps / cli_number(profile, "ranks"),
+                     cli_number(overlap, ms) / profile_steps(profile),
                      cli_number(overlap, hidden) * 100);
 }
 
@@ -208,12 +201,12 @@ static void profile_print(const json_t *profile)
                      cli_number(profile, "dropped_events"));
     if (!json_is_true(json_object_get(profile, "kernels_traced")))
         (void)printf("kernels are not in it: libcupti cannot be used there\n");
-    profile_print_list(profile, "phases", "phases");
-    profile_print_list(profile, "parts", "parts");
-    profile_print_list(profile, "kernels", "kernels");
-    profile_print_list(profile, "waits", "waits");
-    profile_print_list(profile, "collectives", "collectives");
-    profile_print_list(profile, "copies", "copies");
+    profile_print_list(profile, "phases");
+    profile_print_list(profile, "parts");
+    profile_print_list(profile, "kernels");
+    profile_print_list(profile, "waits");
+    profile_print_list(profile, "collectives");
+    profile_print_list(profile, "copies");
     profile_print_idle(profile);
     profile_print_ranks(profile);
     profile_print_memory(profile);
@@ -224,19 +217,18 @@ static void profile_print(const json_t *profile)
 
 int cmd_profile(struct cli *cli, struct err *err)
 {
-    const char *id = NULL;
     const char *steps = cli_take_option(cli, "--steps");
     const char *output = cli_take_option(cli, "--output");
-    CLEANUP(profile_done) struct profile_command command = {.client = NULL};
+    struct profile_command command = {.client = NULL};
     CLEANUP(json_unref) json_t *profile = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
+    TRY(cli_take_argument(cli, "the job's id", &command.id, err));
     TRY(cli_finish_arguments(cli, err));
     if (output != NULL && io_exists(output))
         return err_set(err, ERR_USAGE, "--output %s: it is there already", output);
-    TRY(profile_open(cli, id, &command, err));
+    TRY(cli_client(cli, &command.client, err));
     TRY(profile_take(&command, steps, &profile, err));
     if (output != NULL)
-        TRY(client_file(command.client, command.trace, output, err));
+        TRY(profile_save(&command, output, err));
     if (cli->json)
         return cli_print_json(profile, err);
     profile_print(profile);
