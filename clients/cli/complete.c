@@ -145,13 +145,16 @@ static void complete_keep(struct complete_line *line, const struct command_row *
 
 static void complete_plain(struct complete_line *line, const char *word)
 {
-    if (line->command == NULL)
+    if (line->command == NULL) {
         line->command = command_find(word);
-    else if (line->verb == NULL && line->argument == NULL &&
-             command_row(line->command, COMMAND_KIND_VERB, word, strlen(word)) != NULL)
-        line->verb = command_row(line->command, COMMAND_KIND_VERB, word, strlen(word));
-    else if (line->argument == NULL)
-        line->argument = word;
+    } else if (line->argument == NULL) {
+        const struct command_row *verb =
+            command_row(line->command, COMMAND_KIND_VERB, word, strlen(word));
+        if (line->verb == NULL && verb != NULL)
+            line->verb = verb;
+        else
+            line->argument = word;
+    }
 }
 
 /* Reads the words before the last one; the option whose value the last one is, or NULL. */

@@ -74,33 +74,31 @@ class Completion(unittest.TestCase):
             self.assertEqual(self.bash(f"ithaca --url http://127.0.0.1:{silent.getsockname()[1]} show ft"), [])
             self.assertLess(time.monotonic() - start, 5)
 
-    def test_bash_keys(self):
-        """Tabs in a terminal: a word is finished, with a space; a field is not, until its value is there."""
+    def press(self, words, prompt, pairs):
+        """Keys in a shell of a terminal, and what is seen then."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.folder)
-            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], self.environment | {"PS1": "$ ", "TERM": "dumb"})
+            os.execvpe(words[0], words, self.environment | {"PS1": prompt, "TERM": "dumb"})
         try:
-            seen = b""
-
-            def press(keys, expected):
-                nonlocal seen
-                seen = b""
+            for keys, expected in pairs:
+                seen, deadline = b"", time.monotonic() + 20
                 os.write(terminal, keys)
-                deadline = time.monotonic() + 20
                 while expected not in seen:
                     self.assertLess(time.monotonic(), deadline, (expected, seen))
                     if select.select([terminal], [], [], 0.1)[0]:
                         seen += os.read(terminal, 4096)
-            press(b"source <(ithaca completion bash); echo rea''dy\n", b"ready\r\n")
-            press(b"ithaca subm\t", b"ithaca submit ")
-            press(b"--set lora.exp\t", b"lora.export=")
-            press(b"bo\t", b"both ")
-            press(b"--training-file tr\t", b"train\\ a.jsonl ")
         finally:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             os.close(terminal)
+
+    def test_bash_keys(self):
+        """Tabs in a terminal: a word is finished, with a space; a field is not, until its value is there."""
+        self.press(["bash", "--norc", "--noprofile", "-i"], "$ ",
+                   ((b"source <(ithaca completion bash); echo rea''dy\n", b"ready\r\n"),
+                    (b"ithaca subm\t", b"ithaca submit "), (b"--set lora.exp\t", b"lora.export="), (b"bo\t", b"both "),
+                    (b"--training-file tr\t", b"train\\ a.jsonl ")))
 
     @unittest.skipUnless(shutil.which("fish"), "no fish")
     def test_fish(self):
@@ -114,25 +112,10 @@ class Completion(unittest.TestCase):
     @unittest.skipUnless(shutil.which("zsh"), "no zsh")
     def test_zsh(self):
         """Its functions run only where keys are pressed."""
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.chdir(self.folder)
-            os.execvpe("zsh", ["zsh", "-f", "-i"], self.environment | {"PS1": "% ", "TERM": "dumb"})
-        try:
-            for keys, expected in ((b"autoload -Uz compinit; compinit -u -D; source <(ithaca completion zsh); echo rea''dy\n",
-                                    b"ready"),
-                                   (b"ithaca subm\t", b"it "), (b"--set lora.exp\t", b"ort="), (b"bo\t", b"th "),
-                                   (b"--training-file tr\t", b"ain\\ a.jsonl")):
-                seen, deadline = b"", time.monotonic() + 20
-                os.write(terminal, keys)
-                while expected not in seen:
-                    self.assertLess(time.monotonic(), deadline, (expected, seen))
-                    if select.select([terminal], [], [], 0.1)[0]:
-                        seen += os.read(terminal, 4096)
-        finally:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            os.close(terminal)
+        self.press(["zsh", "-f", "-i"], "% ",
+                   ((b"autoload -Uz compinit; compinit -u -D; source <(ithaca completion zsh); echo rea''dy\n", b"ready"),
+                    (b"ithaca subm\t", b"it "), (b"--set lora.exp\t", b"ort="), (b"bo\t", b"th "),
+                    (b"--training-file tr\t", b"ain\\ a.jsonl")))
 
 
 if __name__ == "__main__":
