@@ -68,11 +68,16 @@ void man_group(const char *title, struct buf *out)
     man_heading("SS", title, out);
 }
 
+void man_text_line(const char *text, struct buf *out)
+{
+    man_text(text, out);
+    buf_char(out, '\n');
+}
+
 void man_paragraph(const char *text, struct buf *out)
 {
     buf_text(out, ".PP\n");
-    man_text(text, out);
-    buf_char(out, '\n');
+    man_text_line(text, out);
 }
 
 void man_item(const char *label, const char *text, struct buf *out)
@@ -80,15 +85,13 @@ void man_item(const char *label, const char *text, struct buf *out)
     buf_text(out, ".TP\n\\fB");
     man_text(label, out);
     buf_text(out, "\\fR\n");
-    man_text(text, out);
-    buf_char(out, '\n');
+    man_text_line(text, out);
 }
 
 void man_line(const char *text, struct buf *out)
 {
     buf_text(out, ".br\n");
-    man_text(text, out);
-    buf_char(out, '\n');
+    man_text_line(text, out);
 }
 
 void man_example(const char *lines, struct buf *out)
@@ -120,8 +123,7 @@ void man_print(const struct man_page *page, struct buf *out)
     man_section("NAME", out);
     man_text(page->name, out);
     buf_text(out, " \\- ");
-    man_text(page->doc, out);
-    buf_char(out, '\n');
+    man_text_line(page->doc, out);
     page->body(out);
     man_section("SEE ALSO", out);
     const char *gap = "";

@@ -24,6 +24,8 @@ void man_print(const struct man_page *page, struct buf *out);
 /* ---- for the bodies ---- */
 
 void man_text(const char *text, struct buf *out); /* within a line; no newline at its end */
+/* With a newline: the first paragraph of a section. */
+void man_text_line(const char *text, struct buf *out);
 void man_section(const char *title, struct buf *out);
 void man_group(const char *title, struct buf *out); /* a heading below a section's */
 void man_paragraph(const char *text, struct buf *out);

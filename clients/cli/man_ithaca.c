@@ -87,20 +87,17 @@ static void man_exits(struct buf *out)
 void man_ithaca(struct buf *out)
 {
     man_section("SYNOPSIS", out);
-    man_text("`ithaca` [options] COMMAND ...", out);
-    buf_char(out, '\n');
+    man_text_line("`ithaca` [options] COMMAND ...", out);
     man_section("DESCRIPTION", out);
-    man_text(
+    man_text_line(
         "`ithaca` is the command line of Ithaca, which fine-tunes language models on very long "
         "contexts on one node of GPUs. It submits jobs to the daemon `ithacad`, follows them "
         "and fetches what they made; `plan`, `ladder`, `calibrate` and `doctor` need no "
         "daemon.",
         out);
-    buf_char(out, '\n');
     man_general(COMMAND_KIND_NOTE, out);
     man_section("OPTIONS", out);
-    man_text("Of all commands:", out);
-    buf_char(out, '\n');
+    man_text_line("Of all commands:", out);
     man_general(COMMAND_KIND_OPTION, out);
     man_section("COMMANDS", out);
     man_commands(out);

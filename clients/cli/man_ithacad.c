@@ -57,21 +57,20 @@ static void man_settings(struct buf *out)
 void man_ithacad(struct buf *out)
 {
     man_section("SYNOPSIS", out);
-    man_text("`ithacad` [`run`] [OPTION VALUE] ...", out);
-    buf_char(out, '\n');
+    man_text_line("`ithacad` [`run`] [OPTION VALUE] ...", out);
     man_line("`ithacad schema` [`openapi` | `job`]", out);
     man_section("DESCRIPTION", out);
-    man_text("`ithacad` takes fine-tuning jobs over an HTTP API shaped as OpenAI's, queues them, "
-             "starts a process for each rank, and keeps what they say in a SQLite database. It "
-             "serves a dashboard at `/`, and metrics for Prometheus at `/metrics`.",
-             out);
-    buf_char(out, '\n');
+    man_text_line(
+        "`ithacad` takes fine-tuning jobs over an HTTP API shaped as OpenAI's, queues them, "
+        "starts a process for each rank, and keeps what they say in a SQLite database. It "
+        "serves a dashboard at `/`, and metrics for Prometheus at `/metrics`.",
+        out);
     man_paragraph("`schema` prints the API's OpenAPI document, or the JSON schema of a job.", out);
     man_section("OPTIONS", out);
-    man_text("Each is also a key of the settings file and a variable of the environment. Flags go "
-             "before variables, variables before the file.",
-             out);
-    buf_char(out, '\n');
+    man_text_line(
+        "Each is also a key of the settings file and a variable of the environment. Flags go "
+        "before variables, variables before the file.",
+        out);
     man_settings(out);
     man_section("SIGNALS", out);
     man_item("SIGTERM, SIGINT",
@@ -79,8 +78,7 @@ void man_ithacad(struct buf *out)
              "(setting `on_stop`).",
              out);
     man_section("FILES", out);
-    man_text("In the data directory:", out);
-    buf_char(out, '\n');
+    man_text_line("In the data directory:", out);
     man_item("url", "the address, while a daemon serves", out);
     man_item("admin.token", "the first token, made at the first start", out);
     man_item("settings.json", "settings", out);

@@ -89,12 +89,12 @@ static void man_job_request(struct buf *out)
 void man_job(struct buf *out)
 {
     man_section("DESCRIPTION", out);
-    man_text("A job is a JSON object, as `ithaca submit` and POST /v1/fine_tuning/jobs take it: "
-             "OpenAI's fields, and in `ithaca` those of Ithaca. A field that does not exist, or a "
-             "value out of its range, is refused by name. Dots in a name stand for nested objects; "
-             "`--set lora.r=16` sets one of them on the command line.",
-             out);
-    buf_char(out, '\n');
+    man_text_line(
+        "A job is a JSON object, as `ithaca submit` and POST /v1/fine_tuning/jobs take it: "
+        "OpenAI's fields, and in `ithaca` those of Ithaca. A field that does not exist, or a "
+        "value out of its range, is refused by name. Dots in a name stand for nested objects; "
+        "`--set lora.r=16` sets one of them on the command line.",
+        out);
     man_section("FIELDS", out);
     man_job_request(out);
     man_item("ithaca", "An object of the fields of the next section.", out);
@@ -102,14 +102,12 @@ void man_job(struct buf *out)
     for (size_t i = 0; i < job_field_count; i++)
         man_job_field(&job_fields[i], out);
     man_section("STATES", out);
-    man_text("In `ithaca.state`; behind it the `status` that OpenAI's clients see.", out);
-    buf_char(out, '\n');
+    man_text_line("In `ithaca.state`; behind it the `status` that OpenAI's clients see.", out);
 #define X(id, name, status, end) man_item(name, status, out);
 #include "api/job_states.def"
 #undef X
     man_section("METRICS", out);
-    man_text("Kept for each step, at /v1/fine_tuning/jobs/{id}/metrics.", out);
-    buf_char(out, '\n');
+    man_text_line("Kept for each step, at /v1/fine_tuning/jobs/{id}/metrics.", out);
 #define X(id, name, unit, scope, label, doc) man_item(name, doc ".", out);
 #include "api/metrics.def"
 #undef X
