@@ -152,6 +152,13 @@ bool cli_take_flag(struct cli *cli, const char *name)
     return found;
 }
 
+void cli_take_limit(struct cli *cli, char ret_query[CLI_LIMIT_BYTES])
+{
+    const char *limit = cli_take_option(cli, "--limit");
+    (void)snprintf(ret_query, CLI_LIMIT_BYTES, "%s%s", limit != NULL ? "?limit=" : "",
+                   limit != NULL ? limit : "");
+}
+
 int cli_take_argument(struct cli *cli, const char *what, const char **ret, struct err *err)
 {
     if (cli->argc == 0)

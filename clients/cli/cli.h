@@ -14,7 +14,10 @@
 
 struct client;
 
-enum { CLI_GIVEN_MAX = 256 }; /* options of one command line: a job has some 60 fields to --set */
+enum {
+    CLI_GIVEN_MAX = 256, /* options of one command line: a job has some 60 fields to --set */
+    CLI_LIMIT_BYTES = 64
+};
 
 /* An option that was given. */
 struct cli_given {
@@ -54,6 +57,8 @@ int cli_find_command(const char *name, const struct command_row **ret, struct er
  * the command's. */
 const char *cli_take_option(struct cli *cli, const char *name);
 bool cli_take_flag(struct cli *cli, const char *name);
+/* Takes --limit N; the query "?limit=N", or "". */
+void cli_take_limit(struct cli *cli, char ret_query[CLI_LIMIT_BYTES]);
 /* Takes the next plain argument; what it should be is named in the error when there is none. */
 int cli_take_argument(struct cli *cli, const char *what, const char **ret, struct err *err);
 /* The same for a verb of the command: its name in commands.def. */

@@ -19,14 +19,6 @@ static int jobs_request(struct cli *cli, const char *method, char *path, json_t 
     return client_json(client, method, owned, NULL, ret, err);
 }
 
-/* Takes --limit N; the query string "?limit=N", or "" */
-static void jobs_limit(struct cli *cli, char *ret_query, size_t bytes)
-{
-    const char *limit = cli_take_option(cli, "--limit");
-    (void)snprintf(ret_query, bytes, "%s%s", limit != NULL ? "?limit=" : "",
-                   limit != NULL ? limit : "");
-}
-
 static void jobs_print_row(const json_t *job)
 {
     const json_t *ithaca = json_object_get(job, "ithaca");
@@ -52,8 +44,8 @@ static void jobs_print_more(const json_t *list, const char *what)
 int cmd_ls(struct cli *cli, struct err *err)
 {
     CLEANUP(json_unref) json_t *list = NULL;
-    char query[64];
-    jobs_limit(cli, query, sizeof query);
+    char query[CLI_LIMIT_BYTES];
+    cli_take_limit(cli, query);
     TRY(cli_finish_arguments(cli, err));
     TRY(jobs_request(cli, NULL, mem_printf("/v1/fine_tuning/jobs%s", query), &list, err));
     if (cli->json)
@@ -142,9 +134,9 @@ int cmd_show(struct cli *cli, struct err *err)
 int cmd_events(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
-    char query[64];
+    char query[CLI_LIMIT_BYTES];
     CLEANUP(json_unref) json_t *list = NULL;
-    jobs_limit(cli, query, sizeof query);
+    cli_take_limit(cli, query);
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
     char tail[96];

@@ -70,11 +70,10 @@ int cmd_du(struct cli *cli, struct err *err)
     struct client *client = NULL;
     CLEANUP(json_unref) json_t *storage = NULL;
     const char *by = cli_take_option(cli, "--by");
-    const char *limit = cli_take_option(cli, "--limit");
-    char path[64];
+    char limit[CLI_LIMIT_BYTES], path[96];
+    cli_take_limit(cli, limit);
     TRY(cli_finish_arguments(cli, err));
-    (void)snprintf(path, sizeof path, "/v1/storage%s%.20s", limit != NULL ? "?limit=" : "",
-                   limit != NULL ? limit : "");
+    (void)snprintf(path, sizeof path, "/v1/storage%s", limit);
     TRY(cli_client(cli, &client, err));
     TRY(client_json(client, NULL, path, NULL, &storage, err));
     if (cli->json)
