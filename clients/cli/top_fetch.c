@@ -89,8 +89,9 @@ static json_t *fetch_loss(const json_t *metrics)
     return points != NULL ? json_incref(points) : json_array();
 }
 
-static int fetch_detail(struct client *client, const char *id, const json_t *before, json_t **ret,
-                        struct err *err)
+/* known: the job's entry of data.jobs, or NULL where it does not run. */
+static int fetch_detail(struct client *client, const char *id, json_t *known, const json_t *before,
+                        json_t **ret, struct err *err)
 {
     CLEANUP(json_unref) json_t *detail = NULL;
     CLEANUP(json_unref) json_t *events = NULL;
@@ -100,7 +101,10 @@ static int fetch_detail(struct client *client, const char *id, const json_t *bef
     char tail[96];
     if (old_id != NULL && strcmp(old_id, id) != 0)
         before = NULL;
-    TRY(fetch_entry(client, id, before, &detail, err));
+    if (known == NULL)
+        TRY(fetch_entry(client, id, before, &detail, err));
+    else if ((detail = json_copy(known)) == NULL)
+        return mem_fail(err, 0, "a job");
     (void)snprintf(tail, sizeof tail, "/events?limit=%d", FETCH_EVENTS);
     TRY(client_job(client, NULL, id, tail, NULL, &events, err));
     (void)snprintf(tail, sizeof tail, "/metrics?keys=loss&max_points=%d", FETCH_CHART_POINTS);
@@ -123,7 +127,8 @@ int top_fetch(struct client *client, const char *detail_id, const json_t *before
     TRY(client_json(client, NULL, "/v1/gpus", NULL, &gpus, err));
     TRY(fetch_running(client, queue, json_object_get(before, "jobs"), jobs, err));
     if (detail_id[0] != '\0') {
-        int rc = fetch_detail(client, detail_id, json_object_get(before, "detail"), &detail, err);
+        int rc = fetch_detail(client, detail_id, json_object_get(jobs, detail_id),
+                              json_object_get(before, "detail"), &detail, err);
         if (rc != -ERR_NOT_FOUND)
             TRY(rc);
     }
