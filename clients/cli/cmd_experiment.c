@@ -23,9 +23,9 @@ static void experiment_line(const json_t *experiment)
     static const char *const shown[] = {"succeeded", "failed", "not_run", "unfinished", "waiting"};
     (void)printf("%s  %-10s  %s:  %lld points", cli_text(experiment, "id"),
                  cli_text(experiment, "status"), cli_text(experiment, "name"),
-                 (long long)json_integer_value(json_object_get(points, "all")));
+                 cli_whole(points, "all"));
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
-        long long count = (long long)json_integer_value(json_object_get(points, shown[i]));
+        long long count = cli_whole(points, shown[i]);
         if (count > 0)
             (void)printf(", %lld %s", count,
                          strcmp(shown[i], "not_run") == 0 ? "not run" : shown[i]);
@@ -86,9 +86,7 @@ static int experiment_table(const json_t *rows, struct err *err)
     int rc = buf_error(&table.text, err);
     table_done(&table);
     TRY(rc);
-    TRY(buf_error(&out, err));
-    (void)fputs(buf_str(&out), stdout);
-    return 0;
+    return cli_print_text(&out, err);
 }
 
 /* The line, the table, and why points were not run or failed. */
@@ -133,17 +131,16 @@ static int experiment_ask(struct cli *cli, const char *method, const char *tail,
 /* Says how far it is whenever that changes, until it has ended. */
 static int experiment_follow(struct client *client, const char *path, json_t **ret, struct err *err)
 {
-    json_int_t told = -1;
+    long long told = -1;
     for (;;) {
         CLEANUP(json_unref) json_t *experiment = NULL;
         TRY(client_json(client, NULL, path, NULL, &experiment, err));
         const json_t *points = json_object_get(experiment, "points");
-        json_int_t all = json_integer_value(json_object_get(points, "all"));
-        json_int_t left = json_integer_value(json_object_get(points, "waiting")) +
-                          json_integer_value(json_object_get(points, "unfinished"));
-        if (all - left != told)
-            (void)fprintf(stderr, "%lld of %lld points\n", (long long)(all - left), (long long)all);
-        told = all - left;
+        long long all = cli_whole(points, "all");
+        long long ended = all - cli_whole(points, "waiting") - cli_whole(points, "unfinished");
+        if (ended != told)
+            (void)fprintf(stderr, "%lld of %lld points\n", ended, all);
+        told = ended;
         if (!json_is_null(json_object_get(experiment, "finished_at"))) {
             *ret = json_incref(experiment);
             return 0;
