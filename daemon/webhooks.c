@@ -136,7 +136,7 @@ static int webhooks_take_job(void *context, const struct store_job *job, struct 
  * do not wait for it. */
 static bool webhooks_may_pass(int rc)
 {
-    return rc == -ERR_NOMEM || rc == -ERR_IO || rc == -ERR_NO_SPACE;
+    return err_is_shortage(rc) || rc == -ERR_IO || rc == -ERR_NO_SPACE;
 }
 
 static int webhooks_take_event(void *context, const struct store_event *event, struct err *err)
