@@ -3,7 +3,7 @@
 #include "daemon/schema_shapes.h"
 
 #define NUMBER "{'type':'number'}"
-#define FIGURES "{'$ref':'#/components/schemas/ProfileFigures'}"
+#define FIGURES REF("ProfileFigures")
 
 const struct schema_object schema_profile_rows[] = {
     {.name = "ProfileAsk",
@@ -52,8 +52,8 @@ const struct schema_object schema_profile_rows[] = {
          "'parts','kernels','waits','collectives','copies','overlap','idle','by_rank','memory',"
          "'suggestions'],'properties':{'object':{'const':'fine_tuning.job.profile'},"
          "'job_id':" TEXT ",'attempt':" WHOLE ",'first_step':" WHOLE ",'last_step':" WHOLE
-         ",'ranks':" WHOLE ",'device':{'enum':['cpu','cuda']},'taken_at':{'type':'integer',"
-         "'description':'Unix time, seconds'},'dropped_events':{'type':'integer','description':"
+         ",'ranks':" WHOLE ",'device':{'enum':['cpu','cuda']},'taken_at':" TIME
+         ",'dropped_events':{'type':'integer','description':"
          "'That found no room; overlap and idle are null then'},'kernels_traced':{'type':"
          "'boolean','description':'false: libcupti cannot be used there'},'step_ms':{'type':"
          "'number','description':'A step of a rank, mean'},"
