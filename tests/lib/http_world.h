@@ -233,11 +233,11 @@ static inline void client_take(struct http_world *h, const struct http_client *c
     (void)json_parse(h->body, h->length, "answer", &h->json, &no_json); /* or it stays NULL */
 }
 
-/* Headers are lines with CRLF; body may be NULL. */
-static inline void ask_with(struct http_world *h, const char *method, const char *target,
-                            const char *headers, const char *body, size_t length)
+/* Sends a request, whose answer is to come. Headers are lines with CRLF; body may be NULL. */
+static inline void ask_open(struct http_world *h, struct http_client *client, const char *method,
+                            const char *target, const char *headers, const char *body,
+                            size_t length)
 {
-    struct http_client client;
     CLEANUP(buf_done) struct buf request;
     buf_init(&request, (size_t)64 << 20);
     buf_printf(&request,
@@ -249,11 +249,24 @@ static inline void ask_with(struct http_world *h, const char *method, const char
     buf_text(&request, "\r\n");
     if (body != NULL)
         buf_append(&request, body, length);
-    client_open(h, &client);
-    client_send(h, &client, request.data, request.length);
-    client_await(h, &client, NULL);
-    client_take(h, &client);
-    client_close(&client);
+    client_open(h, client);
+    client_send(h, client, request.data, request.length);
+}
+
+/* Waits for the answer and takes it. */
+static inline void ask_end(struct http_world *h, struct http_client *client)
+{
+    client_await(h, client, NULL);
+    client_take(h, client);
+    client_close(client);
+}
+
+static inline void ask_with(struct http_world *h, const char *method, const char *target,
+                            const char *headers, const char *body, size_t length)
+{
+    struct http_client client;
+    ask_open(h, &client, method, target, headers, body, length);
+    ask_end(h, &client);
 }
 
 static inline void ask(struct http_world *h, const char *method, const char *target,
@@ -313,8 +326,6 @@ static inline void http_world_file(struct http_world *h, const char *id, const c
     OK(h->w, store_file_insert(h->w->store, &file, &h->w->err));
 }
 
-/* Makes a token of a user's (the answer) and asks with it from now on; http_world_token() turns
- * back to the admin's. */
 /* As many turns of the loop, of 5 ms each where nothing happens, as some rounds of housekeeping
  * need; on a busy machine a turn lasts longer, and more is due in it. */
 static inline void http_world_turn(struct http_world *h)
@@ -323,6 +334,8 @@ static inline void http_world_turn(struct http_world *h)
         OK(h->w, loop_turn(h->w->loop, 5, &h->w->err));
 }
 
+/* Makes a token of a user's (the answer) and asks with it from now on; http_world_token() turns
+ * back to the admin's. */
 static inline void http_world_user(struct http_world *h, const char *user)
 {
     char body[64];

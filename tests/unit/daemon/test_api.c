@@ -14,9 +14,7 @@ static void with_token(struct http_world *h, const char *line, const char *targe
                    line);
     client_open(h, &client);
     client_send(h, &client, request, strlen(request));
-    client_await(h, &client, NULL);
-    client_take(h, &client);
-    client_close(&client);
+    ask_end(h, &client);
 }
 
 static void test_tokens(void **state)

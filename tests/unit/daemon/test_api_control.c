@@ -11,23 +11,10 @@ static void job_path(const struct world_job *job, const char *tail, char path[19
 /* Posts and leaves the answer to come. */
 static void post_open(struct http_world *h, struct http_client *client, const char *path)
 {
-    char request[512];
-    (void)snprintf(request, sizeof request,
-                   "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                   "Authorization: Bearer %s\r\nContent-Length: 0\r\n\r\n",
-                   path, h->token);
-    client_open(h, client);
-    client_send(h, client, request, strlen(request));
+    ask_open(h, client, "POST", path, "", "", 0);
     for (int i = 0; i < 20; i++)
         client_turn(h, client);
     assert_int_equal(client->in.length, 0);
-}
-
-static void post_end(struct http_world *h, struct http_client *client)
-{
-    client_await(h, client, NULL);
-    client_take(h, client);
-    client_close(client);
 }
 
 static void test_cancel_waits_for_processes(void **state)
@@ -45,7 +32,7 @@ static void test_cancel_waits_for_processes(void **state)
     fake_host_end(a.keeper, 0, 0);
     world_hang_up(&a);
     world_run(h->w);
-    post_end(h, &client);
+    ask_end(h, &client);
     expect(h, 200, "status", "cancelled");
     expect(h, 200, "ithaca.state", "cancelled");
     ask(h, "POST", path, ""); /* again is fine */
@@ -74,7 +61,7 @@ static void test_pause_and_resume(void **state)
     job_path(&job, "/pause", path);
     post_open(h, &client, path);
     world_end_paused(&a, 3);
-    post_end(h, &client);
+    ask_end(h, &client);
     expect(h, 200, "status", "paused");
     world_attempt_close(&a);
     job_path(&job, "/resume", path);
@@ -133,7 +120,7 @@ static void test_nobody_waits_any_more(void **state)
     for (int i = 0; i < 50; i++)
         OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
     http_stop(h->http);
-    post_end(h, &other);
+    ask_end(h, &other);
     expect(h, 503, "error.code", "unavailable");
     world_end_paused(&a, 2); /* nobody is told, and nothing breaks */
     world_expect(h->w, &job, JOB_STATE_PAUSED);

@@ -34,9 +34,7 @@ static void test_asked_twice_at_once(void **state)
                          strlen(request));
     }
     for (int i = 0; i < 2; i++) {
-        client_await(h, &clients[i], NULL);
-        client_take(h, &clients[i]);
-        client_close(&clients[i]);
+        ask_end(h, &clients[i]);
         statuses[i] = h->status;
         if (h->status == 200)
             freed = answer_int(h, "ithaca.freed_bytes");

@@ -97,13 +97,7 @@ static void test_without_a_model(void **state)
 static struct host_process *open_list(struct http_world *h, struct http_client *client,
                                       const char *path)
 {
-    char request[768];
-    (void)snprintf(request, sizeof request,
-                   "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                   "Authorization: Bearer %s\r\n\r\n",
-                   path, h->token);
-    client_open(h, client);
-    client_send(h, client, request, strlen(request));
+    ask_open(h, client, "GET", path, "", NULL, 0);
     struct host_process *child = NULL;
     for (int i = 0; i < 2000 && child == NULL; i++) {
         client_turn(h, client);
@@ -111,13 +105,6 @@ static struct host_process *open_list(struct http_world *h, struct http_client *
     }
     assert_non_null(child);
     return child;
-}
-
-static void close_list(struct http_world *h, struct http_client *client)
-{
-    client_await(h, client, NULL);
-    client_take(h, client);
-    client_close(client);
 }
 
 static void test_checkpoint(void **state)
@@ -135,14 +122,14 @@ static void test_checkpoint(void **state)
     CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(a.plan.job_dir, 7);
     assert_string_equal(child->argument, dir);
     fake_host_end(child, 65, 0); /* it cannot be made */
-    close_list(h, &client);
+    ask_end(h, &client);
     assert_true(h->status >= 400);
     child = open_list(h, &client, path); /* asked again: tried again */
     CLEANUP(mem_free_ptr)
     char *made = mem_printf("%s/exports/%s-%d", h->w->dir, id, 1007);
     http_world_put(h, made, "model.safetensors", "weights");
     fake_host_end(child, 0, 0);
-    close_list(h, &client);
+    ask_end(h, &client);
     expect(h, 200, "data.0.id", "model.safetensors");
     int started = h->w->fake.count;
     ask(h, "GET", path, NULL); /* it is there now */

@@ -81,24 +81,6 @@ static struct host_process *child_of(struct http_world *h, struct http_client *c
     return child;
 }
 
-static void get_open(struct http_world *h, struct http_client *client, const char *path)
-{
-    char request[512];
-    (void)snprintf(request, sizeof request,
-                   "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                   "Authorization: Bearer %s\r\n\r\n",
-                   path, h->token);
-    client_open(h, client);
-    client_send(h, client, request, strlen(request));
-}
-
-static void get_end(struct http_world *h, struct http_client *client)
-{
-    client_await(h, client, NULL);
-    client_take(h, client);
-    client_close(client);
-}
-
 /* The ranks have left a profile, at a time of the test's. */
 static void put_ready(struct http_world *h, const struct world_job *job, time_t at)
 {
@@ -117,23 +99,23 @@ static void test_made_by_a_child(void **state)
     struct world_job job = http_world_succeeded(h);
     path_of(&job, "profile", path);
     put_ready(h, &job, 1000);
-    get_open(h, &client, path);
+    ask_open(h, &client, "GET", path, "", NULL, 0);
     struct host_process *child = child_of(h, &client);
     CLEANUP(mem_free_ptr) char *job_dir = mem_printf("%s/jobs/%s", h->w->dir, job.id);
     assert_string_equal(child->argument, job_dir);
     fake_host_end(child, 65, 0);
-    get_end(h, &client);
+    ask_end(h, &client);
     expect(h, 500, "error.code", "io");
     assert_non_null(
         strstr(h->body, "the profile cannot be made: the process ended with status 65"));
-    get_open(h, &client, path);
+    ask_open(h, &client, "GET", path, "", NULL, 0);
     child = child_of(h, &client);
     CLEANUP(mem_free_ptr)
     char *dir = mem_printf("%s/exports/profile-%s-1000-000000000", h->w->dir, job.id);
     http_world_put(h, dir, "summary.json", "{\"object\":\"fine_tuning.job.profile\"}");
     http_world_put(h, dir, "trace.json.gz", "a trace");
     fake_host_end(child, 0, 0);
-    get_end(h, &client);
+    ask_end(h, &client);
     expect(h, 200, "object", "fine_tuning.job.profile");
     int children = (int)h->w->fake.count;
     path_of(&job, "trace", path);
@@ -142,9 +124,9 @@ static void test_made_by_a_child(void **state)
     assert_string_equal(h->body, "a trace");
     assert_int_equal(h->w->fake.count, children);
     put_ready(h, &job, 2000); /* another */
-    get_open(h, &client, path);
+    ask_open(h, &client, "GET", path, "", NULL, 0);
     fake_host_end(child_of(h, &client), 65, 0);
-    get_end(h, &client);
+    ask_end(h, &client);
     assert_int_equal(h->status, 500);
     assert_int_equal(h->w->fake.count, children + 1);
 }
@@ -157,13 +139,13 @@ static void test_deleted_meanwhile(void **state)
     struct world_job job = http_world_succeeded(h);
     path_of(&job, "profile", path);
     put_ready(h, &job, 1000);
-    get_open(h, &client, path);
+    ask_open(h, &client, "GET", path, "", NULL, 0);
     struct host_process *child = child_of(h, &client);
     CLEANUP(mem_free_ptr) char *job_path = mem_printf("/v1/fine_tuning/jobs/%s", job.id);
     ask(h, "DELETE", job_path, NULL);
     assert_int_equal(h->status, 200);
     fake_host_end(child, 65, 0); /* what it read is gone */
-    get_end(h, &client);
+    ask_end(h, &client);
     assert_int_equal(h->status, 404);
 }
 

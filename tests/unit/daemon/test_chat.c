@@ -10,13 +10,7 @@
 /* A question that waits for its answer. */
 static void chat_open(struct http_world *h, struct http_client *client, const char *body)
 {
-    char request[1024];
-    (void)snprintf(request, sizeof request,
-                   "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                   "Authorization: Bearer %s\r\nContent-Length: %zu\r\n\r\n%s",
-                   h->token, strlen(body), body);
-    client_open(h, client);
-    client_send(h, client, request, strlen(request));
+    ask_open(h, client, "POST", CHAT, "", body, strlen(body));
 }
 
 /* Until so many children run. */
@@ -37,9 +31,7 @@ static void chat_end(struct http_world *h, struct http_client *client, const cha
     OK(h->w, io_write_file(child->output, output, strlen(output), 0600, &h->w->err));
     OK(h->w, io_write_file(child->errors, errors, strlen(errors), 0600, &h->w->err));
     fake_host_end(child, status, 0);
-    client_await(h, client, NULL);
-    client_take(h, client);
-    client_close(client);
+    ask_end(h, client);
     assert_false(io_exists(child->output)); /* nothing stays */
     assert_false(io_exists(child->input));
     assert_true(chat_is_idle(h->api.chat));

@@ -10,9 +10,7 @@ static void raw(struct http_world *h, const char *bytes)
     struct http_client client;
     client_open(h, &client);
     client_send(h, &client, bytes, strlen(bytes));
-    client_await(h, &client, NULL);
-    client_take(h, &client);
-    client_close(&client);
+    ask_end(h, &client);
 }
 
 static void test_refused_and_closed(void **state)

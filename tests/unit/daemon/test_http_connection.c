@@ -118,9 +118,7 @@ static void test_an_upload_that_trickles(void **state)
             client_turn(h, &client);
     }
     client_send(h, &client, "\r\n--xyz--\r\n", strlen("\r\n--xyz--\r\n"));
-    client_await(h, &client, NULL);
-    client_take(h, &client);
-    client_close(&client);
+    ask_end(h, &client);
     expect(h, 200, "object", "file");
     assert_int_equal(answer_int(h, "bytes"), LINES);
 }

@@ -118,9 +118,7 @@ static void test_completed_at_once(void **state)
                          strlen(request));
     }
     for (int i = 0; i < REQUESTS; i++) {
-        client_await(h, &clients[i], NULL);
-        client_take(h, &clients[i]);
-        client_close(&clients[i]);
+        ask_end(h, &clients[i]);
         expect(h, 200, "status", "completed");
         if (file[0] == '\0')
             (void)snprintf(file, sizeof file, "%s", json_string_value(answer(h, "file.id")));
