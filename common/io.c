@@ -296,33 +296,6 @@ int io_remove_tree(const char *path, struct err *err)
     return io_remove_at(AT_FDCWD, path, err);
 }
 
-static int io_bytes_at(int parent, const char *name, int64_t *bytes, struct err *err)
-{
-    struct stat info;
-    if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
-        return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s", name);
-    *bytes += info.st_blocks * 512; /* the unit of st_blocks, whatever the disk's */
-    if (!S_ISDIR(info.st_mode))
-        return 0;
-    DIR *folder = io_list_at(parent, name);
-    if (folder == NULL)
-        return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s: list", name);
-    int rc = 0;
-    const char *entry;
-    while (rc == 0 && (entry = io_list_next(folder)) != NULL)
-        rc = io_bytes_at(dirfd(folder), entry, bytes, err);
-    (void)closedir(folder); /* read only */
-    return rc;
-}
-
-int io_tree_bytes(const char *path, int64_t *ret_bytes, struct err *err)
-{
-    int64_t bytes = 0;
-    TRY(io_bytes_at(AT_FDCWD, path, &bytes, err));
-    *ret_bytes = bytes;
-    return 0;
-}
-
 int io_replace_dir(const char *temp, const char *path, struct err *err)
 {
     bool exchanged = false;

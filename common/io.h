@@ -41,8 +41,6 @@ int io_make_dirs(const char *path, mode_t mode,
 int io_fsync_dir(const char *path, struct err *err);
 int io_remove_tree(const char *path,
                    struct err *err); /* rm -r without following links; absent is fine */
-/* Disk that a file or a folder with all below it takes; 0 when absent. Links are not followed. */
-int io_tree_bytes(const char *path, int64_t *ret_bytes, struct err *err);
 /* Whether some files can be opened just now; else the shortage (err_is_shortage). Before steps that
  * would take a file that cannot be opened for one that is not there. */
 int io_check_spare(struct err *err);

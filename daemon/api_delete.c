@@ -5,14 +5,13 @@
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
 #include "daemon/files.h"
+#include "daemon/folder_walk.h"
 #include "daemon/housekeeping.h"
 #include "daemon/http.h"
 #include "daemon/loop.h"
 #include "daemon/settings.h"
 #include "daemon/trash.h"
 
-#include <errno.h>
-#include <fts.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -23,9 +22,7 @@ struct api_delete {
     struct http_request *request;
     char id[LIMIT_ID_BYTES + 1];          /* the job's */
     char result_file[LIMIT_ID_BYTES + 1]; /* "": it has none */
-    char *folder;                         /* of the job */
-    char *result;                         /* of result_file's bytes */
-    FTS *walk;                            /* over both */
+    struct folder_walk *walk;             /* over its folder; NULL: none that can be looked at */
     int64_t bytes;                        /* of disk, so far */
     struct loop_timer *timer;             /* the next turn */
 };
@@ -34,10 +31,7 @@ static void delete_end(void *context)
 {
     struct api_delete *delete = context;
     loop_timer_free(delete->timer);
-    if (delete->walk != NULL)
-        (void)fts_close(delete->walk); /* read only */
-    mem_free(delete->folder);
-    mem_free(delete->result);
+    folder_walk_free(delete->walk);
     mem_free(delete);
 }
 
@@ -75,49 +69,50 @@ static int delete_finish(struct api_delete *delete, struct err *err)
     return 0;
 }
 
-/* Counts some files; *ret_done when all are. One that cannot be looked at counts nothing. */
-static int delete_count(struct api_delete *delete, bool *ret_done, struct err *err)
+/* Counts some files; whether those were all. */
+static bool delete_count(struct api_delete *delete)
 {
-    const FTSENT *entry = NULL;
+    struct folder_walk_entry entry;
     for (int i = 0; i < DELETE_FILES; i++) {
-        errno = 0;
-        entry = fts_read(delete->walk);
-        if (entry == NULL && errno == ENOMEM)
-            return mem_fail(err, 0, "a job's files");
-        if (entry == NULL)
-            break;
-        if (entry->fts_info != FTS_DP && entry->fts_info != FTS_NS)
-            delete->bytes += entry->fts_statp->st_blocks * 512; /* the unit of st_blocks */
+        if (delete->walk == NULL || !folder_walk_next(delete->walk, &entry))
+            return true;
+        delete->bytes += entry.info->st_blocks * 512; /* the unit of st_blocks */
     }
-    *ret_done = entry == NULL;
-    return 0;
+    return false;
 }
 
 static void delete_on_turn(void *context)
 {
     struct api_delete *delete = context;
     struct err err;
-    bool done = false;
-    int rc = delete_count(delete, &done, &err);
-    if (rc == 0 && done)
-        rc = delete_finish(delete, &err);
-    if (rc != 0)
-        http_answer_error(delete->request, &err);
-    else if (!done)
+    if (!delete_count(delete))
         loop_timer_set(delete->timer, 0, 0);
+    else if (delete_finish(delete, &err) != 0)
+        http_answer_error(delete->request, &err);
 }
 
 static int delete_take_job(void *context, const struct store_job *job, struct err *err)
 {
     struct api_delete *delete = context;
-    const char *data_dir = delete->api->settings->data_dir;
+    (void)err;
     (void)snprintf(delete->id, sizeof delete->id, "%s", job->id);
     (void)snprintf(delete->result_file, sizeof delete->result_file, "%s", job->result_file);
-    delete->folder = mem_printf("%s/jobs/%s", data_dir, job->id);
-    delete->result = files_path(data_dir, job->result_file);
-    return delete->folder != NULL && delete->result != NULL
-               ? 0
-               : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    return 0;
+}
+
+/* What cannot be looked at counts nothing. */
+static int delete_begin(struct api_delete *delete, struct err *err)
+{
+    const char *data_dir = delete->api->settings->data_dir;
+    CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s", data_dir, delete->id);
+    CLEANUP(mem_free_ptr) char *result = files_path(data_dir, delete->result_file);
+    struct stat info;
+    if (folder == NULL || result == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (delete->result_file[0] != '\0' && lstat(result, &info) == 0)
+        delete->bytes = info.st_blocks * 512;
+    int rc = folder_walk_new(folder, &delete->walk, err);
+    return rc == -ERR_NOMEM ? rc : 0;
 }
 
 int api_delete(struct api *api, struct http_request *request, struct err *err)
@@ -130,11 +125,7 @@ int api_delete(struct api *api, struct http_request *request, struct err *err)
     http_request_on_end(request, delete_end, delete);
     TRY(store_job_get(api->store, id, delete_take_job, delete, err));
     TRY(coordinator_check_forgotten(api->coordinator, id, err));
-    char *const roots[] = {delete->folder, delete->result_file[0] != '\0' ? delete->result : NULL,
-                           NULL};
-    delete->walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-    if (delete->walk == NULL)
-        return err_set_errno(err, errno, "%s", delete->folder);
+    TRY(delete_begin(delete, err));
     TRY(loop_timer_new(api->loop, delete_on_turn, delete, &delete->timer, err));
     loop_timer_set(delete->timer, 0, 0);
     http_defer(request, NULL, NULL); /* a lost client's job is deleted all the same */

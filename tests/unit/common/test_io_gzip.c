@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -64,20 +65,15 @@ static void test_nothing_is_left(void **state)
     struct err err = {0};
     struct io_gzip out;
     char folder[] = "/tmp/ithaca-gzip-XXXXXX";
-    int64_t bytes = 0;
     assert_non_null(mkdtemp(folder));
     CLEANUP(mem_free_ptr) char *path = io_join(folder, "a.gz");
     CLEANUP(mem_free_ptr) char *nowhere = io_join(folder, "b/a.gz");
-    assert_int_equal(io_tree_bytes(folder, &bytes, &err), 0);
-    int64_t empty = bytes;
     assert_int_equal(io_gzip_create(&out, path, &err), 0);
     assert_int_equal(io_gzip_write(&out, "text", 4, &err), 0);
     io_gzip_abort(&out);
-    assert_int_equal(io_tree_bytes(folder, &bytes, &err), 0);
-    assert_int_equal(bytes, empty);
+    assert_int_equal(rmdir(folder), 0); /* it is empty */
     assert_true(io_gzip_create(&out, nowhere, &err) != 0);
     io_gzip_abort(&out);
-    assert_int_equal(io_remove_tree(folder, &err), 0);
 }
 
 int main(void)

@@ -44,8 +44,24 @@ static void test_asked_twice_at_once(void **state)
     assert_false(io_exists(folder)); /* the second has put nothing back */
 }
 
+/* A job whose folder somebody has removed by hand goes all the same. */
+static void test_without_a_folder(void **state)
+{
+    struct http_world *h = *state;
+    struct world_job job = http_world_succeeded(h);
+    CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s", h->w->dir, job.id);
+    CLEANUP(mem_free_ptr) char *path = mem_printf("/v1/fine_tuning/jobs/%s", job.id);
+    OK(h->w, io_remove_tree(folder, &h->w->err));
+    ask(h, "DELETE", path, NULL);
+    assert_int_equal(h->status, 200);
+    assert_true(answer_int(h, "ithaca.freed_bytes") < FILES * 4096);
+    ask(h, "GET", path, NULL);
+    assert_int_equal(h->status, 404);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {HTTP_TEST(test_asked_twice_at_once)};
+    const struct CMUnitTest tests[] = {HTTP_TEST(test_asked_twice_at_once),
+                                       HTTP_TEST(test_without_a_folder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
