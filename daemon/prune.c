@@ -35,7 +35,8 @@ enum {
 struct prune_run {
     struct prune_target *targets; /* owned */
     size_t count;
-    size_t at; /* the next one */
+    size_t at;         /* the next one */
+    bool frees_shards; /* of jobs: the cache may hold the last links now */
     char who[LIMIT_NAME_BYTES + 1];
     prune_fn *done;
     void *context;
@@ -157,11 +158,11 @@ static int prune_shard(struct prune *prune, const char *job_id, const char *name
 
 static int prune_shards(struct prune *prune, struct prune_target *target, struct err *err)
 {
-    if (target->is_job) {
-        TRY(prune_shard(prune, target->id, "tokens/train.tok", err));
-        TRY(prune_shard(prune, target->id, "tokens/valid.tok", err));
-    }
-    return prune_cache(prune, err);
+    if (!target->is_job)
+        return prune_cache(prune, err);
+    prune->runs->frees_shards = true;
+    TRY(prune_shard(prune, target->id, "tokens/train.tok", err));
+    return prune_shard(prune, target->id, "tokens/valid.tok", err);
 }
 
 static int prune_file(struct prune *prune, struct prune_target *target, struct err *err)
@@ -291,6 +292,8 @@ static void prune_on_turn(void *context)
     if (run->at < run->count)
         prune_thing(prune, run);
     if (run->at == run->count) {
+        if (run->frees_shards && prune_cache(prune, &err) != 0)
+            log_warn("prune", "%s", err.text);
         if (prune_hand_over(prune, &err) != 0)
             log_warn("prune", "%s", err.text); /* by the next run, or the next daemon */
         prune_end_run(prune);

@@ -87,6 +87,10 @@ class Housekeeping(unittest.TestCase):
     def has(self, job, *names):
         return [name for name in names if self.daemon.exists(f"jobs/{job}/{name}")]
 
+    def shards(self):
+        """Of the cache."""
+        return [name for name in os.listdir(os.path.join(self.daemon.data_dir, "cache")) if name.endswith(".tok")]
+
     def on_disk(self, below=""):
         """What du counts: blocks of every file and folder, each once."""
         seen, total = set(), 0
@@ -192,7 +196,11 @@ class Housekeeping(unittest.TestCase):
                             ({"older_than_s": "1d"}, "older_than_s"), ({"job": "../x"}, "job"), ({"all": 1}, "all"),
                             ({"dry_run": 1}, "dry_run")):
             self.assertEqual(self.client.post("/v1/storage/prune", body).error()["param"], field)
+        # The shard that all of them shared goes with the last one's.
         self.client.post(f"/v1/fine_tuning/jobs/{waiting}/cancel")
+        shards = self.shards()
+        self.ithaca("prune", "--job", waiting)
+        self.assertEqual((len(shards), self.shards()), (1, []))
 
 
 class Retention(unittest.TestCase):
