@@ -169,7 +169,7 @@ static int prune_decide(struct api_prune *self, const struct storage_survey *sur
     size_t count = 0;
     if (chosen == NULL)
         return mem_fail(err, survey->item_count, "what is to be removed");
-    (void)prune_choose(survey, &self->policy, chosen);
+    prune_choose(survey, &self->policy, chosen);
     TRY(prune_list(survey, chosen, &targets, &count, err));
     if (!self->dry_run) {
         TRY(prune_start(self->api->prune, targets, count, self->user, api_prune_done, self, err));

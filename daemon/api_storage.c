@@ -170,7 +170,7 @@ static void api_storage_answer(void *context, const struct storage_survey *surve
     int64_t bytes = 0;
     struct prune_policy policy;
     prune_policy_init(&policy, self->viewer);
-    (void)prune_choose(survey, &policy, prunable);
+    prune_choose(survey, &policy, prunable);
     json_t *kinds = storage_kinds(self, survey, prunable, &bytes);
     http_answer_json(self->request, 200,
                      json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "object", "storage",

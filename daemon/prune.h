@@ -19,9 +19,9 @@ struct prune_policy {
 };
 /* All that goes by default, of one user ("": of all). The owner's text is borrowed. */
 void prune_policy_init(struct prune_policy *ret_policy, const char *owner);
-/* Marks what may go; the bytes of it. Pure. */
-int64_t prune_choose(const struct storage_survey *survey, const struct prune_policy *policy,
-                     bool chosen[]);
+/* Marks what may go. Pure. */
+void prune_choose(const struct storage_survey *survey, const struct prune_policy *policy,
+                  bool chosen[]);
 /* Of what is chosen of a kind, takes the mark from the last used until the rest is just enough to
  * bring the kind down to so many bytes. ERR_NOMEM. Pure. */
 int prune_trim(const struct storage_survey *survey, enum storage_kind kind, int64_t bytes_max,

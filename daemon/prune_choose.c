@@ -79,22 +79,18 @@ static bool prune_shards_go(const struct storage_survey *survey, size_t at, cons
     return true;
 }
 
-int64_t prune_choose(const struct storage_survey *survey, const struct prune_policy *policy,
-                     bool chosen[])
+void prune_choose(const struct storage_survey *survey, const struct prune_policy *policy,
+                  bool chosen[])
 {
-    int64_t bytes = 0;
     for (size_t i = 0; i < survey->item_count; i++)
         chosen[i] = survey->items[i].kind != STORAGE_SHARDS &&
                     prune_is_meant(survey, policy, &survey->items[i]) &&
                     (survey->items[i].kind != STORAGE_CHECKPOINTS ||
                      prune_checkpoint_goes(survey, policy, i));
-    for (size_t i = 0; i < survey->item_count; i++) {
+    for (size_t i = 0; i < survey->item_count; i++)
         chosen[i] |= survey->items[i].kind == STORAGE_SHARDS &&
                      prune_is_meant(survey, policy, &survey->items[i]) &&
                      prune_shards_go(survey, i, chosen);
-        bytes += chosen[i] ? survey->items[i].bytes : 0;
-    }
-    return bytes;
 }
 
 /* ---- a budget ------------------------------------------------------------------------------ */

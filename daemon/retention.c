@@ -50,26 +50,29 @@ bool retention_is_on(const struct settings *settings)
     return false;
 }
 
+static void retention_mark(const struct storage_survey *survey, const bool more[], bool chosen[])
+{
+    for (size_t i = 0; i < survey->item_count; i++)
+        chosen[i] |= more[i];
+}
+
 /* Adds the marks of one rule; `scratch` is as long as `chosen`. */
 static int retention_apply(const struct storage_survey *survey, const struct retention_rule *rule,
                            int64_t now_ms, bool scratch[], bool chosen[], struct err *err)
 {
-    struct prune_policy all, old;
-    prune_policy_init(&all, "");
+    struct prune_policy policy;
+    prune_policy_init(&policy, "");
     for (int kind = 0; kind < STORAGE_KIND_COUNT; kind++)
-        all.kinds[kind] = kind == (int)rule->kind;
-    old = all;
-    if (rule->days > 0) {
-        old.before_ms = now_ms - rule->days * 86400000;
-        (void)prune_choose(survey, &old, scratch);
-        for (size_t i = 0; i < survey->item_count; i++)
-            chosen[i] |= scratch[i];
-    }
+        policy.kinds[kind] = kind == (int)rule->kind;
     if (rule->bytes_max > 0) {
-        (void)prune_choose(survey, &all, scratch);
+        prune_choose(survey, &policy, scratch);
         TRY(prune_trim(survey, rule->kind, rule->bytes_max, scratch, err));
-        for (size_t i = 0; i < survey->item_count; i++)
-            chosen[i] |= scratch[i];
+        retention_mark(survey, scratch, chosen);
+    }
+    if (rule->days > 0) {
+        policy.before_ms = now_ms - rule->days * 86400000;
+        prune_choose(survey, &policy, scratch);
+        retention_mark(survey, scratch, chosen);
     }
     return 0;
 }

@@ -63,10 +63,10 @@ static int64_t chosen_bytes(const bool chosen[])
 static void expect_choice(const struct prune_policy *policy, int64_t bytes)
 {
     bool chosen[ITEMS];
-    int64_t told = prune_choose(&survey, policy, chosen);
-    assert_int_equal(told, chosen_bytes(chosen));
-    if (told != bytes)
-        fail_msg("chosen 0x%llx, not 0x%llx", (unsigned long long)told, (unsigned long long)bytes);
+    prune_choose(&survey, policy, chosen);
+    int64_t got = chosen_bytes(chosen);
+    if (got != bytes)
+        fail_msg("chosen 0x%llx, not 0x%llx", (unsigned long long)got, (unsigned long long)bytes);
 }
 
 static void test_defaults(void **state)
@@ -146,7 +146,7 @@ static void test_trim(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         memset(policy.kinds, false, sizeof policy.kinds);
         policy.kinds[STORAGE_CHECKPOINTS] = true;
-        (void)prune_choose(&survey, &policy, chosen);
+        prune_choose(&survey, &policy, chosen);
         assert_int_equal(prune_trim(&survey, STORAGE_CHECKPOINTS, cases[i].bytes_max, chosen, &err),
                          0);
         assert_int_equal(chosen_bytes(chosen), cases[i].goes);
