@@ -185,7 +185,6 @@ static int uploads_join_take(void *context, const struct store_upload *upload, s
 {
     (void)err;
     struct uploads_join *join = context;
-    (void)snprintf(join->id, sizeof join->id, "%s", upload->id);
     (void)snprintf(join->owner, sizeof join->owner, "%s", upload->owner);
     (void)snprintf(join->name, sizeof join->name, "%s", upload->filename);
     join->lifetime_s = upload->file_lifetime_s;
