@@ -132,7 +132,7 @@ class Top(unittest.TestCase):
         terminal.until(f"> 2  {self.second}")
         terminal.keys("\x1b[Ak\r")
         frame = terminal.until("memory of a rank: ")
-        self.assertTrue(frame.startswith(f"{'ithaca top'}"))
+        self.assertTrue(frame.startswith("ithaca top"))
         self.assertRegex(frame, rf"\n{self.running}  running  tiny-llama  of admin")
         self.assertRegex(frame, r"\n\d\d:\d\d:\d\dZ  info +")
         terminal.keys("q")

@@ -67,6 +67,16 @@ static void test_commands(void **state)
         {cmd_top, {"--once"}},
         {cmd_compare, {"ftjob-a", "ftjob-b"}},
         {cmd_compare, {"ftjob-a", "ftjob-b", "--csv"}},
+        {cmd_resubmit, {"ftjob-a", "--set=gpus=2"}},
+        {cmd_profile, {"ftjob-a"}},
+        {cmd_du, {"--limit=3"}},
+        {cmd_prune, {"--kind=logs", "--older-than=1d"}},
+        {cmd_webhooks, {"show"}},
+        {cmd_queue, {NULL}},
+        {cmd_gpus, {NULL}},
+        {cmd_tokens, {"list"}},
+        {cmd_help, {"submit"}},
+        {cmd_man, {"ithaca-job"}},
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         walk(s, &lines[i]);
