@@ -64,7 +64,7 @@ export function gather(call, ms) {
 
 // Changes what is in an element. What has the focus in it is found again in what is new, by its id, address, label or
 // text, so that nobody who works with keys is thrown out.
-export function keepFocus(element, change) {
+function keepFocus(element, change) {
   const had = element.contains(document.activeElement) ? document.activeElement : null;
   const name = had && ["id", "href", "aria-label"].find((one) => had.hasAttribute(one));
   const same = (one) => (name ? one.getAttribute(name) === had.getAttribute(name) : one.textContent === had.textContent);

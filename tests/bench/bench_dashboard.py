@@ -13,7 +13,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "e2e"), os.path.join(HERE, "..", "browser")]
 import history  # noqa: E402
-from ithaca_e2e import EXAMPLE_DIR, SOURCE_DIR, Daemon, until  # noqa: E402
+from ithaca_e2e import EXAMPLE_DIR, Daemon, until  # noqa: E402
 from test_browser import find_browser  # noqa: E402
 
 RANKS = 2
@@ -35,7 +35,7 @@ def fill(daemon, jobs, points):
                              (f"ftjob-{number:024}", job))
     database.close()
     steps = points // (len(history.OF_JOB) + RANKS * len(history.OF_RANKS))
-    wrote = history.write(daemon.data_dir, SOURCE_DIR, job, steps, RANKS)
+    wrote = history.write(daemon.data_dir, job, steps, RANKS)
     daemon.start()
     return job, wrote
 

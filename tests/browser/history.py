@@ -2,18 +2,10 @@
 cost no training. What is drawn of them is known: value() says it."""
 import math
 import os
-import re
 import sqlite3
 
 NOT_FINITE = {700: ("loss", math.nan), 1500: ("loss", math.inf)}
 GIB = 1 << 30
-
-
-def metric_numbers(source_dir):
-    """Metric -> its number in the store: the row of api/metrics.def."""
-    with open(os.path.join(source_dir, "api", "metrics.def"), encoding="utf-8") as file:
-        names = re.findall(r'^X\(\w+, "(\w+)"', file.read(), flags=re.M)
-    return {name: number for number, name in enumerate(names)}
 
 
 def value(name, rank, step, steps):
@@ -50,11 +42,11 @@ def points(steps, ranks):
                 yield step, rank, name
 
 
-def write(data_dir, source_dir, job_id, steps, ranks, broken=True):
+def write(data_dir, job_id, steps, ranks, broken=True):
     """The points of a job of a daemon that is stopped. broken: the values of NOT_FINITE among them."""
-    numbers = metric_numbers(source_dir)
     database = sqlite3.connect(os.path.join(data_dir, "metrics.db"))
     with database:
+        numbers = dict(database.execute("SELECT name, number FROM metric_names"))
         number = database.execute("INSERT INTO jobs (id) VALUES (?)", (job_id,)).lastrowid
         rows = []
         for step, rank, name in points(steps, ranks):

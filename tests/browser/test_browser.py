@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
 import history  # noqa: E402
-from ithaca_e2e import EXAMPLE_DIR, SOURCE_DIR, Daemon  # noqa: E402
+from ithaca_e2e import EXAMPLE_DIR, Daemon  # noqa: E402
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DYGRAPHS = "/usr/share/javascript/dygraphs/dygraph.min.js"
@@ -77,7 +77,7 @@ def make_history(daemon, file):
     job = daemon.client().submit(file, ithaca={"hold": True, "gpus": 2, "seq_len": 128})["id"]
     daemon.client().post(f"/v1/fine_tuning/jobs/{job}/cancel")
     daemon.stop()
-    history.write(daemon.data_dir, SOURCE_DIR, job, steps=2000, ranks=2)
+    history.write(daemon.data_dir, job, steps=2000, ranks=2)
     daemon.start()
     return job
 
