@@ -87,9 +87,9 @@ if [ "$mode" = --long ]; then
     echo "== storm, 200 rounds"
     /usr/bin/python3 tests/fault/storm.py --rounds 200 >tests/bench/results/storm.txt 2>&1 ||
         { cat tests/bench/results/storm.txt; exit 1; }
-    echo "== ranks that die, hang and run out of memory"
-    /usr/bin/python3 tests/fault/drill_ranks.py >tests/bench/results/drill.txt 2>&1 ||
-        { cat tests/bench/results/drill.txt; exit 1; }
+    echo "== ranks that die, hang and run out of memory; cancel, pause and visible GPUs"
+    { /usr/bin/python3 tests/fault/drill_ranks.py && /usr/bin/python3 tests/fault/drill_service.py; } \
+        >tests/bench/results/drill.txt 2>&1 || { cat tests/bench/results/drill.txt; exit 1; }
     echo "== every system call of the daemon fails in turn"
     /usr/bin/python3 tests/fault/failing_calls.py --all >tests/bench/results/calls.txt 2>&1 ||
         { cat tests/bench/results/calls.txt; exit 1; }
