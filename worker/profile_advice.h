@@ -7,8 +7,7 @@
  *     "fits": or null with "set"}]
  *
  * At most PROFILE_ADVICE_MAX: settings that fit, what was found, settings that do not fit; each by
- * share. A change that
- * the job cannot make is not in the list. */
+ * share. A change that the job cannot make is not in the list. */
 #pragma once
 #include "common/json.h"
 #include "worker/profile_sums.h"
