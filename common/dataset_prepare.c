@@ -15,6 +15,7 @@
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "common/utf8.h"
 
 #include <string.h>
 
@@ -70,7 +71,7 @@ static bool prepare_foreign(const struct dataset_row *row, struct example_fault 
     for (size_t i = 0; i < sizeof prepare_foreigners / sizeof prepare_foreigners[0]; i++) {
         const char *magic = prepare_foreigners[i].magic;
         size_t at = prepare_foreigners[i].at;
-        if (length >= at + strlen(magic) && memcmp(row->bytes + at, magic, strlen(magic)) == 0) {
+        if (length >= at && utf8_begins(row->bytes + at, length - at, magic)) {
             example_fault_set(fault, "unserved_format", 0,
                               "this is %s, which is not served; served: JSONL, a JSON array, "
                               "plain text (.txt), each also as .gz or .zst",
@@ -78,8 +79,7 @@ static bool prepare_foreign(const struct dataset_row *row, struct example_fault 
             return true;
         }
     }
-    if (length >= strlen(IO_LFS_START) &&
-        memcmp(row->bytes, IO_LFS_START, strlen(IO_LFS_START)) == 0)
+    if (utf8_begins(row->bytes, length, IO_LFS_START))
         example_fault_set(fault, "unserved_format", 0, "this is " IO_LFS_POINTER);
     else if (prepare_wide(row->bytes, length))
         example_fault_set(fault, "not_utf8", 1,

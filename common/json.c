@@ -43,18 +43,13 @@ static int json_depth(const char *bytes, size_t length)
     return deepest;
 }
 
-static bool json_starts(const char *bytes, size_t length, const char *start)
-{
-    return length >= strlen(start) && memcmp(bytes, start, strlen(start)) == 0;
-}
-
 static int json_parse_flags(const char *bytes, size_t length, const char *what_for, size_t flags,
                             json_t **ret_value, struct err *err)
 {
-    size_t mark = json_starts(bytes, length, UTF8_MARK) ? sizeof UTF8_MARK - 1 : 0;
+    size_t mark = utf8_begins(bytes, length, UTF8_MARK) ? sizeof UTF8_MARK - 1 : 0;
     bytes += mark;
     length -= mark;
-    if (json_starts(bytes, length, IO_LFS_START))
+    if (utf8_begins(bytes, length, IO_LFS_START))
         return err_set(err, ERR_BAD_JSON, "%s: " IO_LFS_POINTER, what_for);
     if (json_depth(bytes, length) > LIMIT_JSON_DEPTH)
         return err_set(err, ERR_BAD_JSON, "%s: nested deeper than %d levels", what_for,

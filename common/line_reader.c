@@ -222,12 +222,11 @@ static int line_reader_collect_element(struct line_reader *reader, struct line *
 /* Looks at the file's first bytes: a byte-order mark, the '[' of an array. */
 static int line_reader_start(struct line_reader *reader, struct err *err)
 {
-    const size_t mark = sizeof UTF8_MARK - 1;
     bool more = false;
     reader->started = true;
     TRY(line_reader_fill(reader, &more, err));
-    if (reader->chunk_filled >= mark && memcmp(reader->chunk, UTF8_MARK, mark) == 0)
-        reader->chunk_used = mark;
+    if (utf8_begins(reader->chunk, reader->chunk_filled, UTF8_MARK))
+        reader->chunk_used = sizeof UTF8_MARK - 1;
     if (reader->kind != LINE_READER_LINES)
         return 0;
     size_t at = reader->chunk_used;

@@ -16,6 +16,11 @@ static size_t utf8_lead(unsigned char lead, unsigned char *ret_low, unsigned cha
     return lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
+bool utf8_begins(const char *bytes, size_t length, const char *text)
+{
+    return length >= strlen(text) && memcmp(bytes, text, strlen(text)) == 0;
+}
+
 size_t utf8_next(const char *bytes, size_t length)
 {
     const unsigned char *at = (const unsigned char *)bytes;

@@ -9,6 +9,8 @@
 #define UTF8_MARK \
     "\xef\xbb\xbf" /* U+FEFF, the byte-order mark: editors of Windows begin files with it */
 
+/* Whether they begin with a text. */
+bool utf8_begins(const char *bytes, size_t length, const char *text);
 size_t utf8_next(const char *bytes, size_t length); /* bytes of the first character; 0: malformed */
 size_t utf8_prefix(const char *bytes, size_t length); /* bytes of whole characters; NUL is one */
 bool utf8_valid(const char *bytes, size_t length);    /* all of it, and no NUL */

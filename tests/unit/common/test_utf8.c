@@ -24,6 +24,18 @@ static size_t put(uint32_t point, char *out)
     return length;
 }
 
+static void test_begins(void **state)
+{
+    (void)state;
+    static const char marked[] = UTF8_MARK "{";
+    assert_true(utf8_begins(marked, 4, UTF8_MARK));
+    assert_true(utf8_begins(marked, 3, UTF8_MARK));
+    assert_false(utf8_begins(marked, 2, UTF8_MARK)); /* the rest of it is not there */
+    assert_false(utf8_begins("{", 1, UTF8_MARK));
+    assert_false(utf8_begins("\xef\xbb\xbe{", 4, UTF8_MARK));
+    assert_true(utf8_begins("", 0, ""));
+}
+
 static void test_every_code_point(void **state)
 {
     (void)state;
@@ -105,11 +117,9 @@ static void test_spaces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_code_point),
-        cmocka_unit_test(test_no_other_bytes),
-        cmocka_unit_test(test_valid),
-        cmocka_unit_test(test_scrub_and_cut),
-        cmocka_unit_test(test_spaces),
+        cmocka_unit_test(test_begins),         cmocka_unit_test(test_every_code_point),
+        cmocka_unit_test(test_no_other_bytes), cmocka_unit_test(test_valid),
+        cmocka_unit_test(test_scrub_and_cut),  cmocka_unit_test(test_spaces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
