@@ -12,7 +12,6 @@
 #include "daemon/job_fsm.h"
 #include "daemon/store_experiments.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum {

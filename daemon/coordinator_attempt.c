@@ -22,7 +22,6 @@
 #include "daemon/result_name.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { ATTEMPT_LIMIT_MARGIN_MS = 60000 }; /* of a time limit, for a step and a checkpoint */
 

@@ -8,7 +8,6 @@
 #include "daemon/coordinator_private.h"
 
 #include <stdio.h>
-#include <string.h>
 
 void coordinator_job_free(struct coordinator_job *job)
 {

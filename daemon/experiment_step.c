@@ -5,7 +5,6 @@
 #include "common/job_spec.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/must.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
 #include "daemon/experiment_plan.h"

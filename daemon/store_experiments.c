@@ -4,7 +4,6 @@
 #include "daemon/store_sql.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define EXPERIMENT_COLUMNS "id, created_ms, owner, name, spec_json, ended_ms, cancelled"
 
