@@ -5,7 +5,6 @@
 import json
 import os
 import socket
-import sqlite3
 import statistics
 import subprocess
 import sys
@@ -14,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "e2e"), os.path.join(HERE, "..", "browser")]
 import history  # noqa: E402
 from ithaca_e2e import EXAMPLE_DIR, Daemon, until  # noqa: E402
+from job_copies import job_copies  # noqa: E402
 from test_browser import find_browser  # noqa: E402
 
 RANKS = 2
@@ -27,13 +27,7 @@ def fill(daemon, jobs, points):
     job = client.submit(file, ithaca={"hold": True, "gpus": RANKS, "seq_len": 128})["id"]
     client.post(f"/v1/fine_tuning/jobs/{job}/cancel")
     daemon.stop()
-    database = sqlite3.connect(os.path.join(daemon.data_dir, "jobs.db"))
-    columns = [row[1] for row in database.execute("PRAGMA table_info(jobs)") if row[1] not in ("row", "id")]
-    with database:
-        for number in range(jobs - 1):
-            database.execute(f"INSERT INTO jobs (id, {', '.join(columns)}) SELECT ?, {', '.join(columns)} FROM jobs WHERE id = ?",
-                             (f"ftjob-{number:024}", job))
-    database.close()
+    job_copies(daemon.data_dir, job, ({"id": f"ftjob-{number:024}"} for number in range(jobs - 1)))
     steps = points // (len(history.OF_JOB) + RANKS * len(history.OF_RANKS))
     wrote = history.write(daemon.data_dir, job, steps, RANKS)
     daemon.start()

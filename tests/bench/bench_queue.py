@@ -12,21 +12,9 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
 from ithaca_e2e import Daemon, cpu_seconds, resident_bytes  # noqa: E402
+from job_copies import job_copies  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
-
-
-def multiply(path, count):
-    """As many rows as wanted, of 50 users, from the one job that is there."""
-    with sqlite3.connect(path) as database:
-        database.row_factory = sqlite3.Row
-        job = dict(database.execute("SELECT * FROM jobs").fetchone())
-        del job["row"]
-        names = ", ".join(job)
-        for i in range(count - 1):
-            job["id"] = f"ftjob-bench{i:06}"
-            job["owner"] = f"user{i % 50}"
-            database.execute(f"INSERT INTO jobs ({names}) VALUES ({', '.join('?' * len(job))})", list(job.values()))
 
 
 def times(daemon, what, count, method, path, body=None):
@@ -60,7 +48,7 @@ def main():
         with sqlite3.connect(os.path.join(daemon.data_dir, "jobs.db")) as database:
             database.execute("PRAGMA foreign_keys = OFF")
             database.execute("DELETE FROM jobs WHERE id <> ?", (job,))
-        multiply(os.path.join(daemon.data_dir, "jobs.db"), count)
+        job_copies(daemon.data_dir, job, ({"id": f"ftjob-bench{i:06}", "owner": f"user{i % 50}"} for i in range(count - 1)))
         begun = time.monotonic()
         daemon.start()
         client = daemon.client()

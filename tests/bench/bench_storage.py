@@ -8,7 +8,6 @@ for /v1/storage, prunes all, and asks /healthz all the while.
 """
 import argparse
 import os
-import sqlite3
 import statistics
 import sys
 import threading
@@ -16,6 +15,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
 from ithaca_e2e import Daemon  # noqa: E402
+from job_copies import job_copies  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n'
 FILES = ("checkpoints/step-100/rank-0.ckpt", "checkpoints/step-100/manifest.json", "checkpoints/step-200/rank-0.ckpt",
@@ -25,19 +25,12 @@ FILES = ("checkpoints/step-100/rank-0.ckpt", "checkpoints/step-100/manifest.json
 
 def copies(data_dir, job, count):
     """The finished job again and again: its row, with other ids, and a folder each."""
-    with sqlite3.connect(os.path.join(data_dir, "jobs.db")) as store:
-        names = [row[1] for row in store.execute("PRAGMA table_info(jobs)") if row[1] != "row"]
-        row = dict(zip(names, store.execute(f"SELECT {','.join(names)} FROM jobs WHERE id = ?", (job,)).fetchone()))
-        for number in range(count):
-            row.update(id=f"ftjob-copy{number:020d}", fine_tuned_model="", result_file="")
-            store.execute(f"INSERT INTO jobs ({','.join(names)}) VALUES ({','.join('?' * len(names))})",
-                          [row[name] for name in names])
-            for name in FILES:
-                path = os.path.join(data_dir, "jobs", row["id"], name)
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(path, "wb") as file:
-                    file.write(b"x" * 100)
-    store.close()
+    ids = [f"ftjob-copy{number:020d}" for number in range(count)]
+    job_copies(data_dir, job, ({"id": name, "fine_tuned_model": "", "result_file": ""} for name in ids))
+    for path in (os.path.join(data_dir, "jobs", name, part) for name in ids for part in FILES):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(b"x" * 100)
 
 
 class Watch:
