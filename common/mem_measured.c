@@ -7,7 +7,6 @@
 #include "common/must.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { MEASURED_FILE_BYTES = 1 << 18 };
 
@@ -144,11 +143,6 @@ void mem_measured_text(const struct mem_estimate *estimate, const struct mem_mea
         measured_text_rehearsal(estimate, step_s, out);
 }
 
-static json_t *measured_ratio(double ratio)
-{
-    return isfinite(ratio) ? json_real(ratio) : json_null();
-}
-
 json_t *mem_measured_report_json(const struct mem_estimate *estimate,
                                  const struct mem_measured *measured)
 {
@@ -168,10 +162,10 @@ json_t *mem_measured_report_json(const struct mem_estimate *estimate,
         "whole_step_s", whole_s, "network_s", network_s, "network_wait_s", wait_s, "network",
         estimate->rates->source, "predicted_step_s", step_s, "tokens_per_s", rate,
         "tokens_per_s_gpu", rate / (double)estimate->spec.gpus, "mfu_causal",
-        measured_ratio(faster * time->mfu_causal), "mfu_full",
-        measured_ratio(faster * time->mfu_full), "device_bytes", (json_int_t)measured->device_bytes,
-        "planned_device_bytes", (json_int_t)estimate->plan.arena_bytes[MEM_ARENA_DEVICE],
-        "taken_bytes", (json_int_t)measured->taken_bytes, "planned_taken_bytes",
+        json_number(faster * time->mfu_causal), "mfu_full", json_number(faster * time->mfu_full),
+        "device_bytes", (json_int_t)measured->device_bytes, "planned_device_bytes",
+        (json_int_t)estimate->plan.arena_bytes[MEM_ARENA_DEVICE], "taken_bytes",
+        (json_int_t)measured->taken_bytes, "planned_taken_bytes",
         (json_int_t)estimate->plan.peak_device_bytes, "host_bytes",
         (json_int_t)measured->host_bytes, "planned_host_bytes",
         (json_int_t)estimate->plan.arena_bytes[MEM_ARENA_HOST], "waits",
