@@ -9,7 +9,6 @@
 #include "common/metric.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { COMPARE_POINTS = 400, COMPARE_TEXT_BYTES = 16 << 20 };
 

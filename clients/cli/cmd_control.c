@@ -4,11 +4,9 @@
 #include "clients/cli/client.h"
 #include "clients/cli/job_body.h"
 #include "common/clock.h"
-#include "common/limits.h"
 #include "common/mem.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* One request about a job; method NULL: GET. New reference. */
 static int control_request(struct cli *cli, const char *method, const char *id, const char *tail,

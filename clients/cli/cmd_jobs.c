@@ -6,7 +6,6 @@
 #include "common/mem.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static int jobs_request(struct cli *cli, const char *method, char *path, json_t **ret,
                         struct err *err)

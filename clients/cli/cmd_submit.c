@@ -6,7 +6,6 @@
 #include "common/mem.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* Takes the options of a job over `job`. */
 static int submit_options(struct cli *cli, json_t *job, struct err *err)

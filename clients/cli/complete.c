@@ -5,7 +5,6 @@
 #include "common/job_field.h"
 #include "common/metric.h"
 #include "common/model_published.h"
-#include "common/must.h"
 #include "common/utf8.h"
 
 #include <stdio.h>

@@ -8,7 +8,6 @@
 #include "common/model_config.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static int measure_config(const struct local_run *run, const struct model_config *config,

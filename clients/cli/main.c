@@ -1,13 +1,11 @@
 /* main: `ithaca`, the command line. Picks the command, prints the error, ends with its status. */
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
-#include "common/mem.h"
 
 #include <curl/curl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void main_report(const struct cli *cli, const struct err *err)
 {

@@ -4,7 +4,6 @@
 #include "common/err.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { MAN_TEXT_BYTES = 1024, MAN_EXITS = 128 };
 

@@ -1,9 +1,7 @@
 /* man_ithacad: ithacad(8), from api/settings.def. */
 #include "clients/cli/man.h"
-#include "common/mem.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { MAN_SETTING_BYTES = 1024 };
 
