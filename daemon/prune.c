@@ -65,77 +65,38 @@ static int prune_hand_over(struct prune *prune, struct err *err)
     return 0;
 }
 
-/* Moves what is at "<data_dir>/<path>"; what is not there is fine. */
+/* Moves what is at "<data_dir>/<path>", unless a child makes a model, or a trace, of it; what is
+ * not there is fine. */
 static int prune_move(struct prune *prune, const char *path, struct err *err)
 {
     CLEANUP(mem_free_ptr) char *from = io_join(prune->api->settings->data_dir, path);
     CLEANUP(mem_free_ptr) char *to = mem_printf("%s/%lld", prune->folder, (long long)prune->moved);
     if (from == NULL || to == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (exports_is_reading(prune->api->exports, from))
+        return err_set(err, ERR_BAD_STATE, "%s is being exported", path);
     TRY(io_make_dirs(prune->folder, 0700, err));
     if (rename(from, to) != 0)
         return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s: remove", from);
     return ++prune->moved % PRUNE_GATHERED == 0 ? prune_hand_over(prune, err) : 0;
 }
 
-/* Not what a child makes a model, or a trace, of. */
-static int prune_move_of_job(struct prune *prune, const char *job_id, const char *name,
-                             struct err *err)
+/* Moves what is meant of what lies in "<data_dir>/<folder>". */
+static int prune_move_of(struct prune *prune, const char *folder,
+                         bool (*is_meant)(int folder_fd, const char *name), struct err *err)
 {
-    const char *data_dir = prune->api->settings->data_dir;
-    CLEANUP(mem_free_ptr) char *whole = mem_printf("%s/jobs/%s/%s", data_dir, job_id, name);
+    CLEANUP(mem_free_ptr) char *whole = io_join(prune->api->settings->data_dir, folder);
+    DIR *stream = whole != NULL ? opendir(whole) : NULL;
+    int rc = 0;
     if (whole == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    if (exports_is_reading(prune->api->exports, whole))
-        return err_set(err, ERR_BAD_STATE, "%s of job %s is being exported", name, job_id);
-    return prune_move(prune, whole + strlen(data_dir) + 1, err);
-}
-
-static int prune_checkpoint(struct prune *prune, struct prune_target *target, struct err *err)
-{
-    char name[64];
-    const bool whole = target->step > 0;
-    const long long step = whole ? target->step : -target->step;
-    (void)snprintf(name, sizeof name, "checkpoints/step-%lld%s", step, whole ? "" : ".tmp");
-    return prune_move_of_job(prune, target->id, name, err);
-}
-
-/* All folders "attempt-N" of a job, and the profile, which is made of a plan in one of them. */
-static int prune_logs(struct prune *prune, struct prune_target *target, struct err *err)
-{
-    CLEANUP(mem_free_ptr)
-    char *folder = mem_printf("%s/jobs/%s", prune->api->settings->data_dir, target->id);
-    DIR *stream = folder != NULL ? opendir(folder) : NULL;
-    int rc = 0;
-    if (folder == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     if (stream == NULL)
-        return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s", folder);
+        return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s", whole);
     const struct dirent *entry;
-    while (rc == 0 && (entry = readdir(stream)) != NULL)
-        if (strncmp(entry->d_name, "attempt-", 8) == 0 || strcmp(entry->d_name, "profile") == 0)
-            rc = prune_move_of_job(prune, target->id, entry->d_name, err);
-    (void)closedir(stream); /* read only */
-    return rc;
-}
-
-/* Shards of the cache that no job holds: those with one link. */
-static int prune_cache(struct prune *prune, struct err *err)
-{
-    CLEANUP(mem_free_ptr) char *folder = io_join(prune->api->settings->data_dir, "cache");
-    DIR *stream = folder != NULL ? opendir(folder) : NULL;
-    int rc = 0;
-    if (folder == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    if (stream == NULL)
-        return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s", folder);
-    const struct dirent *entry;
-    struct stat info;
     while (rc == 0 && (entry = readdir(stream)) != NULL) {
-        if (fstatat(dirfd(stream), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
-            !S_ISREG(info.st_mode) || info.st_nlink > 1)
+        if (!is_meant(dirfd(stream), entry->d_name))
             continue;
-        CLEANUP(mem_free_ptr) char *path = mem_printf("cache/%s", entry->d_name);
+        CLEANUP(mem_free_ptr) char *path = io_join(folder, entry->d_name);
         rc =
             path != NULL ? prune_move(prune, path, err) : mem_fail(err, LIMIT_PATH_BYTES, "a path");
     }
@@ -143,17 +104,55 @@ static int prune_cache(struct prune *prune, struct err *err)
     return rc;
 }
 
+static int prune_checkpoint(struct prune *prune, struct prune_target *target, struct err *err)
+{
+    const bool is_whole = target->step > 0;
+    const long long step = is_whole ? target->step : -target->step;
+    CLEANUP(mem_free_ptr)
+    char *path =
+        mem_printf("jobs/%s/checkpoints/step-%lld%s", target->id, step, is_whole ? "" : ".tmp");
+    return path != NULL ? prune_move(prune, path, err) : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+}
+
+/* All folders "attempt-N" of a job, and the profile, which is made of a plan in one of them. */
+static bool prune_is_log(int folder_fd, const char *name)
+{
+    (void)folder_fd;
+    return strncmp(name, "attempt-", 8) == 0 || strcmp(name, "profile") == 0;
+}
+
+static int prune_logs(struct prune *prune, struct prune_target *target, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *folder = io_join("jobs", target->id);
+    return folder != NULL ? prune_move_of(prune, folder, prune_is_log, err)
+                          : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+}
+
+/* Shards of the cache that no job holds: those with one link. */
+static bool prune_is_unheld(int folder_fd, const char *name)
+{
+    struct stat info;
+    return fstatat(folder_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+           info.st_nlink == 1;
+}
+
+static int prune_cache(struct prune *prune, struct err *err)
+{
+    return prune_move_of(prune, "cache", prune_is_unheld, err);
+}
+
 /* A job's link goes at once, so that the cache knows: it takes no time while there is another. */
 static int prune_shard(struct prune *prune, const char *job_id, const char *name, struct err *err)
 {
     struct stat info;
+    CLEANUP(mem_free_ptr) char *path = mem_printf("jobs/%s/tokens/%s", job_id, name);
     CLEANUP(mem_free_ptr)
-    char *path = mem_printf("%s/jobs/%s/%s", prune->api->settings->data_dir, job_id, name);
-    if (path == NULL)
+    char *whole = path != NULL ? io_join(prune->api->settings->data_dir, path) : NULL;
+    if (whole == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    if (lstat(path, &info) != 0 || info.st_nlink < 2)
-        return prune_move_of_job(prune, job_id, name, err);
-    return unlink(path) == 0 ? 0 : err_set_errno(err, errno, "%s: remove", path);
+    if (lstat(whole, &info) != 0 || info.st_nlink < 2)
+        return prune_move(prune, path, err);
+    return unlink(whole) == 0 ? 0 : err_set_errno(err, errno, "%s: remove", whole);
 }
 
 static int prune_shards(struct prune *prune, struct prune_target *target, struct err *err)
@@ -161,8 +160,8 @@ static int prune_shards(struct prune *prune, struct prune_target *target, struct
     if (!target->is_job)
         return prune_cache(prune, err);
     prune->runs->frees_shards = true;
-    TRY(prune_shard(prune, target->id, "tokens/train.tok", err));
-    return prune_shard(prune, target->id, "tokens/valid.tok", err);
+    TRY(prune_shard(prune, target->id, "train.tok", err));
+    return prune_shard(prune, target->id, "valid.tok", err);
 }
 
 static int prune_file(struct prune *prune, struct prune_target *target, struct err *err)
