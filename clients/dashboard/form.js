@@ -46,7 +46,7 @@ export class Field {
       ? h("select", { id }, options.map((option) => h("option", { value: String(option) }, schema.type === "switch" || typeof option === "boolean" ? (option ? "yes" : "no") : String(option))))
       : h("input", { id, type: "text", spellcheck: "false", autocomplete: "off", placeholder: shown(schema.default), inputmode: typeOf(schema).includes("integer") && !schema.anyOf ? "numeric" : undefined });
     this.options = options;
-    if (options) this.control.value = String(schema.type === "switch" ? false : schema.default);
+    this.value = undefined;
     this.wrong = h("span", { class: "wrong", id: `${id}-wrong` });
     this.control.setAttribute("aria-describedby", `${id}-wrong ${id}-help`);
     this.control.addEventListener("input", () => { this.check(); changed(); });
@@ -63,7 +63,7 @@ export class Field {
   // Shows a value of a job; undefined: the default.
   set value(value) {
     if (this.options) this.control.value = String(this.schema.type === "switch" ? Boolean(value) : value ?? this.schema.default);
-    else this.control.value = value === undefined ? "" : shown(value);
+    else this.control.value = shown(value);
   }
 
   say(text) {

@@ -30,7 +30,7 @@ class Change extends Field {
   constructor(name, schema, value, changed) {
     super({ path: [name], schema: { ...schema, default: value } }, changed);
     this.current = value;
-    if (!this.options) this.control.value = shown(value);
+    this.value = value;
   }
 
   get change() {
