@@ -167,12 +167,20 @@ static bool cgroup_is_unit(void)
     return pid != NULL && kernel_file_number(pid) == getpid();
 }
 
+/* The path of a group in home. */
+static int cgroup_below(const struct cgroup_home *home, const char *name,
+                        char ret_path[CGROUP_PATH_BYTES], struct err *err)
+{
+    int wide = snprintf(ret_path, CGROUP_PATH_BYTES, "%s/%s", home->path, name);
+    if (wide >= CGROUP_PATH_BYTES)
+        return err_set(err, ERR_IO, "%s: the path is too long", home->path);
+    return 0;
+}
+
 static int cgroup_move_to_leaf(struct cgroup_home *home, struct err *err)
 {
     char leaf[CGROUP_PATH_BYTES], path[PATH_MAX];
-    int wide = snprintf(leaf, sizeof leaf, "%s/%s", home->path, cgroup_leaf);
-    if (wide >= (int)sizeof leaf)
-        return err_set(err, ERR_IO, "%s: the path is too long", home->path);
+    TRY(cgroup_below(home, cgroup_leaf, leaf, err));
     kernel_file_path(leaf, "", path);
     if (mkdir(path, 0755) != 0 && errno != EEXIST)
         return err_set_errno(err, errno, "%s", leaf);
@@ -243,9 +251,7 @@ int cgroup_make(const struct cgroup_home *home, const char *job_id, int64_t atte
 {
     char group[CGROUP_PATH_BYTES], name[CGROUP_NAME_BYTES], path[PATH_MAX], limit[32];
     cgroup_name(job_id, attempt, name);
-    int wide = snprintf(group, sizeof group, "%s/%s", home->path, name);
-    if (wide >= (int)sizeof group)
-        return err_set(err, ERR_IO, "%s: the path is too long", home->path);
+    TRY(cgroup_below(home, name, group, err));
     kernel_file_path(group, "", path);
     if (mkdir(path, 0755) != 0)
         return err_set_errno(err, errno, "%s", group);
@@ -332,13 +338,14 @@ void cgroup_each(const struct cgroup_home *home, cgroup_fn *each, void *context)
 {
     char path[PATH_MAX], group[CGROUP_PATH_BYTES], job_id[LIMIT_ID_BYTES + 1];
     int64_t attempt = 0;
+    struct err too_long; /* cgroup_make() has not made it */
     kernel_file_path(home->path, "", path);
     DIR *folder = home->path[0] != '\0' ? opendir(path) : NULL;
     if (folder == NULL)
         return;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        int wide = snprintf(group, sizeof group, "%s/%s", home->path, entry->d_name);
-        if (wide < (int)sizeof group && cgroup_parse_name(entry->d_name, job_id, &attempt))
+        if (cgroup_parse_name(entry->d_name, job_id, &attempt) &&
+            cgroup_below(home, entry->d_name, group, &too_long) == 0)
             each(context, job_id, attempt, group);
     }
     (void)closedir(folder); /* read only */
