@@ -325,7 +325,7 @@ static void chat_gone(void *context)
 
 /* ---- the route ---- */
 
-static int chat_fill(struct chat_question *question, const char *model, const json_t *input,
+static int chat_fill(struct chat_question *question, const char *model, json_t *input,
                      struct err *err)
 {
     struct api *api = question->chat->api;
@@ -340,16 +340,14 @@ static int chat_fill(struct chat_question *question, const char *model, const js
         question->error_path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     TRY(loop_timer_new(api->loop, chat_late, question, &question->timer, err));
-    CLEANUP(json_unref)
-    json_t *whole = json_copy((json_t *)input); /* reads only; wants non-const */
-    if (json_object_set_new(whole, "chat_template", json_string(question->model.chat_template)) !=
+    if (json_object_set_new(input, "chat_template", json_string(question->model.chat_template)) !=
         0)
         return mem_fail(err, 0, "a question");
-    return json_write_file(question->input_path, whole, 0600, err);
+    return json_write_file(question->input_path, input, 0600, err);
 }
 
 int chat_ask(struct api *api, struct http_request *request, const struct chat_kind *kind,
-             const char *model, const json_t *input, struct err *err)
+             const char *model, json_t *input, struct err *err)
 {
     struct chat *chat = api->chat;
     if (chat->running >= CHAT_RUNNING && chat->waiting >= CHAT_WAITING)

@@ -26,6 +26,7 @@ struct chat_kind {
     int (*answer)(struct http_request *request, const char *id, int64_t created_ms,
                   const char *model, const json_t *output, struct err *err);
 };
-/* Takes a deferred request: input goes to the child's stdin, its stdout to kind->answer. */
+/* Takes a deferred request: input, with the model's chat_template added, goes to the child's stdin,
+ * its stdout to kind->answer. */
 int chat_ask(struct api *api, struct http_request *request, const struct chat_kind *kind,
-             const char *model, const json_t *input, struct err *err);
+             const char *model, json_t *input, struct err *err);
