@@ -21,13 +21,6 @@ struct api_checkpoints {
     const char *suffix;          /* of the job */
 };
 
-static int api_checkpoints_take(void *ret_value, const struct store_point *point, struct err *err)
-{
-    (void)err;
-    *(double *)ret_value = point->value;
-    return 0;
-}
-
 /* New reference: a metric of the job as it last was at a step; or null. */
 static json_t *api_checkpoints_metric(const struct api_checkpoints *list, enum metric_id metric,
                                       int64_t step)
@@ -36,7 +29,7 @@ static json_t *api_checkpoints_metric(const struct api_checkpoints *list, enum m
         .job_id = list->job->id, .metric = metric, .up_to_step = step};
     double value = 0;
     struct err none;
-    int rc = store_series_last(list->api->store, &wanted, api_checkpoints_take, &value, &none);
+    int rc = store_series_last(list->api->store, &wanted, NULL, &value, &none);
     return rc == 0 ? json_number(value) : json_null();
 }
 

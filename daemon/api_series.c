@@ -105,13 +105,6 @@ static int series_add(void *context, const struct store_point *point, struct err
 
 /* ---- the walk ---- */
 
-static int series_take_step(void *ret_step, const struct store_point *point, struct err *err)
-{
-    (void)err;
-    *(int64_t *)ret_step = point->step;
-    return 0;
-}
-
 /* Opens the series of (metric, rank) where it has points. */
 static int series_open(struct series_walk *walk, struct err *err)
 {
@@ -122,7 +115,7 @@ static int series_open(struct series_walk *walk, struct err *err)
     walk->query.after_attempt = INT64_MAX;
     walk->query.limit = LIMIT_PAGE_ROWS;
     walk->first_series = json_array_size(walk->data);
-    int rc = store_series_last(walk->api->store, &walk->query, series_take_step, &last, err);
+    int rc = store_series_last(walk->api->store, &walk->query, &last, NULL, err);
     if (rc == -ERR_NOT_FOUND)
         return 0;
     TRY(rc);

@@ -121,13 +121,6 @@ static int prometheus_take_job(void *context, const struct store_job *row, struc
     return 0;
 }
 
-static int prometheus_take_value(void *ret_value, const struct store_point *point, struct err *err)
-{
-    (void)err;
-    *(double *)ret_value = point->value;
-    return 0;
-}
-
 /* A family of the newest values of a metric, by job; by rank too where by_rank. */
 static int prometheus_metric(struct api *api, const struct exposition *out,
                              const struct prometheus_jobs *jobs, enum metric_id metric,
@@ -141,7 +134,7 @@ static int prometheus_metric(struct api *api, const struct exposition *out,
                 .job_id = job->id, .metric = metric, .rank = rank, .attempt = job->attempt};
             double value = 0;
             char number[24];
-            int rc = store_series_last(api->store, &wanted, prometheus_take_value, &value, err);
+            int rc = store_series_last(api->store, &wanted, NULL, &value, err);
             if (rc == -ERR_NOT_FOUND)
                 continue; /* none yet */
             TRY(rc);

@@ -42,13 +42,6 @@ struct results {
     struct store_series_query wanted;              /* of that column: the next page */
 };
 
-static int results_take_step(void *ret_step, const struct store_point *point, struct err *err)
-{
-    (void)err;
-    *(int64_t *)ret_step = point->step;
-    return 0;
-}
-
 static int results_take_job(void *context, const struct store_job *job, struct err *err)
 {
     (void)err;
@@ -62,7 +55,7 @@ static int results_open(struct results *results, struct err *err)
 {
     const struct store_series_query wanted = {.job_id = results->job_id, .metric = METRIC_LOSS};
     TRY(store_job_get(results->store, results->job_id, results_take_job, results, err));
-    TRY(store_series_last(results->store, &wanted, results_take_step, &results->last_step, err));
+    TRY(store_series_last(results->store, &wanted, &results->last_step, NULL, err));
     TRY(host_new_id(results->host, "file-", results->file_id, sizeof results->file_id, err));
     CLEANUP(mem_free_ptr) char *path = files_path(results->data_dir, results->file_id);
     if (path == NULL)

@@ -247,9 +247,10 @@ struct store_series_query {
 };
 int store_series_list(struct store *store, const struct store_series_query *query,
                       store_point_fn *row, void *context, bool *ret_has_more, struct err *err);
-/* Its point of the last step; after_* and limit are not read. ERR_NOT_FOUND when it has none. */
+/* Its last step, and the value there (each may be NULL); after_* and limit are not read.
+ * ERR_NOT_FOUND when it has none. */
 int store_series_last(struct store *store, const struct store_series_query *query,
-                      store_point_fn *row, void *context, struct err *err);
+                      int64_t *ret_step, double *ret_value, struct err *err);
 /* A job's points are no longer its: no question finds them. */
 int store_points_forget(struct store *store, const char *job_id, struct err *err);
 /* Deletes some of the points that were forgotten; *ret_more: there may be others. */

@@ -251,8 +251,22 @@ int store_point_latest(struct store *store, const char *job_id, enum metric_id m
     return 0;
 }
 
+struct store_series_end {
+    int64_t step;
+    double value;
+    bool found;
+};
+
+static int store_series_take(void *context, const struct store_point *point, struct err *err)
+{
+    (void)err;
+    *(struct store_series_end *)context =
+        (struct store_series_end){.step = point->step, .value = point->value, .found = true};
+    return 0;
+}
+
 int store_series_last(struct store *store, const struct store_series_query *wanted,
-                      store_point_fn *row, void *context, struct err *err)
+                      int64_t *ret_step, double *ret_value, struct err *err)
 {
     int64_t number = 0;
     TRY(store_job_number(store, wanted->job_id, &number, err));
@@ -266,12 +280,16 @@ int store_series_last(struct store *store, const struct store_series_query *want
     store_bind_i64(&query, wanted->rank);
     store_bind_i64(&query, wanted->attempt);
     store_bind_i64(&query, wanted->up_to_step > 0 ? wanted->up_to_step : INT64_MAX);
-    struct store_point_first first = {.row = row, .context = context};
+    struct store_series_end end = {.found = false};
     bool unused = false;
-    TRY(store_points_give(&query, 1, store_point_count, &first, &unused, err));
-    if (!first.found)
+    TRY(store_points_give(&query, 1, store_series_take, &end, &unused, err));
+    if (!end.found)
         return err_set(err, ERR_NOT_FOUND, "job %s has no %s yet", wanted->job_id,
                        metric_name(wanted->metric));
+    if (ret_step != NULL)
+        *ret_step = end.step;
+    if (ret_value != NULL)
+        *ret_value = end.value;
     return 0;
 }
 
