@@ -33,7 +33,7 @@ LIBRARY_HOMES = {
     r"cblas\.h|openblas.*": r"worker/cpu/\w+\.[ch]$",
     r"omp\.h": r"worker/cpu/\w+\.[ch]$",
     r"sodium\.h": r"daemon/(auth\w*|webhook_sign)\.c$",
-    r"xxhash\.h": r"(common/(io|dataset)\w*|worker/checkpoint\w*)\.c$",
+    r"xxhash\.h": r"(common/io\w*|worker/checkpoint\w*)\.c$",
     r"zlib\.h|zstd\.h": r"common/io\w*\.c$",
     r"nccl\.h|cuda.*|cublas.*|cudnn.*|cupti.*": r"worker/cuda/.*",
     r"liburing\.h": r"worker/offload_file\.c$",
