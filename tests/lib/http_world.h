@@ -253,6 +253,20 @@ static inline void ask_open(struct http_world *h, struct http_client *client, co
     client_send(h, client, request.data, request.length);
 }
 
+/* Waits for the child that makes the answer. */
+static inline struct host_process *ask_child(struct http_world *h, struct http_client *client,
+                                             const char *mode)
+{
+    int64_t end_ms = clock_monotonic_ms() + HTTP_WORLD_PATIENCE_MS;
+    struct host_process *child = NULL;
+    while (child == NULL && clock_monotonic_ms() < end_ms) {
+        client_turn(h, client);
+        child = fake_host_find(&h->w->fake, mode);
+    }
+    assert_non_null(child);
+    return child;
+}
+
 /* Waits for the answer and takes it. */
 static inline void ask_end(struct http_world *h, struct http_client *client)
 {

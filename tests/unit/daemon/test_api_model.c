@@ -98,13 +98,7 @@ static struct host_process *open_list(struct http_world *h, struct http_client *
                                       const char *path)
 {
     ask_open(h, client, "GET", path, "", NULL, 0);
-    struct host_process *child = NULL;
-    for (int i = 0; i < 2000 && child == NULL; i++) {
-        client_turn(h, client);
-        child = fake_host_find(&h->w->fake, "--export");
-    }
-    assert_non_null(child);
-    return child;
+    return ask_child(h, client, "--export");
 }
 
 static void test_checkpoint(void **state)

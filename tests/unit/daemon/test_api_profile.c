@@ -69,18 +69,6 @@ static void test_not_running(void **state)
     expect(h, 404, "error.code", "not_found");
 }
 
-/* The newest child that makes a profile. */
-static struct host_process *child_of(struct http_world *h, struct http_client *client)
-{
-    struct host_process *child = NULL;
-    for (int i = 0; i < 20; i++) {
-        client_turn(h, client);
-        child = fake_host_find(&h->w->fake, "--profile");
-    }
-    assert_non_null(child);
-    return child;
-}
-
 /* The ranks have left a profile, at a time of the test's. */
 static void put_ready(struct http_world *h, const struct world_job *job, time_t at)
 {
@@ -100,7 +88,7 @@ static void test_made_by_a_child(void **state)
     path_of(&job, "profile", path);
     put_ready(h, &job, 1000);
     ask_open(h, &client, "GET", path, "", NULL, 0);
-    struct host_process *child = child_of(h, &client);
+    struct host_process *child = ask_child(h, &client, "--profile");
     CLEANUP(mem_free_ptr) char *job_dir = mem_printf("%s/jobs/%s", h->w->dir, job.id);
     assert_string_equal(child->argument, job_dir);
     fake_host_end(child, 65, 0);
@@ -109,7 +97,7 @@ static void test_made_by_a_child(void **state)
     assert_non_null(
         strstr(h->body, "the profile cannot be made: the process ended with status 65"));
     ask_open(h, &client, "GET", path, "", NULL, 0);
-    child = child_of(h, &client);
+    child = ask_child(h, &client, "--profile");
     CLEANUP(mem_free_ptr)
     char *dir = mem_printf("%s/exports/profile-%s-1000-000000000", h->w->dir, job.id);
     http_world_put(h, dir, "summary.json", "{\"object\":\"fine_tuning.job.profile\"}");
@@ -125,7 +113,7 @@ static void test_made_by_a_child(void **state)
     assert_int_equal(h->w->fake.count, children);
     put_ready(h, &job, 2000); /* another */
     ask_open(h, &client, "GET", path, "", NULL, 0);
-    fake_host_end(child_of(h, &client), 65, 0);
+    fake_host_end(ask_child(h, &client, "--profile"), 65, 0);
     ask_end(h, &client);
     assert_int_equal(h->status, 500);
     assert_int_equal(h->w->fake.count, children + 1);
@@ -140,7 +128,7 @@ static void test_deleted_meanwhile(void **state)
     path_of(&job, "profile", path);
     put_ready(h, &job, 1000);
     ask_open(h, &client, "GET", path, "", NULL, 0);
-    struct host_process *child = child_of(h, &client);
+    struct host_process *child = ask_child(h, &client, "--profile");
     CLEANUP(mem_free_ptr) char *job_path = mem_printf("/v1/fine_tuning/jobs/%s", job.id);
     ask(h, "DELETE", job_path, NULL);
     assert_int_equal(h->status, 200);
