@@ -36,12 +36,15 @@ int mem_measured_read(const char *path, struct mem_measured *ret, struct err *er
     TRY(json_get_i64(json, "host_bytes", ERR_CORRUPT, &measured.host_bytes, err));
     TRY(json_get_i64(json, "taken_bytes", ERR_CORRUPT, &measured.taken_bytes, err));
     TRY(json_get_i64(json, "layers", ERR_CORRUPT, &measured.layers, err));
+    if (measured.layers < 1)
+        return err_set(err, ERR_CORRUPT, "%s: layers: %lld", path, (long long)measured.layers);
     const json_t *peak = json_object_get(json, "peak");
     for (int c = 0; c < MEM_CATEGORY_COUNT; c++)
         TRY(json_get_i64(peak, mem_category_name((enum mem_category)c), ERR_CORRUPT,
                          &measured.peak[c], err));
     measured.step_s = measured_median(json_object_get(json, "steps"), 0);
     measured.layer_s = measured_median(json_object_get(json, "layer"), 0);
+    measured.mlp_s = measured_median(json_object_get(json, "mlp"), 0);
     measured.processor_s = measured_median(json_object_get(json, "processor"), 0);
     const json_t *waits = json_object_get(json, "waits");
     for (int wait = 0; wait < MEM_WAITS; wait++)
@@ -71,22 +74,28 @@ json_t *mem_measured_json(const struct mem_measured *measured)
         if (json_object_set_new(peak, mem_category_name((enum mem_category)c),
                                 json_integer(measured->peak[c])) != 0)
             json_unref(&peak);
-    return json_pack("{s:b, s:s?, s:o, s:f, s:I, s:f, s:o, s:I, s:I, s:I, s:o}", "run",
-                     (int)measured->run, "why", measured->why[0] != '\0' ? measured->why : NULL,
-                     "step_s", measured->run ? json_real(measured->step_s) : json_null(),
-                     "processor_s", measured->processor_s, "layers", (json_int_t)measured->layers,
-                     "layer_s", measured->layer_s, "waits", measured_waits_json(measured),
-                     "device_bytes", (json_int_t)measured->device_bytes, "host_bytes",
-                     (json_int_t)measured->host_bytes, "taken_bytes",
-                     (json_int_t)measured->taken_bytes, "peak", peak);
+    return json_pack(
+        "{s:b, s:s?, s:o, s:f, s:I, s:f, s:f, s:o, s:I, s:I, s:I, s:o}", "run", (int)measured->run,
+        "why", measured->why[0] != '\0' ? measured->why : NULL, "step_s",
+        measured->run ? json_real(measured->step_s) : json_null(), "processor_s",
+        measured->processor_s, "layers", (json_int_t)measured->layers, "layer_s", measured->layer_s,
+        "mlp_s", measured->mlp_s, "waits", measured_waits_json(measured), "device_bytes",
+        (json_int_t)measured->device_bytes, "host_bytes", (json_int_t)measured->host_bytes,
+        "taken_bytes", (json_int_t)measured->taken_bytes, "peak", peak);
 }
 
-/* A step of all layers, those that were left out taking as long as the others. */
+/* A step of all layers: those left out take as long as the others, but for the replays, of which
+ * there are more than theirs would be. */
 static double measured_whole(const struct mem_estimate *estimate,
                              const struct mem_measured *measured)
 {
-    int64_t left_out = estimate->plan.layout.config.layers - measured->layers;
-    return measured->step_s + (double)left_out * measured->layer_s;
+    const struct mem_layout *layout = &estimate->plan.layout;
+    double all = (double)layout->config.layers, worked = (double)measured->layers;
+    double replays = (double)time_work_replays(layout, 0);
+    double timed = (double)time_work_replays(layout, layout->config.layers - measured->layers);
+    double more =
+        (all - worked) * measured->layer_s + (replays - timed * all / worked) * measured->mlp_s;
+    return measured->step_s + (double)estimate->spec.grad_accum * more;
 }
 
 static void measured_text_waits(const struct mem_measured *measured, struct buf *out)
@@ -122,9 +131,14 @@ void mem_measured_text(const struct mem_estimate *estimate, const struct mem_mea
     double rate = estimate->time.tokens / step_s, faster = estimate->time.step_s / step_s;
     buf_printf(out, "a step, measured: %.4g s; a layer %.4g s", measured->step_s,
                measured->layer_s);
-    if (measured->layers < layers)
+    if (measured->layers < layers) {
+        int64_t replays = time_work_replays(&estimate->plan.layout, 0);
         buf_printf(out, ", %lld of %lld worked: all would take %.4g s", (long long)measured->layers,
                    (long long)layers, step_s);
+        if (replays > 0)
+            buf_printf(out, ", with %lld replays at %.4g s each", (long long)replays,
+                       measured->mlp_s);
+    }
     buf_printf(out, "\n  %.5g tokens/s, %.5g a rank", rate, rate / (double)estimate->spec.gpus);
     if (isfinite(estimate->time.mfu_causal))
         buf_printf(out, ", MFU causal %.1f %%, full %.1f %%",

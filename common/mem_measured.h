@@ -7,6 +7,9 @@
  *     predicted_step_s = whole_step_s   measured, the layers left out at the time of the others
  *                      + network_wait_s modelled (common/time_plan.h): what collectives add
  *
+ * With keep_input_every backward replays layers, but few or none of the last ones, which are those
+ * that work: in whole_step_s each replay counts by itself, at mlp_s.
+ *
  * The copies that stand for the network are in whole_step_s, so that predicted_step_s is rather too
  * long than too short. */
 #pragma once
@@ -25,7 +28,8 @@ struct mem_measured {
     char why[ERR_TEXT_MAX];           /* if not: a sentence, "" when it was not tried */
     double processor_s;               /* of a rank's process in such a step */
     double step_s;                    /* the median of the steps after the first */
-    double layer_s;                   /* of one layer in these, forward and backward */
+    double layer_s;                   /* of one layer in one micro-step, forward and backward */
+    double mlp_s;                     /* of its MLP half forward, which is what a replay does */
     double waits_s[MEM_WAITS];        /* of these, what each kind is; below 0: there is none */
     int64_t layers;                   /* that worked: a rehearsal leaves some out */
     int64_t device_bytes, host_bytes; /* held on the device, pinned on the host */
@@ -35,7 +39,7 @@ struct mem_measured {
 
 /* A rank's measured.json. */
 int mem_measured_read(const char *path, struct mem_measured *ret, struct err *err);
-/* {"run", "why", "step_s", "processor_s", "layers", "layer_s", "waits": {metric: seconds},
+/* {"run", "why", "step_s", "processor_s", "layers", "layer_s", "mlp_s", "waits": {metric: seconds},
  * "device_bytes", "host_bytes", "taken_bytes", "peak"}; NULL: out of memory */
 json_t *mem_measured_json(const struct mem_measured *measured);
 /* Of a job that was planned as `estimate`, with rates. */

@@ -260,14 +260,22 @@ static void work_head(const struct time_builder *b)
     }
 }
 
-int64_t time_work_replays(const struct mem_layout *l)
+int64_t time_work_replay_from(const struct mem_layout *l, int64_t layer)
 {
-    int64_t replays = 0, last = l->config.layers - 1, every = l->keep_input_every;
-    for (int64_t layer = 0; layer < last; layer++) { /* the last one's is there */
-        int64_t within = layer % every;
-        if (within == every - 1 || l->replay_anew)
-            replays += within;
-    }
+    int64_t within = layer % l->keep_input_every;
+    bool away = l->layers_away > 0, last = layer == l->config.layers - 1;
+    bool kept = l->replay_anew ? !away && !l->streamed
+                               : l->segment_at_hand || (l->streamed ? l->layers_filed == 0 : !away);
+    if (last && kept) /* as forward left it */
+        return layer;
+    return last || within == l->keep_input_every - 1 || l->replay_anew ? layer - within : layer;
+}
+
+int64_t time_work_replays(const struct mem_layout *l, int64_t first)
+{
+    int64_t replays = 0;
+    for (int64_t layer = first; layer < l->config.layers; layer++)
+        replays += layer - time_work_replay_from(l, layer);
     return replays;
 }
 
@@ -275,7 +283,7 @@ static void work_micro(struct time_builder b)
 {
     const struct mem_layout *l = b.layout;
     const struct model_config *c = b.config;
-    double micro = b.times, layers = (double)c->layers, replays = (double)time_work_replays(l);
+    double micro = b.times, layers = (double)c->layers, replays = (double)time_work_replays(l, 0);
     double embedded = 2 * work_act(&b, l->tokens, c->hidden_size);
     b.phase = TIME_PHASE_FORWARD;
     time_add(&b, TIME_COPY, 3, 2 * (double)(l->tokens * I32)); /* ids, targets, positions */

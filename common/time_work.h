@@ -114,3 +114,8 @@ void time_work_make(const struct time_job *job, struct time_work *ret);
 /* Pairs of query and key, of one head, in a micro-step over all ranks of a context group: each
  * query sees the keys of its document up to itself. */
 double time_work_pairs(const struct time_job *job);
+/* The first layer that is replayed in backward for this one's input; itself: its input is there. */
+int64_t time_work_replay_from(const struct mem_layout *layout, int64_t layer);
+/* Layers that are replayed in a micro-step, once for each time, for layer `first` and those after
+ * it: a whole number of segments. */
+int64_t time_work_replays(const struct mem_layout *layout, int64_t first);

@@ -47,7 +47,7 @@ static void copies_offload(struct time_builder b)
     b.phase = TIME_PHASE_BACKWARD;
     time_add_beside(&b, TIME_FILE_READ, filed, file_bytes);
     time_add_beside(&b, TIME_FROM_HOST, away, bytes);
-    time_add_beside(&b, TIME_FROM_HOST, share * (double)time_work_replays(l), copies_o(&b));
+    time_add_beside(&b, TIME_FROM_HOST, share * (double)time_work_replays(l, 0), copies_o(&b));
 }
 
 /* x is read by every stage that projects it and by the MLP, which writes the next; in backward its
@@ -57,7 +57,7 @@ static void copies_stream(struct time_builder b)
 {
     const struct mem_layout *l = b.layout;
     double layers = (double)l->config.layers, stages = (double)l->heads.stages;
-    double replays = (double)time_work_replays(l);
+    double replays = (double)time_work_replays(l, 0);
     double reads = stages + (l->mesh.ulysses > 1 ? stages / (double)l->heads.kv_stages : 0);
     if (l->lora_r > 0 && (l->lora_modules & COPIES_QKV) != 0)
         reads++; /* what their adapters make of all tokens */

@@ -31,8 +31,6 @@ void time_lora_bwd(const struct time_builder *b, enum job_lora_module module, do
                    int64_t rows);
 void time_lora_inputs(const struct time_builder *b, double calls, int64_t rows);
 
-/* Layers whose inputs backward makes again from that of another, in a micro-step. */
-int64_t time_work_replays(const struct mem_layout *layout);
 void time_work_attention(const struct time_builder *b);     /* x to O */
 void time_work_attention_bwd(const struct time_builder *b); /* d_mid to dq, dk, dv */
 void time_work_states(const struct time_builder *b);        /* gathers, gradients, update */

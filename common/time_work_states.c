@@ -94,14 +94,6 @@ static void states_use(struct states_slots *slots, int64_t layer, int64_t next)
         (void)states_find(slots, next);
 }
 
-static int64_t states_replay_from(const struct mem_layout *l, int64_t layer)
-{
-    int64_t within = layer % l->keep_input_every;
-    if (layer == l->config.layers - 1)
-        return layer;
-    return within == l->keep_input_every - 1 || l->replay_anew ? layer - within : layer;
-}
-
 static void states_forward(struct states_slots *slots, int64_t layers)
 {
     for (int64_t layer = 0; layer < layers; layer++)
@@ -111,9 +103,9 @@ static void states_forward(struct states_slots *slots, int64_t layers)
 static void states_backward(const struct mem_layout *l, struct states_slots *slots)
 {
     for (int64_t layer = l->config.layers - 1; layer >= 0; layer--) {
-        for (int64_t from = states_replay_from(l, layer); from < layer; from++)
+        for (int64_t from = time_work_replay_from(l, layer); from < layer; from++)
             states_use(slots, from, from + 1);
-        states_use(slots, layer, layer > 0 ? states_replay_from(l, layer - 1) : -1);
+        states_use(slots, layer, layer > 0 ? time_work_replay_from(l, layer - 1) : -1);
     }
 }
 

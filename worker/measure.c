@@ -10,9 +10,10 @@
 #include "worker/train.h"
 
 struct measure {
-    json_t *seconds, *processor, *layer; /* one a step */
-    json_t *waits;                       /* {metric: the same} */
-    int64_t layers;                      /* that work */
+    json_t *seconds, *processor; /* one a step */
+    json_t *layer, *mlp;         /* likewise, of one layer in one micro-step */
+    json_t *waits;               /* {metric: the same} */
+    int64_t layers;              /* that work */
 };
 
 /* A number at the end of waits[metric]. */
@@ -41,18 +42,21 @@ static int measure_waits(struct measure *measure, const struct exposed_times *ti
 static int measure_step(struct rank *rank, int64_t step, struct measure *measure, struct err *err)
 {
     struct step_result result;
-    rank->model.layers_ns = 0;
+    rank->model.layers_ns = rank->model.mlp_ns = 0;
     profile_run_before(rank, step);
     int64_t start = clock_monotonic_ns(), processor_ns = clock_process_ns();
     TRY(step_run(rank, step, &result, err));
     rank_check_memory(rank);
     double taken = (double)(clock_monotonic_ns() - start) * 1e-9;
     json_t *worked = json_real((double)(clock_process_ns() - processor_ns) * 1e-9);
-    double layers = (double)(measure->layers * rank->train.micro_steps);
+    double micro_steps = (double)rank->train.micro_steps;
+    double layers = (double)measure->layers * micro_steps;
     int bad = json_array_append_new(measure->seconds, json_real(taken));
     bad |= json_array_append_new(measure->processor, worked);
     bad |= json_array_append_new(measure->layer,
                                  json_real((double)rank->model.layers_ns * 1e-9 / layers));
+    bad |= json_array_append_new(measure->mlp,
+                                 json_real((double)rank->model.mlp_ns * 1e-9 / micro_steps));
     bad |= measure_waits(measure, &result.times);
     profile_run_after(rank, step, step == rank->steps_total);
     train_report(rank, step, &result, taken);
@@ -77,12 +81,13 @@ static int measure_write(struct rank *rank, const struct measure *measure, struc
     const struct device_ops *dev = rank->device->dev;
     CLEANUP(mem_free_ptr) char *path = io_join(rank->plan->job_dir, "measured.json");
     CLEANUP(json_unref)
-    json_t *json = json_pack(
-        "{s:O, s:O, s:O, s:O, s:I, s:I, s:I, s:I, s:o}", "steps", measure->seconds, "processor",
-        measure->processor, "layer", measure->layer, "waits", measure->waits, "layers",
-        (json_int_t)measure->layers, "device_bytes", (json_int_t)dev->bytes_in_use(rank->device),
-        "host_bytes", (json_int_t)dev->host_bytes_in_use(rank->device), "taken_bytes",
-        (json_int_t)dev->bytes_taken(rank->device), "peak", measure_peak(rank));
+    json_t *json =
+        json_pack("{s:O, s:O, s:O, s:O, s:O, s:I, s:I, s:I, s:I, s:o}", "steps", measure->seconds,
+                  "processor", measure->processor, "layer", measure->layer, "mlp", measure->mlp,
+                  "waits", measure->waits, "layers", (json_int_t)measure->layers, "device_bytes",
+                  (json_int_t)dev->bytes_in_use(rank->device), "host_bytes",
+                  (json_int_t)dev->host_bytes_in_use(rank->device), "taken_bytes",
+                  (json_int_t)dev->bytes_taken(rank->device), "peak", measure_peak(rank));
     if (path == NULL || json == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a measurement");
     return json_write_file(path, json, 0600, err);
@@ -93,6 +98,7 @@ static void measure_done(struct measure *measure)
     json_decref(measure->seconds);
     json_decref(measure->processor);
     json_decref(measure->layer);
+    json_decref(measure->mlp);
     json_decref(measure->waits);
 }
 
@@ -122,11 +128,12 @@ int measure_run(struct rank *rank, struct err *err)
     struct measure measure = {.seconds = json_array(),
                               .processor = json_array(),
                               .layer = json_array(),
+                              .mlp = json_array(),
                               .waits = json_object(),
                               .layers =
                                   rank->shape.config.layers - rank->model.options.first_layer};
     if (measure.seconds == NULL || measure.processor == NULL || measure.layer == NULL ||
-        measure.waits == NULL)
+        measure.mlp == NULL || measure.waits == NULL)
         return mem_fail(err, 0, "a measurement");
     for (int64_t step = 1; step <= rank->steps_total && !paused; step++) {
         TRY(measure_step(rank, step, &measure, err));

@@ -155,6 +155,28 @@ static int model_embed(struct model *model, const struct batch *batch, const voi
     return 0;
 }
 
+/* At both ends of what is timed. */
+static int model_clock(const struct model *model, int64_t *ns, bool begins, struct stream *stream,
+                       struct err *err)
+{
+    if (!model->options.time_layers)
+        return 0;
+    TRY(model->device->dev->sync(model->device, stream, err));
+    *ns += begins ? -clock_monotonic_ns() : clock_monotonic_ns();
+    return 0;
+}
+
+/* x to the layer's output; timed in the first layer of a pass. */
+static int model_layer_mlp(const struct layer *layer, struct err *err)
+{
+    struct model *model = layer->model;
+    bool first = layer->index == model->options.first_layer;
+    arena_enter(model->arena, MEM_PHASE_FWD_MLP);
+    TRY(first ? model_clock(model, &model->mlp_ns, true, layer->stream, err) : 0);
+    TRY(layer_fwd_mlp(layer, model_layer_output(model, layer->index), err));
+    return first ? model_clock(model, &model->mlp_ns, false, layer->stream, err) : 0;
+}
+
 /* A layer forward; what it keeps leaves under the work that follows. */
 static int model_layer_forward(const struct layer *layer, bool keep, struct err *err)
 {
@@ -169,8 +191,7 @@ static int model_layer_forward(const struct layer *layer, bool keep, struct err 
         TRY(offload_out(offload, OFFLOAD_INPUT, l, rows, layer->stream, err));
     TRY(offload_vacate(offload, OFFLOAD_INPUT, layer->stream, err));
     TRY(offload_vacate(offload, OFFLOAD_MLP, layer->stream, err));
-    arena_enter(model->arena, MEM_PHASE_FWD_MLP);
-    TRY(layer_fwd_mlp(layer, model_layer_output(model, l), err));
+    TRY(model_layer_mlp(layer, err));
     TRY(offload_ready(offload, OFFLOAD_MLP, layer->stream, err));
     if (!keep)
         return 0;
@@ -184,17 +205,6 @@ static void model_note(const struct model *model, const char *name, int64_t laye
     profile_enter(model->device->profile, PROFILE_LAYER, name, layer);
 }
 
-/* At both ends of the layers' work. */
-static int model_clock_layers(struct model *model, struct stream *stream, bool begins,
-                              struct err *err)
-{
-    if (!model->options.time_layers)
-        return 0;
-    TRY(model->device->dev->sync(model->device, stream, err));
-    model->layers_ns += begins ? -clock_monotonic_ns() : clock_monotonic_ns();
-    return 0;
-}
-
 int model_forward(struct model *model, const struct batch *batch, bool keep, struct stream *stream,
                   struct err *err)
 {
@@ -205,7 +215,7 @@ int model_forward(struct model *model, const struct batch *batch, bool keep, str
     TRY(fsdp_gather(model->fsdp, 0, stream, &weights, err));
     TRY(fsdp_prefetch(model->fsdp, model->options.first_layer + 1, stream, err));
     TRY(model_embed(model, batch, weights, stream, err));
-    TRY(model_clock_layers(model, stream, true, err));
+    TRY(model_clock(model, &model->layers_ns, true, stream, err));
     for (int64_t l = model->options.first_layer; l < model->shape->config.layers; l++) {
         struct model_acts acts = model_layer_acts(model, l);
         struct layer layer = {
@@ -215,7 +225,7 @@ int model_forward(struct model *model, const struct batch *batch, bool keep, str
         TRY(model_layer_forward(&layer, keep, err));
     }
     model_note(model, NULL, -1);
-    return model_clock_layers(model, stream, false, err);
+    return model_clock(model, &model->layers_ns, false, stream, err);
 }
 
 /* The head's weights: the last unit, and the embedding's where they are tied. */
@@ -369,12 +379,12 @@ int model_backward(struct model *model, const struct batch *batch, struct stream
 {
     struct offload_span all = model_span(batch, 0, batch->rows);
     int64_t last = model->shape->config.layers - 1;
-    TRY(model_clock_layers(model, stream, true, err));
+    TRY(model_clock(model, &model->layers_ns, true, stream, err));
     for (int group = 0; group < OFFLOAD_GROUPS; group++)
         TRY(model_bring(model, last, (enum offload_group)group, &all, stream, err));
     for (int64_t l = last; l >= model->options.first_layer; l--)
         TRY(model_layer_backward(model, batch, l, stream, err));
-    TRY(model_clock_layers(model, stream, false, err));
+    TRY(model_clock(model, &model->layers_ns, false, stream, err));
     TRY(model->lora != NULL ? 0 : model_embed_backward(model, batch, stream, err));
     model_note(model, NULL, -1);
     return 0;

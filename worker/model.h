@@ -52,7 +52,7 @@ struct model_options {
     bool streamed;
     int64_t first_layer; /* those before are left out (a rehearsal): their states and kept
                             tensors are there, no work is done; a multiple of k */
-    bool time_layers;    /* layers_ns is kept, for which the stream is waited for */
+    bool time_layers;    /* layers_ns and mlp_ns are kept: the stream is waited for */
     struct context_options context;
 };
 enum { MODEL_TILE_LOSS_TOKENS = 1024 };
@@ -79,8 +79,9 @@ struct model {
     struct context context;
     int64_t offset[MODEL_TENSOR_COUNT]; /* elements from the start of the tensor's unit; -1: none */
 
-    struct offload offload;  /* what is kept away, and the set for what layers have not at hand */
-    int64_t layers_ns;       /* time_layers: of all layers' work, forward and backward; += */
+    struct offload offload; /* what is kept away, and the set for what layers have not at hand */
+    int64_t layers_ns;      /* time_layers: of all layers' work, forward and backward; += */
+    int64_t mlp_ns;         /* likewise: the forward of the first's MLP half, a replay's work; += */
     struct model_acts *acts; /* (L) what each layer keeps at hand */
     void **segment;          /* (k - 1) x of a segment's layers after the first; anew: one */
     void *x_out;             /* [act] (T, h) the last layer's output, unless the set's x is */

@@ -202,7 +202,8 @@ struct layout {
     int64_t keep_input_every, tile_mlp, tile_loss; /* tiles 0: all tokens */
     bool overlap, unsharded, qwen;
     int64_t sequences, grad_accum;
-    bool offload, stream;
+    int offload; /* 1: to the host, 2: inputs of a segment too */
+    bool stream;
 };
 
 struct adapters {
@@ -237,37 +238,40 @@ static void check(const struct layout *layout, const struct adapters *adapters)
     spec->fsdp = !layout->unsharded;
     spec->sequences = layout->sequences;
     spec->grad_accum = layout->grad_accum;
-    spec->offload = layout->offload ? JOB_offload_HOST : JOB_offload_NONE;
+    spec->offload = layout->offload > 0 ? JOB_offload_HOST : JOB_offload_NONE;
     spec->stream_residual = layout->stream ? JOB_toggle_ON : JOB_toggle_OFF;
     spec->lora = adapters != NULL;
     spec->lora_r = adapters != NULL ? adapters->r : 0;
     spec->lora_modules = adapters != NULL ? adapters->modules : 0;
     spec->lora_dropout = adapters != NULL ? adapters->dropout : 0;
+    if (layout->offload == 2)
+        mem_layout_segment_limit(0);
     mem_free(train_scene_run(&scene, layout->world, play, NULL));
+    mem_layout_segment_limit(MEM_SEGMENT_BYTES);
     train_scene_close(&scene);
 }
 
 static const struct layout layouts[] = {
-    {1, 1, 1, 0, JOB_recompute_NONE, 1, 0, 0, false, false, false, 2, 0, false, false},
-    {1, 1, 1, 2, JOB_recompute_NONE, 1, 40, 25, false, false, false, 1, 0, false, false},
-    {1, 1, 1, 0, JOB_recompute_INPUT, 1, 32, 50, false, false, true, 2, 1, false, false},
-    {2, 2, 1, 0, JOB_recompute_INPUT, 1, 0, 0, false, false, false, 1, 0, false, false},
-    {2, 2, 1, 1, JOB_recompute_INPUT, 1, 20, 0, true, false, false, 1, 0, false, false},
-    {2, 1, 1, 0, JOB_recompute_INPUT_AND_ATTENTION, 1, 0, 30, false, true, false, 4, 0, false,
-     false},
-    {2, 2, 1, 2, JOB_recompute_ATTENTION, 2, 0, 0, false, false, false, 2, 0, false, false},
-    {2, 1, 2, 0, JOB_recompute_ATTENTION, 4, 20, 0, false, false, false, 1, 0, false, false},
-    {2, 2, 1, 0, JOB_recompute_ATTENTION, 1, 0, 0, false, false, true, 4, 2, false, false},
-    {4, 2, 2, 1, JOB_recompute_INPUT_AND_ATTENTION, 1, 0, 0, true, false, false, 1, 0, false,
-     false},
-    {3, 1, 3, 4, JOB_recompute_INPUT, 1, 0, 0, false, false, false, 1, 0, false, false},
-    {2, 2, 1, 1, JOB_recompute_ATTENTION, 2, 20, 0, false, false, false, 1, 0, true, false},
-    {2, 2, 1, 0, JOB_recompute_NONE, 1, 0, 0, false, false, false, 2, 0, true, false},
-    {1, 1, 1, 0, JOB_recompute_INPUT, 1, 32, 0, false, false, false, 1, 0, true, false},
-    {2, 2, 1, 1, JOB_recompute_ATTENTION, 2, 20, 16, false, false, false, 1, 0, true, true},
-    {2, 2, 1, 2, JOB_recompute_INPUT, 1, 24, 24, false, false, false, 1, 0, false, true},
-    {1, 1, 1, 2, JOB_recompute_INPUT_AND_ATTENTION, 1, 24, 24, false, false, false, 1, 0, false,
-     true},
+    {1, 1, 1, 0, JOB_recompute_NONE, 1, 0, 0, false, false, false, 2, 0, 0, false},
+    {1, 1, 1, 2, JOB_recompute_NONE, 1, 40, 25, false, false, false, 1, 0, 0, false},
+    {1, 1, 1, 0, JOB_recompute_INPUT, 1, 32, 50, false, false, true, 2, 1, 0, false},
+    {2, 2, 1, 0, JOB_recompute_INPUT, 1, 0, 0, false, false, false, 1, 0, 0, false},
+    {2, 2, 1, 1, JOB_recompute_INPUT, 1, 20, 0, true, false, false, 1, 0, 0, false},
+    {2, 1, 1, 0, JOB_recompute_INPUT_AND_ATTENTION, 1, 0, 30, false, true, false, 4, 0, 0, false},
+    {2, 2, 1, 2, JOB_recompute_ATTENTION, 2, 0, 0, false, false, false, 2, 0, 0, false},
+    {2, 1, 2, 0, JOB_recompute_ATTENTION, 4, 20, 0, false, false, false, 1, 0, 0, false},
+    {2, 2, 1, 0, JOB_recompute_ATTENTION, 1, 0, 0, false, false, true, 4, 2, 0, false},
+    {4, 2, 2, 1, JOB_recompute_INPUT_AND_ATTENTION, 1, 0, 0, true, false, false, 1, 0, 0, false},
+    {3, 1, 3, 4, JOB_recompute_INPUT, 1, 0, 0, false, false, false, 1, 0, 0, false},
+    {2, 2, 1, 1, JOB_recompute_ATTENTION, 2, 20, 0, false, false, false, 1, 0, 1, false},
+    {2, 2, 1, 0, JOB_recompute_NONE, 1, 0, 0, false, false, false, 2, 0, 1, false},
+    {1, 1, 1, 0, JOB_recompute_INPUT, 1, 32, 0, false, false, false, 1, 0, 1, false},
+    {2, 2, 1, 1, JOB_recompute_ATTENTION, 2, 20, 16, false, false, false, 1, 0, 1, true},
+    {2, 2, 1, 2, JOB_recompute_INPUT, 1, 24, 24, false, false, false, 1, 0, 0, true},
+    {1, 1, 1, 2, JOB_recompute_INPUT_AND_ATTENTION, 1, 24, 24, false, false, false, 1, 0, 0, true},
+    {2, 2, 1, 1, JOB_recompute_ATTENTION, 3, 20, 0, false, false, false, 1, 0, 1, false},
+    {2, 2, 1, 1, JOB_recompute_ATTENTION, 3, 20, 0, false, false, false, 1, 0, 2, false},
+    {2, 2, 1, 1, JOB_recompute_ATTENTION, 3, 20, 0, false, false, false, 2, 0, 2, true},
 };
 
 static void test_layouts(void **state)

@@ -82,6 +82,7 @@ static void test_what_is_not_whole(void **state)
     struct mem_measured measured = {.layers = 77};
     assert_int_equal(read_text(BYTES STEPS, &measured, &err), -ERR_CORRUPT); /* no layers */
     assert_int_equal(read_text("\"layers\":1," STEPS, &measured, &err), -ERR_CORRUPT);
+    assert_int_equal(read_text(BYTES "\"layers\":0,", &measured, &err), -ERR_CORRUPT);
     assert_int_equal(io_write_file(path, "{}", 2, 0600, &err), 0);
     assert_int_equal(mem_measured_read(path, &measured, &err), -ERR_CORRUPT);
     assert_int_equal(mem_measured_read("/nowhere/measured.json", &measured, &err), -ERR_NOT_FOUND);
@@ -150,12 +151,69 @@ static void test_rehearsal(void **state)
     assert_int_equal(mem_live(), 0);
 }
 
+/* What the last layers do not replay, the others do: 21 times of layers, of which the first row
+ * times none, the second 3, which are in its layers' 0.5 s. Replayed for each layer anew every
+ * segment has its share: the time of the layers that worked is that of all. */
+static void test_replays(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t seq_len, every, layers, sequences;
+        double whole_s;
+    } rows[] = {{65536, 8, 8, 1, 2 + 24 * 0.5 + 21 * 0.125},
+                {65536, 4, 8, 1, 2 + 24 * 0.5 + (21 - 3 * 4) * 0.125},
+                {65536, 4, 4, 2, 2 + 2 * (28 * 0.5 + 21 * 0.125)},
+                {65536, 1, 8, 1, 2 + 24 * 0.5},
+                {1 << 20, 4, 4, 1, 2 + 28 * 0.5}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct err err = {0};
+        struct model_shape shape;
+        struct mem_estimate estimate;
+        struct time_rates rates;
+        struct mem_measured measured;
+        struct job_spec spec;
+        char text[512], members[512];
+        (void)snprintf(text, sizeof text,
+                       "{'model':'m','training_file':'f','ithaca':{'seq_len':%lld,'recompute':"
+                       "'attention','keep_input_every':%lld,'offload':'host','batch':{'sequences':"
+                       "%lld},'rehearse':{'world':8,'layers':%lld},'context_parallel':{'kind':"
+                       "'upipe'}}}",
+                       (long long)rows[i].seq_len, (long long)rows[i].every,
+                       (long long)rows[i].sequences, (long long)rows[i].layers);
+        json_t *body = json_literal(text);
+        assert_int_equal(job_spec_parse_legal(body, &spec, &err), 0);
+        assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &shape, &err), 0);
+        time_rates_table(MEM_BACKEND_CUDA, "NVIDIA H200", 8, &rates);
+        const struct mem_ask ask = {.shape = &shape,
+                                    .spec = &spec,
+                                    .backend = MEM_BACKEND_CUDA,
+                                    .ranks_max = 1,
+                                    .rates = &rates};
+        assert_int_equal(mem_estimate_make(&ask, &estimate, &err), 0);
+        (void)snprintf(members, sizeof members, "%s%s\"mlp\":[9.0,0.125],\"layers\":%lld,", BYTES,
+                       STEPS, (long long)rows[i].layers);
+        assert_int_equal(read_text(members, &measured, &err), 0);
+        assert_true(measured.mlp_s == 0.125);
+        json_t *json = mem_measured_report_json(&estimate, &measured);
+        double whole_s = json_real_value(json_object_get(json, "whole_step_s"));
+        if (whole_s != rows[i].whole_s)
+            fail_msg("row %zu: %.17g, not %.17g", i, whole_s, rows[i].whole_s);
+        json_decref(json);
+        mem_estimate_done(&estimate);
+        job_spec_done(&spec);
+        model_shape_done(&shape);
+        json_decref(body);
+    }
+    assert_int_equal(mem_live(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read),
         cmocka_unit_test(test_what_is_not_whole),
         cmocka_unit_test(test_rehearsal),
+        cmocka_unit_test(test_replays),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
