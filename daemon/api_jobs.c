@@ -1,4 +1,4 @@
-/* api_jobs: create, list, get. A created job is committed before its answer. */
+/* api_jobs: create, get. A created job is committed before its answer. */
 #include "common/job_spec.h"
 #include "common/mem.h"
 #include "common/model_config.h"
@@ -112,79 +112,7 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     return api_jobs_answer_one(api, request, id, err);
 }
 
-/* ---- list, get, what was asked for ---- */
-
-struct api_list {
-    struct api *api;
-    json_t *data;
-};
-
-static int api_jobs_append(void *context, const struct store_job *job, struct err *err)
-{
-    struct api_list *list = context;
-    json_t *json = api_jobs_json(list->api, job, err);
-    if (json == NULL)
-        return -(int)err->code;
-    return json_array_append_new(list->data, json) == 0 ? 0 : mem_fail(err, 0, "a list of jobs");
-}
-
-/* One pair of a query into the filter, which is null for metadata=null. */
-static int api_jobs_metadata_take(struct route_pair *pair, json_t **filter, struct err *err)
-{
-    static const char prefix[] = "metadata[";
-    size_t length = strlen(pair->key);
-    if (strcmp(pair->key, "metadata") == 0) {
-        if (strcmp(pair->value, "null") != 0 && pair->value[0] != '\0')
-            return err_set_field(err, ERR_INVALID_VALUE, "metadata",
-                                 "metadata must be metadata[key]=value, or metadata=null for jobs "
-                                 "without any");
-        json_decref(*filter);
-        *filter = json_null();
-    }
-    if (strncmp(pair->key, prefix, sizeof prefix - 1) != 0 || pair->key[length - 1] != ']')
-        return 0;
-    pair->key[length - 1] = '\0';
-    if (json_object_size(*filter) >= LIMIT_METADATA_PAIRS)
-        return err_set_field(err, ERR_INVALID_VALUE, "metadata", "metadata has more than %d pairs",
-                             LIMIT_METADATA_PAIRS);
-    if (json_object_set_new(*filter, pair->key + sizeof prefix - 1, json_string(pair->value)) != 0)
-        return err_set_field(err, ERR_INVALID_VALUE, "metadata",
-                             "metadata is not UTF-8, or null and pairs at once");
-    return 0;
-}
-
-/* metadata[key]=value pairs of the query as an object, or null. */
-static int api_jobs_metadata(const char *query, json_t **filter, struct err *err)
-{
-    struct route_pair pair;
-    bool more = true;
-    while (more) {
-        TRY(route_query_next(&query, &pair, &more, err));
-        if (more)
-            TRY(api_jobs_metadata_take(&pair, filter, err));
-    }
-    return 0;
-}
-
-int api_jobs_list(struct api *api, struct http_request *request, struct err *err)
-{
-    char after[LIMIT_ID_BYTES + 1];
-    struct store_page page;
-    bool has_more = false;
-    CLEANUP(json_unref) json_t *metadata = json_object();
-    CLEANUP(json_unref) json_t *data = json_array();
-    CLEANUP(buf_done) struct buf filter;
-    buf_init(&filter, LIMIT_JSON_BODY_BYTES);
-    TRY(api_read_page(request, 20, after, sizeof after, &page, err));
-    TRY(api_jobs_metadata(http_request_route(request)->query, &metadata, err));
-    if (json_is_null(metadata) || json_object_size(metadata) > 0)
-        TRY(json_print(metadata, &filter, err));
-    struct api_list list = {.api = api, .data = data};
-    TRY(store_jobs_list(api->store, access_viewer(request), buf_str(&filter), &page,
-                        api_jobs_append, &list, &has_more, err));
-    api_answer_list(request, json_incref(data), has_more);
-    return 0;
-}
+/* ---- get, what was asked for ---- */
 
 int api_jobs_get(struct api *api, struct http_request *request, struct err *err)
 {

@@ -93,6 +93,8 @@ void *http_request_ended_context(const struct http_request *request);
 /* ---- answers: one a request; the first counts, later ones are dropped ---- */
 
 void http_answer_json(struct http_request *request, int status, json_t *body); /* takes body over */
+/* JSON that is printed already; takes what is in the buffer. */
+void http_answer_printed(struct http_request *request, int status, struct buf *text);
 /* The bytes of a buffer, which stays the caller's. */
 void http_answer_plain(struct http_request *request, const char *type, const struct buf *text);
 void http_answer_error(struct http_request *request, const struct err *err);

@@ -57,6 +57,21 @@ static void http_answer(struct http_request *request, int status, const char *co
     http_answer_resume(request);
 }
 
+void http_answer_printed(struct http_request *request, int status, struct buf *text)
+{
+    if (!request->answered && status < 300)
+        request->http->app.answered(request->http->app.context, request, status, buf_str(text));
+    buf_char(text, '\n');
+    size_t length = text->length;
+    char *bytes = buf_steal(text);
+    struct MHD_Response *response =
+        bytes == NULL ? NULL
+                      : MHD_create_response_from_buffer_with_free_callback(length, bytes, mem_free);
+    if (bytes != NULL && response == NULL)
+        mem_free(bytes);
+    http_answer(request, status, "application/json", response);
+}
+
 void http_answer_json(struct http_request *request, int status, json_t *body)
 {
     CLEANUP(json_unref) json_t *owned = body;
@@ -67,21 +82,10 @@ void http_answer_json(struct http_request *request, int status, json_t *body)
         (void)mem_fail(&err, 0, "an answer");
     else
         (void)json_print(owned, &text, &err); /* its code says whether it failed */
-    if (err.code != ERR_NONE) {
+    if (err.code != ERR_NONE)
         http_answer_error(request, &err);
-        return;
-    }
-    if (!request->answered && status < 300)
-        request->http->app.answered(request->http->app.context, request, status, buf_str(&text));
-    buf_char(&text, '\n');
-    size_t length = text.length;
-    char *bytes = buf_steal(&text);
-    struct MHD_Response *response =
-        bytes == NULL ? NULL
-                      : MHD_create_response_from_buffer_with_free_callback(length, bytes, mem_free);
-    if (bytes != NULL && response == NULL)
-        mem_free(bytes);
-    http_answer(request, status, "application/json", response);
+    else
+        http_answer_printed(request, status, &text);
 }
 
 void http_answer_plain(struct http_request *request, const char *type, const struct buf *text)

@@ -404,6 +404,10 @@ int store_page_start(struct store *store, const struct store_page *page, const c
                      const char *scope, int64_t *ret_row, struct err *err)
 {
     must(page->limit >= 1 && page->limit <= LIMIT_PAGE_ROWS);
+    if (page->after_row > 0) {
+        *ret_row = page->after_row;
+        return 0;
+    }
     if (page->after == NULL || page->after[0] == '\0') {
         *ret_row = page->order == STORE_NEWEST_FIRST ? INT64_MAX : 0;
         return 0;

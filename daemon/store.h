@@ -40,6 +40,7 @@ enum store_order { STORE_NEWEST_FIRST, STORE_OLDEST_FIRST };
 
 struct store_page {
     const char *after; /* id of the last row of the page before; "" or NULL: from the start */
+    int64_t after_row; /* that row itself, which may be gone; 0: `after` says it */
     int64_t limit;     /* rows, 1..LIMIT_PAGE_ROWS */
     enum store_order order;
 };

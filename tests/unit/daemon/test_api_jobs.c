@@ -141,9 +141,44 @@ static void test_list(void **state)
     expect(h, 400, "error.param", "metadata");
 }
 
+/* A long page is made in turns: who asks meanwhile is answered first; and the page is whole. */
+static void test_long_list(void **state)
+{
+    enum { MANY = 100 };
+    struct http_world *h = *state;
+    struct http_client list, other;
+    create(h, MANY);
+    ask_open(h, &list, "GET", JOBS "?limit=1000", "", NULL, 0);
+    ask_open(h, &other, "GET", "/healthz", "", NULL, 0);
+    client_await(h, &other, "200 OK");
+    assert_int_equal(list.in.length, 0);
+    client_close(&other);
+    ask_end(h, &list);
+    assert_int_equal(h->status, 200);
+    assert_int_equal(json_array_size(answer(h, "data")), MANY);
+    assert_true(json_is_false(answer(h, "has_more")));
+    for (int i = 0; i < MANY; i++) {
+        char path[64], number[16];
+        (void)snprintf(path, sizeof path, "data.%d.metadata.n", i);
+        (void)snprintf(number, sizeof number, "%d", MANY - 1 - i);
+        expect(h, 200, path, number);
+    }
+    expect(h, 200, "first_id", json_string_value(answer(h, "data.0.id")));
+    expect(h, 200, "last_id", json_string_value(answer(h, "data.99.id")));
+    ask(h, "GET", JOBS "?limit=64", NULL); /* as many as two turns have */
+    assert_int_equal(json_array_size(answer(h, "data")), 64);
+    assert_true(json_is_true(answer(h, "has_more")));
+    ask_open(h, &list, "GET", JOBS "?limit=1000", "", NULL, 0); /* leaves before it is whole */
+    client_turn(h, &list);
+    client_close(&list);
+    ask(h, "GET", JOBS "?metadata[n]=0", NULL); /* its job is beyond the first turn */
+    assert_int_equal(json_array_size(answer(h, "data")), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {HTTP_TEST(test_create), HTTP_TEST(test_refusals),
-                                       HTTP_TEST(test_list), HTTP_TEST(test_daemon_that_stops)};
+                                       HTTP_TEST(test_list), HTTP_TEST(test_long_list),
+                                       HTTP_TEST(test_daemon_that_stops)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

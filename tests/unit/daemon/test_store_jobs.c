@@ -62,7 +62,12 @@ static void test_job_pages_and_metadata(void **state)
     assert_int_equal(none.count, 0);
     OK(f, store_jobs_in_state(f->store, JOB_STATE_VALIDATING, collect_job, &oldest, &f->err));
     assert_string_equal(oldest.text, "1 2 3 4 5 ");
-    page.after = "ftjob-99";
+    page = (struct store_page){
+        .after = "ftjob-99", .after_row = 3, .limit = 10, .order = STORE_NEWEST_FIRST};
+    struct ids behind = {.count = 0}; /* whose row may be gone */
+    OK(f, store_jobs_list(f->store, NULL, NULL, &page, collect_job, &behind, &more, &f->err));
+    assert_string_equal(behind.text, "2 1 ");
+    page.after_row = 0;
     assert_int_equal(
         store_jobs_list(f->store, NULL, NULL, &page, collect_job, &none, &more, &f->err),
         -ERR_INVALID_VALUE);
