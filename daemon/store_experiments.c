@@ -103,8 +103,7 @@ int store_experiments_list(struct store *store, const char *owner, const struct 
 {
     int64_t start = 0;
     bool found = false;
-    TRY(store_page_start(store, page, "SELECT row FROM experiments WHERE id = ?", NULL, &start,
-                         err));
+    TRY(store_page_start(store, page, STORE_PAGE_ROW("experiments"), NULL, &start, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
                     "SELECT " EXPERIMENT_COLUMNS

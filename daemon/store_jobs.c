@@ -189,7 +189,7 @@ int store_jobs_list(struct store *store, const char *owner, const char *metadata
                     bool *ret_has_more, struct err *err)
 {
     int64_t start = 0;
-    TRY(store_page_start(store, page, "SELECT row FROM jobs WHERE id = ?", NULL, &start, err));
+    TRY(store_page_start(store, page, STORE_PAGE_ROW("jobs"), NULL, &start, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(
         &query, STORE_JOBS,

@@ -20,6 +20,7 @@
  *   webhooks     messages that have not been delivered, in the order of each job's events
  *   webhook_cursor   one row: the events up to this one have become messages, where there are any
  *   webhook_secrets  which secret of a user's is in force: the first, the second, ...
+ *   gone         where deleted rows stood: a list goes on after one, whoever pages through it
  * metrics.db
  *   metric_names  number -> name, unit: rows of api/metrics.def, renewed at each open
  *   jobs          job number <-> id: a point then takes 8 bytes less per character
@@ -29,6 +30,12 @@
 #include "daemon/store_sql.h"
 
 #include <stdio.h>
+
+/* Notes the rows that are deleted of a table; of all tables the newest 65536. */
+#define STORE_GONE(table)                                                        \
+    "CREATE TRIGGER " table "_gone AFTER DELETE ON " table " BEGIN"              \
+    " INSERT INTO gone (kind, id, place) VALUES ('" table "', old.id, old.row);" \
+    " DELETE FROM gone WHERE row <= (SELECT max(row) FROM gone) - 65536; END;"
 
 static const char *const store_migrations_jobs[] = {
     /* 1 */
@@ -224,6 +231,13 @@ static const char *const store_migrations_jobs[] = {
     " owner TEXT NOT NULL PRIMARY KEY,"
     " edition INTEGER NOT NULL"
     ") STRICT, WITHOUT ROWID;",
+    /* 10: lists go on after a row that was deleted meanwhile */
+    "CREATE TABLE gone ("
+    " row INTEGER PRIMARY KEY,"
+    " kind TEXT NOT NULL,"
+    " id TEXT NOT NULL UNIQUE,"
+    " place INTEGER NOT NULL"
+    ") STRICT;" STORE_GONE("jobs") STORE_GONE("files") STORE_GONE("experiments"),
 };
 
 static const char *const store_migrations_metrics[] = {

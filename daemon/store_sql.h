@@ -133,6 +133,11 @@ const char *store_network_name(int64_t magic); /* of statfs's f_type; NULL: none
 int store_schema_migrate(sqlite3 *database, enum store_database which, const char *path,
                          struct err *err);
 
+/* The query that store_page_start() takes, of a table whose rows may be deleted while somebody
+ * pages through it. */
+#define STORE_PAGE_ROW(table)                            \
+    "SELECT row FROM " table " WHERE id = ?1 UNION ALL " \
+    "SELECT place FROM gone WHERE id = ?1 AND kind = '" table "'"
 /* Finds the row of a page's `after` in a table's query "SELECT row ... WHERE id = ?"; for an empty
  * one: the row that all rows follow in the page's order. */
 int store_page_start(struct store *store, const struct store_page *page, const char *sql,

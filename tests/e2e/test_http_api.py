@@ -412,6 +412,28 @@ class Http(unittest.TestCase):
             answer = self.client.get("/v1/files?" + query)
             self.assertEqual((answer.status, answer.error()["param"]), (400, param), query)
 
+    def test_paging_goes_on_after_what_was_deleted(self):
+        for make, path in ((lambda: self.client.upload(LINE)["id"], "/v1/files"), (self.make_ended_job, "/v1/fine_tuning/jobs")):
+            made = [make() for _ in range(5)]
+            seen, after = [], ""
+            while True:  # as OpenAI's clients page: by the last id of the page before, whatever became of it
+                page = self.client.get(f"{path}?limit=2{after}").json()
+                for one in page["data"]:
+                    if one["id"] in made:
+                        self.assertEqual(self.client.delete(f"{path}/{one['id']}").status, 200)
+                        seen.append(one["id"])
+                if not page["has_more"]:
+                    break
+                after = f"&after={page['last_id']}"
+            self.assertEqual(seen, made[::-1])
+            answer = self.client.get(f"{path}?after=none")
+            self.assertEqual((answer.status, answer.error()["param"]), (400, "after"))
+
+    def make_ended_job(self):
+        job = self.client.submit(self.client.upload(LINE)["id"], model="shape-only", ithaca={"hold": True, "seq_len": 64})
+        self.client.post(f"/v1/fine_tuning/jobs/{job['id']}/cancel")
+        return job["id"]
+
     # ---- models, chat
 
     def test_models(self):

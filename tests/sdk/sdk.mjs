@@ -63,7 +63,10 @@ async function files() {
   let streamed = "";
   for await (const piece of content.body) streamed += Buffer.from(piece).toString();
   assert.equal(streamed, '{"text":"3"}\n');
-  for (const file of made) assert.equal((await client.files.delete(file.id)).deleted, true);
+  for await (const file of client.files.list({ limit: 2 })) {  // whose page is deleted when the next one is asked for
+    assert.equal((await client.files.delete(file.id)).deleted, true);
+  }
+  assert.deepEqual(await all(client.files.list()), []);
   await refused(client.files.retrieve(made[0].id), "NotFoundError", 404, "not_found");
   await refused(client.files.create({ file: await toFile(Buffer.from("x"), "x"), purpose: "batch" }),
     "BadRequestError", 400, "invalid_value", "purpose");

@@ -150,6 +150,7 @@ static void test_migration_from_version_1(void **state)
                              "DROP TABLE webhooks; DROP TABLE webhook_cursor;"
                              "DROP TABLE webhook_secrets;"
                              "DROP TABLE usage; DROP TABLE queue;"
+                             "DROP TABLE gone; DROP TRIGGER jobs_gone; DROP TRIGGER files_gone;"
                              "PRAGMA user_version = 1";
     const char *const metrics =
         "DROP INDEX points_key;"

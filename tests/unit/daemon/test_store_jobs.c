@@ -1,5 +1,7 @@
 /* store_jobs, store_events: what goes in comes out, pages meet without a gap, a move is all or
  * nothing. */
+#include "daemon/store_experiments.h"
+
 #include "tests/lib/store_fixture.h"
 
 static int check_new_job(void *context, const struct store_job *job, struct err *err)
@@ -72,6 +74,52 @@ static void test_job_pages_and_metadata(void **state)
         store_jobs_list(f->store, NULL, NULL, &page, collect_job, &none, &more, &f->err),
         -ERR_INVALID_VALUE);
     assert_string_equal(f->err.field, "after");
+}
+
+static void delete_job(struct fixture *f, const char *id)
+{
+    OK(f, store_run_text(f->store, STORE_JOBS, "UPDATE jobs SET state = 'failed' WHERE id = ?", id,
+                         &f->err));
+    OK(f, store_job_delete(f->store, id, &f->err));
+}
+
+/* Who deletes what it lists goes on after rows that are not there any more. */
+static void test_pages_go_on_after_deleted_rows(void **state)
+{
+    struct fixture *f = *state;
+    struct ids next = {.count = 0}, older = {.count = 0};
+    bool more = false;
+    for (int n = 1; n <= 6; n++)
+        add_job(f, n, "{}");
+    delete_job(f, "ftjob-5");
+    delete_job(f, "ftjob-4");
+    struct store_page page = {.limit = 2, .order = STORE_NEWEST_FIRST, .after = "ftjob-5"};
+    OK(f, store_jobs_list(f->store, NULL, NULL, &page, collect_job, &next, &more, &f->err));
+    assert_string_equal(next.text, "3 2 ");
+    assert_true(more);
+    page = (struct store_page){.limit = 9, .order = STORE_OLDEST_FIRST, .after = "ftjob-4"};
+    OK(f, store_jobs_list(f->store, NULL, NULL, &page, collect_job, &older, &more, &f->err));
+    assert_string_equal(older.text, "6 ");
+    assert_int_equal(store_experiments_list(f->store, "", &page, NULL, NULL, &more, &f->err),
+                     -ERR_INVALID_VALUE); /* a row of another list */
+}
+
+/* What is remembered of deleted rows has an end. */
+static void test_few_deleted_rows_are_remembered(void **state)
+{
+    struct fixture *f = *state;
+    int64_t count = 0;
+    OK(f, store_run_text(f->store, STORE_JOBS,
+                         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT "
+                         "70000) INSERT INTO gone (kind, id, place) SELECT ?, i, i FROM n",
+                         "jobs", &f->err));
+    add_job(f, 1, "{}");
+    delete_job(f, "ftjob-1");
+    OK(f, store_query_i64(f->store, STORE_JOBS, "SELECT count(*) FROM gone", &count, &f->err));
+    assert_int_equal(count, 65536);
+    OK(f, store_query_i64(f->store, STORE_JOBS, "SELECT count(*) FROM gone WHERE id = 'ftjob-1'",
+                          &count, &f->err));
+    assert_int_equal(count, 1);
 }
 
 static int stop_list(void *context, const struct store_job *job, struct err *err)
@@ -198,6 +246,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_job_round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(test_job_pages_and_metadata, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pages_go_on_after_deleted_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_few_deleted_rows_are_remembered, setup, teardown),
         cmocka_unit_test_setup_teardown(test_callback_ends_list, setup, teardown),
         cmocka_unit_test_setup_teardown(test_move_is_compare_and_set, setup, teardown),
         cmocka_unit_test_setup_teardown(test_event_pages, setup, teardown),
