@@ -152,11 +152,12 @@ static void compare_csv_put(const json_t *value, const char *gap, struct buf *ou
     buf_text(out, gap);
     if (value == NULL || json_is_null(value))
         return;
-    if (text == NULL) {
+    if (text == NULL)
         json_brief(value, brief, sizeof brief);
-        text = brief;
-    }
-    csv_put(text, out);
+    if (json_is_number(value))
+        buf_text(out, brief);
+    else
+        csv_put(text != NULL ? text : brief, out);
 }
 
 void compare_csv(const json_t *comparison, struct buf *out)

@@ -122,14 +122,16 @@ static void test_csv(void **state)
     CLEANUP(json_unref) json_t *comparison = compared("loss");
     json_t *settings =
         json_object_get(json_array_get(json_object_get(comparison, "jobs"), 0), "settings");
-    assert_int_equal(json_object_set_new(settings, "tags", json_string("a \"b\", c")), 0);
+    assert_int_equal(json_object_set_new(settings, "tags", json_string("=a \"b\", c")), 0);
+    assert_int_equal(json_object_set_new(settings, "gpus", json_integer(-1)), 0);
     buf_init(&text, 1 << 16);
     compare_csv(comparison, &text);
     assert_string_equal(
         buf_str(&text),
         "id,gpus,lora.r,tags,state,steps_done,steps_total,last,best,best_step,valid_loss,"
         "tokens_per_s,mfu_causal,step_time_s,peak_bytes,planned_bytes,time_s\r\n"
-        "ftjob-a,1,,\"a \"\"b\"\", c\",running,4,9,2.5,1.5,2,,200.0,,,2147483648,3221225472,90\r\n"
+        "ftjob-a,-1,,\"'=a \"\"b\"\", "
+        "c\",running,4,9,2.5,1.5,2,,200.0,,,2147483648,3221225472,90\r\n"
         "ftjob-b,2,8,[],running,4,9,,,,,,,,,,100\r\n");
     buf_done(&text);
 }
