@@ -385,68 +385,6 @@ static void test_many_rows(void **state)
     }
 }
 
-/* Indices past 2^31: arrays of a repeated pattern give results of a repeated pattern. */
-static void *repeated(const struct pair *pattern, int64_t bytes)
-{
-    int64_t period = pattern->count * (pattern->bf16 ? 2 : 4);
-    char *memory = on_cuda_alloc(bytes);
-    for (int64_t at = 0; at < bytes;) {
-        int64_t part = at == 0 ? period : at < bytes - at ? at : bytes - at;
-        CHECK(on_cuda_gpu->dev->copy(on_cuda_gpu, NULL, memory + at,
-                                     at == 0 ? pattern->gpu : memory, (size_t)part, err));
-        at += part;
-    }
-    return memory;
-}
-
-static void expect_repeats(const char *what, const void *memory, int64_t bytes, int64_t period)
-{
-    char *first = (char *)testing_below(period / 4, 2),
-         *last = (char *)testing_below(period / 4, 2);
-    on_cuda_copy(first, memory, period);
-    on_cuda_copy(last, (const char *)memory + bytes - period, period);
-    testing_same_bits(what, first, last, period);
-}
-
-static void test_long_arrays(void **state)
-{
-    (void)state;
-    enum { WIDTH = 4096, PATTERN = 16 * WIDTH };
-    const int64_t rows = ((int64_t)1 << 31) / WIDTH + 16, count = rows * WIDTH;
-    const int64_t period = PATTERN * 2;
-    struct pair pattern = pair_normal(PATTERN, true), weight = pair_normal(WIDTH, true);
-    struct pair dweight = pair_normal(WIDTH, false);
-    void *x = repeated(&pattern, count * 2), *y = on_cuda_alloc(count * 2);
-    struct ops_rmsnorm norm = {rows, WIDTH, 1e-5f, x, NULL, NULL, weight.gpu, y, NULL};
-    CHECK(on_cuda_gpu->ops->rmsnorm(on_cuda_gpu, NULL, &norm, err));
-    expect_repeats("rmsnorm", y, count * 2, period);
-    struct ops_rmsnorm_bwd bwd = {rows, WIDTH, 1e-5f, x,     weight.gpu,
-                                  NULL, x,     y,     false, dweight.gpu};
-    CHECK(on_cuda_gpu->ops->rmsnorm_bwd(on_cuda_gpu, NULL, &bwd, err));
-    expect_repeats("rmsnorm_bwd", y, count * 2, period);
-    struct ops_rmsnorm heads = {rows * 32, 128, 1e-5f, x, NULL, NULL, weight.gpu, y, NULL};
-    CHECK(on_cuda_gpu->ops->rmsnorm(on_cuda_gpu, NULL, &heads, err));
-    expect_repeats("norm of heads", y, count * 2, period);
-    struct ops_swiglu swiglu = {count, x, x, y};
-    CHECK(on_cuda_gpu->ops->swiglu(on_cuda_gpu, NULL, &swiglu, err));
-    expect_repeats("swiglu", y, count * 2, period);
-    struct ops_add add = {count, x, x, y, false};
-    CHECK(on_cuda_gpu->ops->add(on_cuda_gpu, NULL, &add, err));
-    expect_repeats("add", y, count * 2, period);
-    struct ops_unpack unpack = {32, rows, 128, 1, 0, {x, 128, WIDTH}, false, {y, 128, WIDTH}};
-    CHECK(on_cuda_gpu->ops->unpack(on_cuda_gpu, NULL, &unpack, err));
-    expect_repeats("unpack", y, count * 2, period);
-    struct pair same = pair_below(1, 1), inv_freq = pair_normal(64, false);
-    void *positions = repeated(&same, rows * 4);
-    struct ops_rope rope = {32, rows, 128, 128, WIDTH, y, positions, inv_freq.gpu, 1, false};
-    CHECK(on_cuda_gpu->ops->rope(on_cuda_gpu, NULL, &rope, err));
-    expect_repeats("rope", y, count * 2, period);
-    void *wide = on_cuda_alloc(count * 4);
-    struct ops_cast cast = {count, x, wide, false};
-    CHECK(on_cuda_gpu->ops->cast(on_cuda_gpu, NULL, &cast, err));
-    expect_repeats("cast", wide, count * 4, period * 2);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,7 +396,6 @@ int main(void)
         cmocka_unit_test_teardown(test_sums, on_cuda_free),
         cmocka_unit_test_teardown(test_adamw, on_cuda_free),
         cmocka_unit_test_teardown(test_many_rows, on_cuda_free),
-        cmocka_unit_test_teardown(test_long_arrays, on_cuda_free),
     };
     if (!on_cuda_open())
         return ON_CUDA_SKIPPED;

@@ -11,6 +11,8 @@ enum { SKIPPED = 77, GPUS_MAX = 2 };
 /* Largest errors seen on an H200 stand beside; both are relative. */
 #define LOSS_ERROR_MAX 0.01
 #define GRAD_ERROR_MAX 0.03 /* of a tensor's norm */
+#define NORM_ERROR_MAX 0.02 /* of gradients: how far a tensor's norm may be off */
+#define COSINE_MIN 0.999    /* and their direction */
 
 static int gpus; /* that can be used, at most GPUS_MAX */
 
@@ -38,28 +40,48 @@ static struct model_config model(enum model_family family, int64_t kv_heads, boo
     return config;
 }
 
-static double relative(const float *got, const float *want, int64_t count)
+/* How far tensors are off, each figure that of the worst; NaN is the worst of all. */
+struct distance {
+    double error; /* of the difference, relative */
+    double norm;  /* relative */
+    double turn;  /* 1 - cosine */
+    char name[96];
+};
+
+static struct distance tensor_distance(const float *got, const float *want, int64_t count)
 {
-    double error = 0, norm = 0;
+    double error = 0, dot = 0, got_squares = 0, squares = 0;
     for (int64_t i = 0; i < count; i++) {
-        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
-        norm += (double)want[i] * (double)want[i];
+        double a = (double)got[i], b = (double)want[i];
+        error += (a - b) * (a - b);
+        dot += a * b;
+        got_squares += a * a;
+        squares += b * b;
     }
-    return norm == 0 ? sqrt(error) : sqrt(error / norm);
+    if (squares == 0) /* adapters' A before the first update */
+        return (struct distance){.error = sqrt(error)};
+    return (struct distance){.error = sqrt(error / squares),
+                             .norm = fabs(sqrt(got_squares / squares) - 1),
+                             .turn = 1 - dot / sqrt(got_squares * squares)};
 }
 
-/* The largest error of a tensor. */
-static double worst_tensor(const struct parity_scene *scene, const float *got, const float *want,
-                           char ret_name[96])
+static double worse(double a, double b)
+{
+    return isnan(a) || b <= a ? a : b;
+}
+
+static struct distance worst_tensor(const struct parity_scene *scene, const float *got,
+                                    const float *want)
 {
     struct model_shape shape = parity_shape(scene);
-    double worst = 0;
+    struct distance worst = {.error = 0};
     for (int64_t r = 0; r < shape.row_count; r++) {
-        double error = relative(got, want, shape.rows[r].elements);
-        if (!(error <= worst)) {
-            worst = error;
-            (void)snprintf(ret_name, 96, "%s", shape.rows[r].name);
-        }
+        struct distance one = tensor_distance(got, want, shape.rows[r].elements);
+        if (!(one.error <= worst.error))
+            (void)snprintf(worst.name, sizeof worst.name, "%s", shape.rows[r].name);
+        worst.error = worse(worst.error, one.error);
+        worst.norm = worse(worst.norm, one.norm);
+        worst.turn = worse(worst.turn, one.turn);
         got += shape.rows[r].elements;
         want += shape.rows[r].elements;
     }
@@ -71,7 +93,6 @@ static double worst_tensor(const struct parity_scene *scene, const float *got, c
 static bool compare(const struct parity_scene *scene, const char *what, const struct outcome *gpu,
                     const struct outcome *cpu)
 {
-    char grad_of[96] = "", weight_of[96] = "";
     double loss = fabs(gpu->eval.loss / cpu->eval.loss - 1);
     bool counts = gpu->eval.trained == cpu->eval.trained;
     if (!scene->good) {
@@ -80,15 +101,19 @@ static bool compare(const struct parity_scene *scene, const char *what, const st
     }
     for (int step = 0; step < PARITY_STEPS; step++) {
         double error = fabs(gpu->loss[step] / cpu->loss[step] - 1);
-        loss = error <= loss ? loss : error; /* NaN is taken */
+        loss = worse(loss, error);
         counts = counts && gpu->trained[step] == cpu->trained[step] &&
                  gpu->tokens[step] == cpu->tokens[step];
     }
-    double grads = worst_tensor(scene, gpu->grads, cpu->grads, grad_of);
-    double weights = worst_tensor(scene, gpu->weights, cpu->weights, weight_of);
-    bool close = loss <= LOSS_ERROR_MAX && grads <= GRAD_ERROR_MAX && weights <= GRAD_ERROR_MAX;
-    printf("%-48s loss %.2g, gradients %.2g (%s), weights %.2g (%s)%s%s\n", what, loss, grads,
-           grad_of, weights, weight_of, close ? "" : " TOO FAR", counts ? "" : " OTHER COUNTS");
+    struct distance grads = worst_tensor(scene, gpu->grads, cpu->grads);
+    struct distance weights = worst_tensor(scene, gpu->weights, cpu->weights);
+    bool close = loss <= LOSS_ERROR_MAX && grads.error <= GRAD_ERROR_MAX &&
+                 grads.norm <= NORM_ERROR_MAX && grads.turn <= 1 - COSINE_MIN &&
+                 weights.error <= GRAD_ERROR_MAX;
+    printf("%-48s loss %.2g, gradients %.2g (%s; norm %.2g, 1 - cosine %.2g), weights %.2g (%s)"
+           "%s%s\n",
+           what, loss, grads.error, grads.name, grads.norm, grads.turn, weights.error, weights.name,
+           close ? "" : " TOO FAR", counts ? "" : " OTHER COUNTS");
     return close && counts;
 }
 

@@ -2,8 +2,8 @@
 # sanitize_cuda.sh [--build DIR] [TOOL ...]: the CUDA backend's tests under NVIDIA's compute-sanitizer, one line a run;
 # fails when a run does. Needs a GPU. Tools: memcheck, racecheck, initcheck, synccheck; all where none is named.
 #
-# Operations run one test at a time (the test of arrays past 2^31 elements and cuBLASLt's products are left out: minutes
-# of other people's kernels). racecheck and synccheck look at kernels of our own alone; training, which forks its ranks,
+# Operations run one test at a time (test_cuda_limits and cuBLASLt's products are left out: minutes of other people's
+# kernels). racecheck and synccheck look at kernels of our own alone; training, which forks its ranks,
 # runs under memcheck.
 set -u
 build=build/ci
