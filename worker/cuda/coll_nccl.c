@@ -44,6 +44,8 @@ static int coll_nccl_settle(struct coll_nccl *nccl, ncclResult_t result, const c
         TRY(coll_nccl_check(state, call, err));
         if (state == ncclSuccess)
             return 0;
+        if (atomic_load(&nccl->root->asked)) /* the guard cannot: this holds its lock */
+            return err_set(err, ERR_COLL_ABORTED, "the collectives of this job were aborted");
         int64_t now = clock_monotonic_ms();
         if (now > deadline)
             return err_set(err, ERR_COLL_TIMEOUT,
@@ -268,6 +270,8 @@ static int coll_nccl_split(struct coll *coll, int color, struct coll **ret, stru
         *ret = &split->base;
     } else {
         coll_nccl_end(root, err);
+        if (split->comm != NULL)
+            (void)ncclCommAbort(split->comm);
         coll_nccl_free(split);
     }
     (void)pthread_mutex_unlock(&root->lock);

@@ -44,10 +44,20 @@ int coll_nccl_check(ncclResult_t result, const char *call, struct err *err)
                    ncclGetLastError(NULL));
 }
 
+/* Whether the stream has passed it. "Not ready" would stay the thread's last error, and be taken
+ * for that of its next launch. */
+static bool coll_nccl_passed(cudaEvent_t event)
+{
+    if (cudaEventQuery(event) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    return false;
+}
+
 void coll_nccl_note(struct coll_nccl *nccl)
 {
     while (nccl->over < nccl->launched &&
-           cudaEventQuery(nccl->marks[nccl->over % NCCL_MARKS].done) == cudaSuccess)
+           coll_nccl_passed(nccl->marks[nccl->over % NCCL_MARKS].done))
         coll_record_done(nccl->base.root->record, nccl->marks[nccl->over++ % NCCL_MARKS].seq);
 }
 
@@ -58,7 +68,7 @@ static bool coll_nccl_is_late(struct coll_nccl *nccl, int64_t now)
     if (nccl->over == nccl->launched)
         return false;
     struct nccl_mark *mark = &nccl->marks[nccl->over % NCCL_MARKS];
-    if (mark->since_ms == 0 && cudaEventQuery(mark->begun) == cudaSuccess) {
+    if (mark->since_ms == 0 && coll_nccl_passed(mark->begun)) {
         mark->since_ms = now;
         coll_record_begun(nccl->base.root->record, mark->seq);
     }

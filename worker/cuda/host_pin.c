@@ -1,7 +1,8 @@
 /* host_pin: host memory that the GPU copies at full speed, quick to get.
  *
  * cudaMallocHost faults page by page and pins at about 2 GB/s. Here memory is mapped at a huge
- * page's boundary, huge pages are asked for, threads touch it and then register one piece each. A
+ * page's boundary, huge pages are asked for, threads touch it and then register one piece each, on
+ * the caller's GPU: a new thread's is the first, which would get a context of half a GiB by it. A
  * copy is cut where pieces meet: CUDA refuses one that is registered in part (device_cuda_copy).
  * Small blocks are one piece and one thread. */
 #include "worker/cuda/device_cuda.h"
@@ -19,6 +20,7 @@ static const size_t huge_bytes = (size_t)2 << 20, piece_bytes_min = (size_t)64 <
 struct host_piece {
     char *memory;
     size_t bytes;
+    int device;         /* CUDA's number of the caller's */
     cudaError_t status; /* of registering */
     pthread_t thread;
 };
@@ -39,10 +41,12 @@ size_t host_pin_piece(size_t bytes)
 static int host_cut(char *memory, size_t total, struct host_piece pieces[PIECES])
 {
     size_t each = host_pin_piece(total);
-    int count = 0;
+    int count = 0, device = 0;
+    (void)cudaGetDevice(&device); /* on failure registering fails, too */
     for (size_t at = 0; at < total; at += each)
         pieces[count++] = (struct host_piece){.memory = memory + at,
-                                              .bytes = total - at < each ? total - at : each};
+                                              .bytes = total - at < each ? total - at : each,
+                                              .device = device};
     must(count >= 1 && count <= PIECES);
     return count;
 }
@@ -52,7 +56,9 @@ static void *host_piece_pin(void *argument)
     struct host_piece *piece = argument;
     for (size_t at = 0; at < piece->bytes; at += 4096)
         ((volatile char *)piece->memory)[at] = 0;
-    piece->status = cudaHostRegister(piece->memory, piece->bytes, cudaHostRegisterPortable);
+    piece->status = cudaSetDevice(piece->device);
+    if (piece->status == cudaSuccess)
+        piece->status = cudaHostRegister(piece->memory, piece->bytes, cudaHostRegisterPortable);
     return NULL;
 }
 

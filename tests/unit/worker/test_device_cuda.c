@@ -2,6 +2,7 @@
  * one, opening succeeds and what a device promises about memory is checked. */
 #include "worker/device_cuda.h"
 
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -79,6 +81,55 @@ static void check_pinned(struct device *device)
     dev->host_free(device, back);
 }
 
+/* Whether this process has a context on the first GPU; -1: the driver does not say. */
+static int has_context_on_first(void)
+{
+    int (*get)(int *, int) = NULL, (*state)(int, unsigned *, int *) = NULL;
+    int gpu = 0, active = 0;
+    unsigned flags = 0;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *symbol;
+    if (driver == NULL)
+        return -1;
+    symbol = dlsym(driver, "cuDeviceGet");
+    memcpy(&get, &symbol, sizeof symbol);
+    symbol = dlsym(driver, "cuDevicePrimaryCtxGetState");
+    memcpy(&state, &symbol, sizeof symbol);
+    if (get == NULL || state == NULL || get(&gpu, 0) != 0 || state(gpu, &flags, &active) != 0)
+        return -1;
+    return active;
+}
+
+/* A rank on the second GPU takes nothing of the first, pinned memory of many threads included.
+ * In a process of its own, which has used no other GPU. */
+static void test_second_gpu(void **state)
+{
+    enum { NO_GPU = 77, BAD = 1, BYTES = 1 << 30 };
+    const char *built = *state;
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct device *device = NULL;
+        struct err err = {0};
+        if (built != NULL ? setenv("ITHACA_CUDA_PLUGIN", built, 1) != 0
+                          : unsetenv("ITHACA_CUDA_PLUGIN") != 0)
+            _exit(BAD);
+        if (device_cuda_open(1, &device, &err) != 0)
+            _exit(err.code == ERR_UNSUPPORTED ? NO_GPU : BAD);
+        void *memory = device->dev->host_alloc(device, BYTES, &err);
+        bool alone = memory != NULL && has_context_on_first() == 0;
+        device->dev->host_free(device, memory);
+        device->dev->close(device);
+        _exit(alone ? 0 : BAD);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == NO_GPU)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* The plug-in of this build, wherever it is: it opens, or says one of the things that a user can
  * mend. */
 static void test_plugin(void **state)
@@ -122,6 +173,7 @@ int main(void)
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_not_a_library),
         cmocka_unit_test(test_another_build),
+        cmocka_unit_test_prestate(test_second_gpu, built == NULL ? NULL : kept),
         cmocka_unit_test_prestate(test_plugin, built == NULL ? NULL : kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
