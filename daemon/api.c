@@ -100,6 +100,7 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_STREAM] = sse_all,
     [ROUTE_PREVIEW] = preview_create,
     [ROUTE_EXPERIMENTS_CREATE] = api_experiments_create,
+    [ROUTE_EXPERIMENTS_ESTIMATE] = api_experiments_estimate,
     [ROUTE_EXPERIMENTS_LIST] = api_experiments_list,
     [ROUTE_EXPERIMENTS_GET] = api_experiments_get,
     [ROUTE_EXPERIMENTS_RESULTS] = api_experiments_results,

@@ -64,6 +64,7 @@ api_handler api_estimate;                                    /* api_estimate.c *
 /* api_experiments.c */
 api_handler api_experiments_create, api_experiments_list, api_experiments_get,
     api_experiments_results, api_experiments_cancel, api_experiments_delete;
+api_handler api_experiments_estimate; /* api_experiments_estimate.c */
 int api_experiments_answer_one(struct api *api, struct http_request *request, const char *id,
                                struct err *err);
 api_handler api_profile_ask, api_profile_get, api_profile_trace; /* api_profile.c */

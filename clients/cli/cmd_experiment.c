@@ -89,19 +89,11 @@ static int experiment_table(const json_t *rows, struct err *err)
     return cli_print_text(&out, err);
 }
 
-/* The line, the table, and why points were not run or failed. */
-static int experiment_show(const json_t *experiment, struct err *err)
+/* The table, and why points are not run or failed. */
+static int experiment_points(const json_t *rows, struct err *err)
 {
-    const json_t *rows = json_object_get(experiment, "results"), *row;
-    const char *label;
-    json_t *longest;
     size_t i;
-    experiment_line(experiment);
-    json_object_foreach(json_object_get(experiment, "longest"), label, longest)
-    {
-        (void)printf("longest that runs%s%s: %lld\n", label[0] != '\0' ? ", " : "", label,
-                     (long long)json_integer_value(longest));
-    }
+    const json_t *row;
     TRY(experiment_table(rows, err));
     json_array_foreach(rows, i, row)
     {
@@ -109,6 +101,19 @@ static int experiment_show(const json_t *experiment, struct err *err)
             (void)printf("#%zu %s: %s\n", i, cli_text(row, "status"), cli_text(row, "note"));
     }
     return 0;
+}
+
+static int experiment_show(const json_t *experiment, struct err *err)
+{
+    const char *label;
+    json_t *longest;
+    experiment_line(experiment);
+    json_object_foreach(json_object_get(experiment, "longest"), label, longest)
+    {
+        (void)printf("longest that runs%s%s: %lld\n", label[0] != '\0' ? ", " : "", label,
+                     (long long)json_integer_value(longest));
+    }
+    return experiment_points(json_object_get(experiment, "results"), err);
 }
 
 /* ---- verbs ---- */
@@ -149,19 +154,36 @@ static int experiment_follow(struct client *client, const char *path, json_t **r
     }
 }
 
-static int experiment_run(struct cli *cli, struct err *err)
+/* Sends the file that is named. *ret_client: for what follows. */
+static int experiment_send(struct cli *cli, const char *path, struct client **ret_client,
+                           json_t **ret, struct err *err)
 {
-    const char *file = NULL, *id = NULL;
-    struct client *client = NULL;
+    const char *file = NULL;
     CLEANUP(json_unref) json_t *body = NULL;
-    CLEANUP(json_unref) json_t *made = NULL;
-    CLEANUP(json_unref) json_t *ended = NULL;
-    bool follow = cli_take_flag(cli, "--follow");
     TRY(cli_take_argument(cli, "the experiment's file", &file, err));
     TRY(cli_finish_arguments(cli, err));
     TRY(json_parse_file(file, LIMIT_JSON_BODY_BYTES, &body, err));
-    TRY(cli_client(cli, &client, err));
-    TRY(client_json(client, "POST", "/v1/experiments", body, &made, err));
+    TRY(cli_client(cli, ret_client, err));
+    return client_json(*ret_client, "POST", path, body, ret, err);
+}
+
+static int experiment_estimate(struct cli *cli, struct err *err)
+{
+    struct client *client = NULL;
+    CLEANUP(json_unref) json_t *planned = NULL;
+    TRY(experiment_send(cli, "/v1/experiments/estimate", &client, &planned, err));
+    return cli->json ? cli_print_json(planned, err)
+                     : experiment_points(json_object_get(planned, "data"), err);
+}
+
+static int experiment_run(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    struct client *client = NULL;
+    CLEANUP(json_unref) json_t *made = NULL;
+    CLEANUP(json_unref) json_t *ended = NULL;
+    bool follow = cli_take_flag(cli, "--follow");
+    TRY(experiment_send(cli, "/v1/experiments", &client, &made, err));
     TRY(json_get_string(made, "id", ERR_PROTOCOL, &id, err));
     CLEANUP(mem_free_ptr) char *path = client_path(experiment_folder, id, "");
     if (path == NULL)
@@ -216,6 +238,8 @@ int cmd_experiment(struct cli *cli, struct err *err)
     TRY(cli_take_verb(cli, &verb, err));
     if (strcmp(verb, "run") == 0)
         return experiment_run(cli, err);
+    if (strcmp(verb, "plan") == 0)
+        return experiment_estimate(cli, err);
     if (strcmp(verb, "results") == 0)
         return experiment_results(cli, err);
     if (strcmp(verb, "show") == 0)

@@ -70,10 +70,13 @@ class Experiments(unittest.TestCase):
     def check_shipped(self, daemon):
         """Every shipped file is planned; each point can be a job or is told why not."""
         for name in sorted(os.listdir(SHIPPED)):
+            planned = daemon.ithaca("experiment", "plan", os.path.join(SHIPPED, name)).stdout.splitlines()
             done = daemon.ithaca("--json", "experiment", "run", os.path.join(SHIPPED, name))
             self.assertEqual(done.returncode, 0, (name, done.stderr))
             made = json.loads(done.stdout)
             self.assertEqual({row["status"] for row in made["results"]} - {"waiting", "does_not_fit"}, set(), name)
+            notes = [line for line in planned if line.startswith("#") and "does_not_fit: " in line]
+            self.assertEqual(len(notes), sum(row["status"] == "does_not_fit" for row in made["results"]), planned)
             self.assertEqual(daemon.ithaca("experiment", "cancel", made["id"]).returncode, 0)
 
     def test_to_its_table(self):
@@ -128,12 +131,15 @@ class Experiments(unittest.TestCase):
                     "grid": {"settings": [{}, {"name": "of three", "context_parallel": {"ulysses": 3}}, {"name": "small", "gpus": 2,
                                                                                 "memory_limit_gib": 1}]}, "rehearse_layers": 1}
             body["base"]["ithaca"]["seq_len"] = 1024
+            planned = client.post(f"{PATH}/estimate", body).json()["data"]
+            self.assertEqual(client.get(PATH).json()["data"], [])
             headers = {"Idempotency-Key": "once"}
             answer = client.post(PATH, body, headers=headers)
             self.assertEqual(answer.status, 200, answer.text)
             again = client.post(PATH, body, headers=headers)
             self.assertEqual(again.json()["id"], answer.json()["id"])
             whole, three, small = answer.json()["results"]
+            self.assertEqual([{**row, "job": None} for row in answer.json()["results"]], planned)
             self.assertEqual((whole["gpus"], whole["rehearsed"]), (8, True))
             self.assertEqual((three["status"], small["status"]), ("refused", "does_not_fit"))
             self.assertIn("3", three["note"])
@@ -177,7 +183,10 @@ class Experiments(unittest.TestCase):
                        ann.post(f"{PATH}/{made['id']}/cancel"), ann.delete(f"{PATH}/{made['id']}")):
             self.assertEqual(answer.status, 404, answer.text)
         urgent = {**BASE, "ithaca": {"priority": 5}}
-        self.assertEqual(ann.post(PATH, grid(base=urgent)).status, 403)
+        for path in (PATH, f"{PATH}/estimate"):
+            self.assertEqual(ann.post(path, grid(base=urgent)).status, 403)
+        reader = Client(daemon.port, client.post("/v1/tokens", {"user": "ann", "scope": "read"}).json()["token"])
+        self.assertEqual([reader.post(path, grid()).status for path in (PATH, f"{PATH}/estimate")], [403, 200])
         file_id = client.upload(b'{"text": "of the admin"}\n')["id"]
         for named, param in (({"training_file": file_id}, "training_file"), ({"training_file": "file-none"}, "training_file"),
                              ({"ithaca": {"webhook": "https://hooks.example.com/"}}, "ithaca.webhook")):
@@ -214,6 +223,11 @@ class Experiments(unittest.TestCase):
                 answer = client.post(PATH, body)
                 self.assertEqual((answer.status // 100, answer.error()["code"], answer.error()["param"]), (4, code, param), body)
                 self.assertIn(words, answer.error()["message"])
+                planned = client.post(f"{PATH}/estimate", body)
+                if planned.status == 200:  # each point by itself
+                    self.assertEqual((param, {row["status"] for row in planned.json()["data"]}), ("grid", {"refused"}), body)
+                else:
+                    self.assertEqual(planned.json(), answer.json())
             self.assertEqual(client.get(PATH).json()["data"], [])
             self.assertEqual(client.get(f"{PATH}/exp-none").status, 404)
             self.assertEqual(client.post(f"{PATH}/exp-none/cancel").status, 404)

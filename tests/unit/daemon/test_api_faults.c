@@ -117,6 +117,8 @@ static void test_jobs(void **state)
                               "\"metadata\":{\"a\":\"b\"},\"ithaca\":{\"seq_len\":64}}";
     walk(h, "POST", JOBS, JSON, job, 200);
     walk(h, "POST", JOBS, JSON "\r\nIdempotency-Key: one", job, 200); /* replayed at the end */
+    walk(h, "POST", "/v1/experiments/estimate", JSON,
+         "{\"base\":{\"model\":\"tiny-llama\"},\"grid\":{\"seq_len\":[64]}}", 200);
     walk(h, "POST", "/v1/fine_tuning/estimate", JSON "\r\nIdempotency-Key: two",
          "{\"model\":\"tiny-llama\"}", 200);
     walk(h, "GET", JOBS "?metadata[a]=b&limit=3", JSON, "", 200);

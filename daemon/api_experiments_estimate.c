@@ -1,0 +1,94 @@
+/* api_experiments_estimate: an experiment's points as making it would plan them, and nothing made.
+ * A form asks while somebody types, so it is a few points a turn of the loop while the request
+ * waits. */
+#include "common/mem.h"
+#include "daemon/access.h"
+#include "daemon/api.h"
+#include "daemon/experiment_plan.h"
+#include "daemon/experiment_table.h"
+#include "daemon/http.h"
+#include "daemon/loop.h"
+
+enum {
+    ESTIMATE_TURN = 8,       /* points a turn: some 4 ms */
+    ESTIMATE_SEARCH_TURN = 1 /* where the longest that fits is looked for: 10 ms */
+};
+
+struct experiment_estimate {
+    struct http_request *request;
+    struct experiment_spec spec;
+    struct experiment_planner planner; /* its spec is the one above */
+    int64_t number;                    /* of the next point */
+    json_t *rows;
+    struct loop_timer *timer;
+};
+
+static void estimate_end(void *context)
+{
+    struct experiment_estimate *estimate = context;
+    loop_timer_free(estimate->timer);
+    experiment_planner_done(&estimate->planner);
+    experiment_spec_done(&estimate->spec);
+    json_decref(estimate->rows);
+    mem_free(estimate);
+}
+
+static int estimate_point(struct experiment_estimate *estimate, struct err *err)
+{
+    struct api *api = estimate->planner.api;
+    CLEANUP(experiment_planned_done) struct experiment_planned planned = {.status = NULL};
+    CLEANUP(json_unref) json_t *row = NULL;
+    TRY(experiment_plan_point(&estimate->planner, estimate->number, 0, &planned, err));
+    TRY(api_queue_check_priority(api, estimate->request, (double)planned.priority, err));
+    const struct store_point_row point = experiment_planned_row(&planned, estimate->number);
+    TRY(experiment_table_row(&point, "", &row, err));
+    estimate->number++;
+    return json_object_set_new(row, "note", api_sentence(api, point.note)) == 0 &&
+                   json_array_append(estimate->rows, row) == 0
+               ? 0
+               : mem_fail(err, 0, "an estimate");
+}
+
+static int estimate_turn(struct experiment_estimate *estimate, struct err *err)
+{
+    const bool searches = experiment_spec_searches(&estimate->spec);
+    const int most = searches ? ESTIMATE_SEARCH_TURN : ESTIMATE_TURN;
+    for (int i = 0; i < most && estimate->number < estimate->spec.points; i++)
+        TRY(estimate_point(estimate, err));
+    if (estimate->number < estimate->spec.points)
+        loop_timer_set(estimate->timer, 0, 0);
+    else
+        http_answer_json(
+            estimate->request, 200,
+            json_pack("{s:s, s:O}", "object", "experiment.estimate", "data", estimate->rows));
+    return 0;
+}
+
+static void estimate_on_turn(void *context)
+{
+    struct experiment_estimate *estimate = context;
+    struct err err;
+    if (estimate_turn(estimate, &err) != 0)
+        http_answer_error(estimate->request, &err);
+}
+
+int api_experiments_estimate(struct api *api, struct http_request *request, struct err *err)
+{
+    CLEANUP(json_unref) json_t *body = NULL;
+    TRY(api_read_body(request, &body, err));
+    struct experiment_estimate *estimate = mem_new(1, sizeof *estimate);
+    if (estimate == NULL)
+        return mem_fail(err, sizeof *estimate, "an estimate");
+    *estimate = (struct experiment_estimate){
+        .request = request,
+        .planner = {.api = api, .viewer = access_viewer(request), .spec = &estimate->spec},
+        .rows = json_array()};
+    http_request_on_end(request, estimate_end, estimate);
+    if (estimate->rows == NULL)
+        return mem_fail(err, 0, "an estimate");
+    TRY(experiment_spec_parse(body, &estimate->spec, err));
+    TRY(loop_timer_new(api->loop, estimate_on_turn, estimate, &estimate->timer, err));
+    loop_timer_set(estimate->timer, 0, 0);
+    http_defer(request, NULL, NULL);
+    return 0;
+}
