@@ -40,6 +40,8 @@ int coll_nccl_check(ncclResult_t result, const char *call, struct err *err)
         return 0;
     /* Of a peer that is gone somebody else tells why: that it is, is a consequence. */
     enum err_code code = result == ncclRemoteError ? ERR_COLL_ABORTED : ERR_DEVICE;
+    if (code == ERR_DEVICE)
+        TRY(cuda_faulted(call, err));
     return err_set(err, code, "NCCL: %s (%s): %s", ncclGetErrorString(result), call,
                    ncclGetLastError(NULL));
 }

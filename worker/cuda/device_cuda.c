@@ -33,6 +33,15 @@ int cuda_check(cudaError_t status, const char *call, struct err *err)
     return err_set(err, code, "GPU: %s (%s)", cudaGetErrorString(status), call);
 }
 
+int cuda_faulted(const char *call, struct err *err)
+{
+    cudaError_t status = cudaStreamQuery(cudaStreamLegacy); /* where nothing runs */
+    if (status != cudaErrorNotReady)
+        return cuda_check(status, call, err);
+    (void)cudaGetLastError();
+    return 0;
+}
+
 /* ---- memory ---- */
 
 static int blocks_add(struct device_cuda_blocks *blocks, void *memory, size_t bytes,

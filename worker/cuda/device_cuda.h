@@ -83,6 +83,9 @@ void host_unpin(void *memory, size_t bytes);
 /* -ERR_X for a failed call of CUDA's; 0 for cudaSuccess. */
 int cuda_check(cudaError_t status, const char *call, struct err *err);
 #define CUDA_TRY(call) TRY(cuda_check(call, #call, err))
+/* Where a library's call failed: an earlier kernel's fault, with which every call fails from then
+ * on, as an error; 0: there is none, and the library says what is wrong. */
+int cuda_faulted(const char *call, struct err *err);
 
 #ifdef __cplusplus
 }

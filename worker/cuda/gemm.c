@@ -47,6 +47,7 @@ static int gemm_check(cublasStatus_t status, const char *call, struct err *err)
 {
     if (status == CUBLAS_STATUS_SUCCESS)
         return 0;
+    TRY(cuda_faulted(call, err));
     return err_set(err, ERR_DEVICE, "cuBLASLt: %s (%s)", cublasLtGetStatusString(status), call);
 }
 #define BLAS_TRY(call) TRY(gemm_check(call, #call, err))

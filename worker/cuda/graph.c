@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "common/must.h"
+#include "worker/cuda/device_cuda.h"
 
 #include <string.h>
 
@@ -29,6 +30,8 @@ static void graph_fail(struct graph *graph, const char *what, cudnnStatus_t stat
     if (graph->failure.code != ERR_NONE)
         return;
     cudnnGetLastErrorString(why, sizeof why);
+    if (cuda_faulted(what, &graph->failure) != 0)
+        return;
     (void)err_set(&graph->failure, ERR_DEVICE, "cuDNN: %s: %s %s", what,
                   cudnnGetErrorString(status), why);
 }
@@ -342,7 +345,8 @@ int graph_run(const struct graph *graph, void *const pointers[GRAPH_TENSORS_MAX]
         status = cudnnBackendExecute(graph->handle, graph->plan, pack);
     if (pack != NULL)
         (void)cudnnBackendDestroyDescriptor(pack);
-    if (status != CUDNN_STATUS_SUCCESS)
-        return err_set(err, ERR_DEVICE, "cuDNN: run attention: %s", cudnnGetErrorString(status));
-    return 0;
+    if (status == CUDNN_STATUS_SUCCESS)
+        return 0;
+    TRY(cuda_faulted("attention", err));
+    return err_set(err, ERR_DEVICE, "cuDNN: run attention: %s", cudnnGetErrorString(status));
 }
