@@ -142,3 +142,11 @@ int mem_layout_check(const struct mem_layout *layout, struct err *err)
                          (long long)layout->heads.per_stage, (long long)layout->rows,
                          (long long)span);
 }
+
+int64_t mem_layout_first_layer(const struct mem_layout *layout, const struct job_spec *spec)
+{
+    int64_t left_out = layout->config.layers - spec->rehearse_layers;
+    if (!spec->rehearse || spec->rehearse_layers == 0 || left_out < 0)
+        return 0;
+    return left_out - left_out % layout->keep_input_every;
+}

@@ -68,6 +68,8 @@ struct mem_layout {
 };
 
 struct mem_layout mem_layout_make(const struct mem_request *request);
+/* In a rehearsal of some layers those before this one are left out, by whole segments; 0: none. */
+int64_t mem_layout_first_layer(const struct mem_layout *layout, const struct job_spec *spec);
 /* ERR_UNSUPPORTED, naming the field to change, where the device's attention would be wrong: spans
  * of 2^31 elements under cuDNN. */
 int mem_layout_check(const struct mem_layout *layout, struct err *err);

@@ -44,6 +44,16 @@ static void plan_wait(const double lanes[TIME_PHASE_COUNT][LANE_COUNT], struct t
     }
 }
 
+double time_plan_layers_s(const struct time_plan *time, double share)
+{
+    double step_s = 0;
+    for (int phase = 0; phase < TIME_PHASE_COUNT; phase++)
+        for (int part = 0; part < TIME_PART_COUNT; part++)
+            step_s += time->seconds[phase][part] *
+                      (phase == TIME_PHASE_LOSS || phase == TIME_PHASE_UPDATE ? 1 : share);
+    return step_s;
+}
+
 double time_plan_flops(const struct model_config *config, bool frozen, double tokens, double pairs)
 {
     double h = (double)config->hidden_size, f = (double)config->intermediate_size;

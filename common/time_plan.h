@@ -32,5 +32,8 @@ struct time_plan {
 void time_plan_make(const struct time_job *job, int64_t sequences, const struct time_rates *rates,
                     struct time_plan *ret);
 
+/* Seconds of a step in which only this share of the layers works; head and update are whole. */
+double time_plan_layers_s(const struct time_plan *time, double share);
+
 /* Model FLOPs of `tokens` tokens with `pairs` pairs of query and key, forward and backward. */
 double time_plan_flops(const struct model_config *config, bool frozen, double tokens, double pairs);

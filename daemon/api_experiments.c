@@ -4,7 +4,7 @@
 #include "daemon/access.h"
 #include "daemon/api.h"
 #include "daemon/experiment_chart.h"
-#include "daemon/experiment_plan.h"
+#include "daemon/experiment_planner.h"
 #include "daemon/experiment_table.h"
 #include "daemon/experiments.h"
 #include "daemon/host.h"
@@ -179,7 +179,7 @@ static int experiment_plan_all(struct api *api, struct http_request *request,
     if (all->planned == NULL || all->points == NULL)
         return mem_fail(err, points * sizeof *all->planned, "an experiment");
     for (size_t i = 0; i < points; i++) {
-        TRY(experiment_plan_point(&planner, (int64_t)i, 0, &all->planned[i], err));
+        TRY(experiment_planner_point(&planner, (int64_t)i, 0, &all->planned[i], err));
         all->count++;
         TRY(api_queue_check_priority(api, request, (double)all->planned[i].priority, err));
         all->points[i] = experiment_planned_row(&all->planned[i], (int64_t)i);

@@ -4,7 +4,7 @@
 #include "common/mem.h"
 #include "daemon/access.h"
 #include "daemon/api.h"
-#include "daemon/experiment_plan.h"
+#include "daemon/experiment_planner.h"
 #include "daemon/experiment_table.h"
 #include "daemon/http.h"
 #include "daemon/loop.h"
@@ -38,7 +38,7 @@ static int estimate_point(struct experiment_estimate *estimate, struct err *err)
     struct api *api = estimate->planner.api;
     CLEANUP(experiment_planned_done) struct experiment_planned planned = {.status = NULL};
     CLEANUP(json_unref) json_t *row = NULL;
-    TRY(experiment_plan_point(&estimate->planner, estimate->number, 0, &planned, err));
+    TRY(experiment_planner_point(&estimate->planner, estimate->number, 0, &planned, err));
     TRY(api_queue_check_priority(api, estimate->request, (double)planned.priority, err));
     const struct store_point_row point = experiment_planned_row(&planned, estimate->number);
     TRY(experiment_table_row(&point, "", &row, err));

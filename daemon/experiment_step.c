@@ -7,7 +7,7 @@
 #include "common/mem.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
-#include "daemon/experiment_plan.h"
+#include "daemon/experiment_planner.h"
 #include "daemon/experiment_search.h"
 #include "daemon/host.h"
 #include "daemon/job_fsm.h"
@@ -236,7 +236,7 @@ static int step_add(struct step *step, int64_t series, int64_t seq_len, struct e
     CLEANUP(experiment_planner_done)
     struct experiment_planner planner = {.api = step->api, .viewer = "", .spec = &step->spec};
     CLEANUP(experiment_planned_done) struct experiment_planned planned = {.status = NULL};
-    int rc = experiment_plan_point(&planner, series, seq_len, &planned, err);
+    int rc = experiment_planner_point(&planner, series, seq_len, &planned, err);
     if (step_is_passing(rc))
         return rc;
     const struct err why = *err;

@@ -163,15 +163,6 @@ static int rank_check_host(struct rank *rank, struct err *err)
     return coll_barrier(rank->coll, err);
 }
 
-/* In a rehearsal of some layers, those before it are left out: whole segments are not. */
-static int64_t rank_first_layer(const struct job_spec *spec, const struct mem_layout *layout)
-{
-    int64_t left_out = layout->config.layers - spec->rehearse_layers;
-    if (!spec->rehearse || spec->rehearse_layers == 0 || left_out < 0)
-        return 0;
-    return left_out - left_out % layout->keep_input_every;
-}
-
 /* Declares all memory, takes it, fills what has a first value. */
 static int rank_open_memory(struct rank *rank, struct err *err)
 {
@@ -188,7 +179,7 @@ static int rank_open_memory(struct rank *rank, struct err *err)
                                     .layers_away = layout->layers_away,
                                     .layers_filed = layout->layers_filed,
                                     .streamed = layout->streamed,
-                                    .first_layer = rank_first_layer(spec, layout),
+                                    .first_layer = mem_layout_first_layer(layout, spec),
                                     .time_layers = rank->plan->purpose == LAUNCH_MEASURE};
     TRY(rank_open_context(rank, &options.context, err));
     arena_init(&rank->arena, rank->device, &rank->memory);

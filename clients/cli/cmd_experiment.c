@@ -1,6 +1,7 @@
 /* cmd_experiment: make, list, show and cancel experiments; their results as tables and charts. */
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
+#include "clients/cli/plan_experiment.h"
 #include "clients/cli/table.h"
 #include "clients/cli/terminal.h"
 #include "common/clock.h"
@@ -21,9 +22,10 @@ static void experiment_line(const json_t *experiment)
 {
     const json_t *points = json_object_get(experiment, "points");
     static const char *const shown[] = {"succeeded", "failed", "not_run", "unfinished", "waiting"};
-    (void)printf("%s  %-10s  %s:  %lld points", cli_text(experiment, "id"),
-                 cli_text(experiment, "status"), cli_text(experiment, "name"),
-                 cli_whole(points, "all"));
+    const char *name = json_string_value(json_object_get(experiment, "name"));
+    (void)printf("%s  %-10s  %s%s%lld points", cli_text(experiment, "id"),
+                 cli_text(experiment, "status"), name != NULL ? name : "",
+                 name != NULL ? ":  " : "", cli_whole(points, "all"));
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
         long long count = cli_whole(points, shown[i]);
         if (count > 0)
@@ -52,9 +54,10 @@ static int experiment_table(const json_t *rows, struct err *err)
         {.title = "POINT", .cut = true},
         {.title = "STATUS"},
         {.title = "TOKENS/S/GPU", .right = true},
-        {.title = "MFU %", .right = true, .dropped = 3},
+        {.title = "MFU %", .right = true, .dropped = 4},
+        {.title = "FULL %", .right = true, .dropped = 3},
         {.title = "GIB", .right = true},
-        {.title = "PLANNED", .right = true, .dropped = 4},
+        {.title = "PLANNED", .right = true, .dropped = 5},
         {.title = "HOST", .right = true, .dropped = 2},
         {.title = "JOB", .dropped = 1},
     };
@@ -75,6 +78,7 @@ static int experiment_table(const json_t *rows, struct err *err)
         table_cell(&table, "%s", cli_text(row, "status"));
         experiment_cell(&table, row, "tokens_per_s_gpu", "%.5g", 1);
         experiment_cell(&table, row, "mfu_causal", "%.1f", 100);
+        experiment_cell(&table, row, "mfu_full", "%.1f", 100);
         experiment_cell(&table, row, "device_bytes", "%.3g", 0x1p-30);
         experiment_cell(&table, row, "planned_device_bytes", "%.3g", 0x1p-30);
         experiment_cell(&table, row, "host_bytes", "%.3g", 0x1p-30);
@@ -89,31 +93,75 @@ static int experiment_table(const json_t *rows, struct err *err)
     return cli_print_text(&out, err);
 }
 
-/* The table, and why points are not run or failed. */
-static int experiment_points(const json_t *rows, struct err *err)
+/* What was found for each label, whose first row is the longest that there may be. */
+static void experiment_print_longest(const json_t *experiment)
 {
+    const json_t *longest = json_object_get(experiment, "longest"), *row;
+    long long most = cli_whole(json_object_get(experiment, "spec"), "seq_len_max");
+    bool ended = !json_is_null(json_object_get(experiment, "finished_at"));
+    CLEANUP(json_unref) json_t *told = json_object();
     size_t i;
+    json_array_foreach(json_object_get(experiment, "results"), i, row)
+    {
+        const char *label = json_string_value(json_object_get(row, "label"));
+        if (longest == NULL || label == NULL || json_object_get(told, label) != NULL ||
+            json_object_set_new(told, label, json_true()) != 0)
+            continue;
+        long long found = cli_whole(longest, label), first = cli_whole(row, "seq_len");
+        (void)printf("longest that runs%s%s: ", label[0] != '\0' ? ", " : "", label);
+        if (found == 0)
+            (void)printf("none%s\n", ended ? "" : " yet");
+        else if (found < first)
+            (void)printf("%lld (%lld was tried first)\n", found, first);
+        else
+            (void)printf("%lld (%s)\n", found,
+                         found == most ? "seq_len_max" : "all that the plan promises");
+    }
+}
+
+/* Whether a point is still to run, or runs. */
+static bool experiment_is_open(const json_t *row)
+{
+    static const char *const ends[] = {"succeeded", "failed", "cancelled", "does_not_fit",
+                                       "refused"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (strcmp(cli_text(row, "status"), ends[i]) == 0)
+            return false;
+    return true;
+}
+
+/* How long what has not ended runs, by the plan. */
+static void experiment_print_left(const json_t *experiment)
+{
     const json_t *row;
+    size_t i;
+    double seconds = 0;
+    char text[CLOCK_DURATION_BYTES];
+    if (!json_is_null(json_object_get(experiment, "finished_at")))
+        return;
+    json_array_foreach(json_object_get(experiment, "results"), i, row)
+    {
+        seconds += experiment_is_open(row) ? cli_number(row, "planned_run_s") : 0;
+    }
+    clock_duration((int64_t)(seconds + 0.5), text);
+    (void)printf("steps that are still to run: %s by the plan, one point after another\n", text);
+}
+
+/* The line, the table, and why points were not run or failed. */
+static int experiment_show(const json_t *experiment, struct err *err)
+{
+    const json_t *rows = json_object_get(experiment, "results"), *row;
+    size_t i;
+    experiment_line(experiment);
+    experiment_print_longest(experiment);
     TRY(experiment_table(rows, err));
     json_array_foreach(rows, i, row)
     {
         if (json_is_string(json_object_get(row, "note")))
             (void)printf("#%zu %s: %s\n", i, cli_text(row, "status"), cli_text(row, "note"));
     }
+    experiment_print_left(experiment);
     return 0;
-}
-
-static int experiment_show(const json_t *experiment, struct err *err)
-{
-    const char *label;
-    json_t *longest;
-    experiment_line(experiment);
-    json_object_foreach(json_object_get(experiment, "longest"), label, longest)
-    {
-        (void)printf("longest that runs%s%s: %lld\n", label[0] != '\0' ? ", " : "", label,
-                     (long long)json_integer_value(longest));
-    }
-    return experiment_points(json_object_get(experiment, "results"), err);
 }
 
 /* ---- verbs ---- */
@@ -154,36 +202,18 @@ static int experiment_follow(struct client *client, const char *path, json_t **r
     }
 }
 
-/* Sends the file that is named. *ret_client: for what follows. */
-static int experiment_send(struct cli *cli, const char *path, struct client **ret_client,
-                           json_t **ret, struct err *err)
-{
-    const char *file = NULL;
-    CLEANUP(json_unref) json_t *body = NULL;
-    TRY(cli_take_argument(cli, "the experiment's file", &file, err));
-    TRY(cli_finish_arguments(cli, err));
-    TRY(json_parse_file(file, LIMIT_JSON_BODY_BYTES, &body, err));
-    TRY(cli_client(cli, ret_client, err));
-    return client_json(*ret_client, "POST", path, body, ret, err);
-}
-
-static int experiment_estimate(struct cli *cli, struct err *err)
-{
-    struct client *client = NULL;
-    CLEANUP(json_unref) json_t *planned = NULL;
-    TRY(experiment_send(cli, "/v1/experiments/estimate", &client, &planned, err));
-    return cli->json ? cli_print_json(planned, err)
-                     : experiment_points(json_object_get(planned, "data"), err);
-}
-
 static int experiment_run(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
     struct client *client = NULL;
+    CLEANUP(json_unref) json_t *body = NULL;
     CLEANUP(json_unref) json_t *made = NULL;
     CLEANUP(json_unref) json_t *ended = NULL;
     bool follow = cli_take_flag(cli, "--follow");
-    TRY(experiment_send(cli, "/v1/experiments", &client, &made, err));
+    TRY(plan_experiment_file(cli, &body, err));
+    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_client(cli, &client, err));
+    TRY(client_json(client, "POST", "/v1/experiments", body, &made, err));
     TRY(json_get_string(made, "id", ERR_PROTOCOL, &id, err));
     CLEANUP(mem_free_ptr) char *path = client_path(experiment_folder, id, "");
     if (path == NULL)
@@ -239,7 +269,7 @@ int cmd_experiment(struct cli *cli, struct err *err)
     if (strcmp(verb, "run") == 0)
         return experiment_run(cli, err);
     if (strcmp(verb, "plan") == 0)
-        return experiment_estimate(cli, err);
+        return plan_experiment(cli, err);
     if (strcmp(verb, "results") == 0)
         return experiment_results(cli, err);
     if (strcmp(verb, "show") == 0)

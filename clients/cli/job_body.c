@@ -33,7 +33,7 @@ static int job_body_set_path(json_t *object, const char *path, json_t *value, st
 }
 
 /* FIELD=VALUE: VALUE as JSON where it is JSON (8, true, null, [..]), else as a string. */
-static int job_body_set(json_t *ithaca, const char *assignment, struct err *err)
+static int job_body_set(json_t *object, const char *assignment, struct err *err)
 {
     struct err not_json;
     const char *equals = strchr(assignment, '=');
@@ -47,7 +47,7 @@ static int job_body_set(json_t *ithaca, const char *assignment, struct err *err)
         value = json_string(equals + 1);
     if (value == NULL)
         return err_set(err, ERR_USAGE, "--set %s: the value is not UTF-8", assignment);
-    return job_body_set_path(ithaca, path, value, err);
+    return job_body_set_path(object, path, value, err);
 }
 
 int job_body_set_string(json_t *job, const char *key, const char *value, struct err *err)
@@ -82,9 +82,14 @@ int job_body_sets(struct cli *cli, json_t *job, struct err *err)
     json_t *ithaca = json_object_get(job, "ithaca");
     if (!json_is_object(ithaca))
         return err_set_field(err, ERR_INVALID_VALUE, "ithaca", "\"ithaca\" must be an object");
+    return job_body_sets_into(cli, ithaca, err);
+}
+
+int job_body_sets_into(struct cli *cli, json_t *object, struct err *err)
+{
     const char *assignment;
     while ((assignment = cli_take_option(cli, "--set")) != NULL)
-        TRY(job_body_set(ithaca, assignment, err));
+        TRY(job_body_set(object, assignment, err));
     return 0;
 }
 

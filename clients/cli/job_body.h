@@ -8,4 +8,6 @@ int job_body_start(struct cli *cli, json_t **ret_job, struct err *err);
 int job_body_options(struct cli *cli, json_t *job, struct err *err);
 /* Takes every --set alone. */
 int job_body_sets(struct cli *cli, json_t *job, struct err *err);
+/* The same, each FIELD a dotted path in this object. */
+int job_body_sets_into(struct cli *cli, json_t *object, struct err *err);
 int job_body_set_string(json_t *job, const char *key, const char *value, struct err *err);

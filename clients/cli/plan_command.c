@@ -55,8 +55,8 @@ static int plan_field(struct cli *cli, json_t *job, const char *option, const ch
                : mem_fail(err, 0, "the job");
 }
 
-/* *ret_card: the text of --memory, "" without. */
-static int plan_memory(struct cli *cli, struct mem_ask *ask, const char **ret_card, struct err *err)
+int plan_command_memory(struct cli *cli, struct mem_ask *ask, const char **ret_card,
+                        struct err *err)
 {
     const char *text = cli_take_option(cli, "--memory");
     if (text != NULL)
@@ -74,9 +74,7 @@ void plan_command_backend(struct cli *cli, enum mem_backend *ret)
             *ret = (enum mem_backend)i;
 }
 
-/* A published model, the built-in one, or a folder with a config.json, which is no name of a model
- * for a job: there it is called "folder". */
-static int plan_shape(json_t *job, const char *name, struct model_shape *ret, struct err *err)
+int plan_command_shape(const char *name, struct model_shape *ret, struct err *err)
 {
     const struct model_config *known = model_published_find(name);
     struct model_config config;
@@ -94,7 +92,14 @@ static int plan_shape(json_t *job, const char *name, struct model_shape *ret, st
                              buf_str(&names));
     }
     TRY(model_config_load(name, &config, err));
-    TRY(model_shape_build(&config, ret, err));
+    return model_shape_build(&config, ret, err);
+}
+
+/* A folder's path is no name of a model for a job: there it is called "folder". */
+static int plan_name_folder(json_t *job, const char *name, struct err *err)
+{
+    if (model_published_find(name) != NULL || model_config_builtin(name) != NULL)
+        return 0;
     return job_body_set_string(job, "model", "folder", err);
 }
 
@@ -126,7 +131,7 @@ static int plan_options(struct cli *cli, struct plan_command *command, const cha
     TRY(job_body_options(cli, command->job, err));
     TRY(plan_field(cli, command->job, "--seq-len", "seq_len", err));
     TRY(plan_field(cli, command->job, "--gpus", "gpus", err));
-    TRY(plan_memory(cli, ask, ret_card, err));
+    TRY(plan_command_memory(cli, ask, ret_card, err));
     TRY(plan_command_number(cli, "--document-tokens", &ask->document_tokens, err));
     command->steps = LOCAL_MEASURE_STEPS;
     TRY(plan_command_number(cli, "--steps", &command->steps, err));
@@ -144,7 +149,8 @@ int plan_command_read(struct cli *cli, struct plan_command *command, struct err 
     const char *model = json_string_value(json_object_get(command->job, "model"));
     if (model == NULL)
         return err_set(err, ERR_USAGE, "--model is missing");
-    TRY(plan_shape(command->job, model, &command->shape, err));
+    TRY(plan_command_shape(model, &command->shape, err));
+    TRY(plan_name_folder(command->job, model, err));
     TRY(plan_without_file(command->job, err));
     TRY(job_spec_parse_legal(command->job, &command->spec, err));
     command->ask.shape = &command->shape;

@@ -27,5 +27,10 @@ int plan_command_read(struct cli *cli, struct plan_command *command, struct err 
 void plan_command_done(struct plan_command *command);
 /* 3145728, 3072K or 3M; *ret stays when it is not given. */
 int plan_command_number(struct cli *cli, const char *option, int64_t *ret, struct err *err);
+/* --memory and --host-memory; *ret_card: the text of --memory, "" without. */
+int plan_command_memory(struct cli *cli, struct mem_ask *ask, const char **ret_card,
+                        struct err *err);
+/* The shape of a published model, the built-in one, or of a folder with a config.json. */
+int plan_command_shape(const char *name, struct model_shape *ret, struct err *err);
 /* --backend; *ret stays when it is not given. */
 void plan_command_backend(struct cli *cli, enum mem_backend *ret);

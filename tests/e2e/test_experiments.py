@@ -75,6 +75,7 @@ class Experiments(unittest.TestCase):
             self.assertEqual(done.returncode, 0, (name, done.stderr))
             made = json.loads(done.stdout)
             self.assertEqual({row["status"] for row in made["results"]} - {"waiting", "does_not_fit"}, set(), name)
+            self.assertRegex(planned[-1], r"^\d+ of \d+ points fit; ")
             notes = [line for line in planned if line.startswith("#") and "does_not_fit: " in line]
             self.assertEqual(len(notes), sum(row["status"] == "does_not_fit" for row in made["results"]), planned)
             self.assertEqual(daemon.ithaca("experiment", "cancel", made["id"]).returncode, 0)
@@ -263,7 +264,8 @@ class Experiments(unittest.TestCase):
             self.assertLessEqual(min(fails) - max(runs), 8192)
             self.assertEqual(len(rows), len(set(runs + fails)))
             self.assertEqual(ended["longest"], {"": max(runs)})
-            self.assertIn(f"longest that runs: {max(runs)}\n", daemon.ithaca("experiment", "show", made["id"]).stdout)
+            self.assertIn(f"longest that runs: {max(runs)} (16384 was tried first)\n",
+                          daemon.ithaca("experiment", "show", made["id"]).stdout)
 
     def test_model_that_goes(self):
         """A search whose model is removed while its first length runs ends there, and says why."""

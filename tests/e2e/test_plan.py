@@ -5,8 +5,9 @@ import os
 import subprocess
 import unittest
 
-from ithaca_e2e import ITHACA, Daemon
+from ithaca_e2e import ITHACA, SOURCE_DIR, Daemon
 
+EXPERIMENTS = os.path.join(SOURCE_DIR, "deploy", "experiments")
 GIB = 1 << 30
 STACK = ["--gpus", "8", "--set", "context_parallel.kind=upipe", "--set", "context_parallel.heads_per_stage=1",
          "--set", "recompute=attention", "--set", "keep_input_every=8", "--set", "offload=host"]
@@ -63,6 +64,40 @@ class Plan(unittest.TestCase):
         self.assertEqual(plan["digest"], again["digest"])
         more = self.plan("--model", "llama3-8b", "--memory", "80GB", "--seq-len", str(plan["seq_len"] + 1024), *STACK)
         self.assertFalse(more["fits"])
+
+    def test_experiment(self):
+        """The shipped files on the node that they are for: what fits is what was published to fit, and nothing is no job."""
+        for name in sorted(os.listdir(EXPERIMENTS)):
+            done = run("--json", "experiment", "plan", os.path.join(EXPERIMENTS, name), "--memory", "80GB", "--gpus", "8",
+                       "--host-memory", "2000")
+            self.assertEqual(done.returncode, 0, (name, done.stderr))
+            plan = json.loads(done.stdout)
+            fitting = [row for row in plan["data"] if row["status"] == "waiting"]
+            self.assertGreaterEqual(len(fitting), 4, name)
+            self.assertTrue(all(row["planned_device_bytes"] > 0 for row in plan["data"]), name)
+            self.assertTrue(all((row["note"] is None) == (row["status"] == "waiting") for row in plan["data"]), name)
+            if name == "llama3-8b.json":
+                longest = {row["label"]: row["seq_len"] >> 20 for row in fitting}  # rows are in the order of lengths
+                self.assertEqual((longest["Ulysses"], longest["Untied Ulysses, 1 head"]), (3, 5))
+
+    def test_experiment_set(self):
+        """Any field of the file by --set; the layers that are rehearsed are what takes time."""
+        words = ["experiment", "plan", os.path.join(EXPERIMENTS, "llama3-8b.json"), "--memory", "141GB", "--gpus", "1",
+                 "--set", "grid.seq_len=[131072]"]
+        one = json.loads(run("--json", *words, "--set", "steps=1").stdout)["data"]
+        two = json.loads(run("--json", *words, "--set", "rehearse_layers=8", "--set", "base.ithaca.gpus=4").stdout)["data"]
+        self.assertEqual([(row["gpus"], row["rehearsed"], row["seq_len"]) for row in one], [(8, True, 131072)] * len(one))
+        self.assertEqual({row["gpus"] for row in two}, {4})
+        for less, more in zip(one, two):
+            self.assertGreater(more["planned_run_s"], 2 * less["planned_run_s"])
+        text = run(*words).stdout.splitlines()
+        self.assertEqual(len(text), 2 + len(one))
+        self.assertRegex(text[-1], rf"^{len(one)} of {len(one)} points fit; their steps take \d+s, ")
+        for more, status, said in ((["--set", "grid"], 64, "FIELD=VALUE"),
+                                   (["--set", "base.model=none"], 66, "no shape is known"),
+                                   (["--set", "stepz=1"], 65, "stepz is not a field")):
+            done = run(*words, *more)
+            self.assertEqual((done.returncode, said in done.stderr), (status, True), done.stderr)
 
     def test_text_and_refusal(self):
         done = run("plan", "--model", "llama3-8b", "--seq-len", "64K", "--gpus", "8", "--memory", "80GB")

@@ -139,6 +139,7 @@ static void test_seconds(void **state)
     double again = layer - 2 * tokens * (double)H * F;
     near(plan.step_s, (L * (3 * layer + again) + head) / 1e15);
     near(plan.seconds[TIME_PHASE_LOSS][TIME_PART_PRODUCTS], head / 1e15);
+    near(time_plan_layers_s(&plan, 0.25), (L / 4.0 * (3 * layer + again) + head) / 1e15);
     near(plan.tokens_per_s, S / plan.step_s);
     double pairs = (double)S * (S + 1) / 2;
     double weights = 8 * (L * 3 * layer + head);

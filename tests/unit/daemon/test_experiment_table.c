@@ -18,7 +18,8 @@ static struct err err;
     "{\"series\":0,\"slots\":2,\"label\":\"a | \\\"b\\\", "                                   \
     "<c>\",\"model\":\"m\",\"seq_len\":131072,"                                               \
     "\"gpus\":2,\"rehearsed\":false,\"method\":\"ring\",\"planned_device_bytes\":2147483648," \
-    "\"planned_host_bytes\":0,\"planned_step_s\":1.5}"
+    "\"planned_host_bytes\":0,\"planned_step_s\":1.5,"                                        \
+    "\"planned_tokens_per_s_gpu\":1000,\"planned_run_s\":3}"
 #define MEASURED                                                                          \
     "{\"tokens_per_s_gpu\":1234.5678,\"mfu_causal\":0.25,\"mfu_full\":null,\"step_s\":1," \
     "\"predicted_step_s\":2,\"device_bytes\":7,\"taken_bytes\":1073741824,\"host_bytes\":0}"
@@ -89,7 +90,7 @@ static void test_tables(void **state)
     assert_memory_equal(buf_str(&out), "number,model,seq_len,label,", 27);
     assert_non_null(strstr(buf_str(&out),
                            "\r\n3,m,131072,\"a | \"\"b\"\", <c>\",ring,2,false,succeeded,"
-                           "1234.5678,0.25,,2,1.5,1073741824,2147483648,0,0,,"
+                           "1234.5678,1000,0.25,,2,1.5,3,1073741824,2147483648,0,0,,"
                            "\"two\nlines\"\r\n"));
     buf_clear(&out);
     experiment_table_markdown(rows, &out);

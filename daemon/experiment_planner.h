@@ -1,15 +1,11 @@
-/* experiment_plan: the points of an experiment, planned for this machine before anything runs: what
- * each takes of memory and time, and which cannot run here.
+/* experiment_planner: the points of an experiment, planned for this machine before anything runs
+ * (common/experiment_plan.h), as the store keeps them.
  *
  *     struct experiment_planner planner = {.api = api, .viewer = viewer, .spec = &spec};
- *     TRY(experiment_plan_point(&planner, number, 0, &planned, err));    one point
- *     row = experiment_planned_row(&planned, number);                    for the store
+ *     TRY(experiment_planner_point(&planner, number, 0, &planned, err));    one point
+ *     row = experiment_planned_row(&planned, number);                       for the store
  *     ...
- *     experiment_planner_done(&planner);
- *
- * A point is a job that measures, on random tokens; one for more ranks than the machine has is
- * rehearsed. What is left "auto" takes its plain value, never a searched one: an experiment
- * compares what it names. */
+ *     experiment_planner_done(&planner); */
 #pragma once
 #include "common/experiment_spec.h"
 #include "common/model_shape.h"
@@ -30,8 +26,7 @@ struct experiment_planned {
     const char *status;      /* STORE_POINT_WAITING, _NO_ROOM or _REFUSED */
     char note[ERR_TEXT_MAX]; /* why not */
     int64_t priority;
-    struct buf facts; /* JSON: columns of its results (api/experiment_columns.def), and "series":
-                         its number in the grid, "slots": that its job takes; owned */
+    struct buf facts; /* JSON: struct experiment_plan's; owned */
     struct buf body;  /* JSON, of its job; owned */
 };
 void experiment_planned_done(struct experiment_planned *planned);
@@ -42,5 +37,5 @@ struct store_point_row experiment_planned_row(const struct experiment_planned *p
 /* Point `number` of the grid, with this seq_len where it is above 0. Under find_max_seq_len and
  * seq_len 0: with the longest that the plan says fits, and that may be tried. Fails where the
  * experiment is at fault: a field that no job has, a model that is not there. */
-int experiment_plan_point(struct experiment_planner *planner, int64_t number, int64_t seq_len,
-                          struct experiment_planned *ret, struct err *err);
+int experiment_planner_point(struct experiment_planner *planner, int64_t number, int64_t seq_len,
+                             struct experiment_planned *ret, struct err *err);
