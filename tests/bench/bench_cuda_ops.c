@@ -229,6 +229,56 @@ static void bench_norms(int64_t T)
     drop(x), drop(y), drop(z), drop(sum), drop(rstd);
 }
 
+/* What comes back to its tokens: dk and dv in fp32, of ranks that share a head; parts of a ring. */
+static void bench_returns(int64_t T)
+{
+    int64_t count = T * HIDDEN, kv = T * KV_HEADS * D;
+    void *x = filled(count, true), *y = filled(count, true);
+    float *sums = filled(count, false), *copies = filled(2 * kv, false);
+    float *lse = filled(T * HEADS, false), *part = filled(T * HEADS, false);
+    struct ops_unpack from_f32 = {HEADS, T, D, 1, 0, {sums, T * D, D}, true, {y, D, HIDDEN}};
+    print_bytes("unpack of fp32", run_unpack, &from_f32, 6.0 * (double)count);
+    struct ops_unpack shared = {
+        KV_HEADS, T, D, 2, kv, {copies, T * D, D}, true, {y, D, KV_HEADS * D}};
+    print_bytes("unpack, two copies in fp32", run_unpack, &shared, 10.0 * (double)kv);
+    struct ops_attention_merge merge = {HEADS, T, D, {x, T * D, D}, part, 0, {sums, D, HIDDEN},
+                                        lse,   0};
+    print_bytes("attention_merge", run_attention_merge, &merge, 10.0 * (double)count);
+    drop(x), drop(y), drop(sums), drop(copies), drop(lse), drop(part);
+}
+
+/* Adapters' inputs: a tile's rows in one head, O's in heads. */
+static void bench_dropout(int64_t T)
+{
+    struct err err = {0};
+    double bytes = 2.0 * (double)(T * HIDDEN);
+    void *x = filled(T * HIDDEN, true), *y = filled(T * HIDDEN, true);
+    int64_t *host = mem_new((size_t)T, sizeof *host), *rows = NULL;
+    must(host != NULL);
+    for (int64_t t = 0; t < T; t++)
+        host[t] = t;
+    rows = gpu->dev->alloc(gpu, (size_t)T * sizeof *rows, &err);
+    need(rows == NULL ? -1 : 0, &err);
+    need(gpu->dev->copy(gpu, NULL, rows, host, (size_t)T * sizeof *rows, &err), &err);
+    need(gpu->dev->sync(gpu, NULL, &err), &err);
+    mem_free(host);
+    struct ops_dropout plain = {.heads = 1,
+                                .rows = T,
+                                .head_dim = HIDDEN,
+                                .in = {x, HIDDEN, HIDDEN},
+                                .out = {y, HIDDEN, HIDDEN},
+                                .numbers = rows,
+                                .width = HIDDEN,
+                                .key = 7,
+                                .rate = 0.1f};
+    print_bytes("dropout", run_dropout, &plain, 2 * bytes);
+    struct ops_dropout heads = plain;
+    heads.heads = HEADS, heads.head_dim = heads.feature_stride = D, heads.accumulate = true;
+    heads.in = (struct ops_heads){x, D, HIDDEN}, heads.out = (struct ops_heads){y, T * D, D};
+    print_bytes("dropout of heads, +=", run_dropout, &heads, 3 * bytes);
+    drop(x), drop(y), drop(rows);
+}
+
 static void bench_mlp(int64_t T)
 {
     int64_t count = T * MLP;
@@ -241,24 +291,31 @@ static void bench_mlp(int64_t T)
     drop(gate), drop(up), drop(out);
 }
 
-static void bench_head(int64_t T)
+static void bench_losses(int64_t rows, int64_t vocab)
 {
-    int64_t tile = 1024, count = tile * VOCAB;
-    float *logits = filled(count, false);
-    void *dlogits = filled(count, true), *sums = filled(4, false);
-    int32_t *ids = numbers(T, VOCAB);
-    struct ops_cross_entropy entropy = {.rows = tile,
-                                        .vocab = VOCAB,
+    double count = (double)(rows * vocab);
+    float *logits = filled(rows * vocab, false);
+    void *dlogits = filled(rows * vocab, true), *sums = filled(4, false);
+    struct ops_cross_entropy entropy = {.rows = rows,
+                                        .vocab = vocab,
                                         .logits = logits,
-                                        .targets = ids,
+                                        .targets = numbers(rows, vocab),
                                         .scale = 1,
                                         .dlogits = dlogits,
                                         .loss_sum = sums,
                                         .correct = (int64_t *)sums + 1};
-    print_bytes("cross_entropy of 1024", run_cross_entropy, &entropy, 6.0 * (double)count);
+    char what[64];
+    (void)snprintf(what, sizeof what, "cross_entropy, %lld of %lld", (long long)rows,
+                   (long long)vocab);
+    print_bytes(what, run_cross_entropy, &entropy, 6 * count);
     entropy.dlogits = NULL;
-    print_bytes("cross_entropy, no gradient", run_cross_entropy, &entropy, 4.0 * (double)count);
-    drop(logits), drop(dlogits);
+    print_bytes("              without gradient", run_cross_entropy, &entropy, 4 * count);
+    drop(logits), drop(dlogits), drop((void *)entropy.targets), drop(sums);
+}
+
+static void bench_head(int64_t T)
+{
+    int32_t *ids = numbers(T, VOCAB);
     void *table = filled((int64_t)VOCAB * HIDDEN, true), *x = filled(T * HIDDEN, true);
     float *dtable = filled((int64_t)VOCAB * HIDDEN, false);
     struct ops_embed embed = {T, VOCAB, HIDDEN, ids, table, x};
@@ -362,7 +419,12 @@ int main(int argc, char **argv)
     print_bytes("copy of 2 GiB", run_copy, &copy, 2.0 * (double)bytes);
     drop(copy.to), drop((void *)copy.from);
     bench_norms(T);
+    bench_returns(T);
+    bench_dropout(T);
     bench_mlp(T);
+    bench_losses(1024, VOCAB);
+    bench_losses(800, 151936);
+    bench_losses(4096, 32000);
     bench_head(T);
     bench_optimizer();
     bench_gemms(T);
