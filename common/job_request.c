@@ -102,16 +102,18 @@ static int request_metadata(const json_t *value, const json_t *body, struct job_
     json_t *text;
     json_object_foreach((json_t *)value, key, text)
     {
-        if (strlen(key) == 0 || strlen(key) > LIMIT_METADATA_KEY_BYTES)
+        char shown[64];
+        size_t key_chars = utf8_count(key, strlen(key));
+        if (key_chars == 0 || key_chars > LIMIT_METADATA_KEY_CHARS)
             return err_set_field(err, ERR_INVALID_VALUE, "metadata",
-                                 "metadata has a key of %zu bytes; keys have 1 to %d", strlen(key),
-                                 LIMIT_METADATA_KEY_BYTES);
-        char shown[LIMIT_METADATA_KEY_BYTES + 1];
+                                 "metadata has a key of %zu characters; keys have 1 to %d",
+                                 key_chars, LIMIT_METADATA_KEY_CHARS);
         utf8_line(key, shown, sizeof shown);
-        if (!json_is_string(text) || json_string_length(text) > LIMIT_METADATA_VALUE_BYTES)
+        if (!json_is_string(text) || utf8_count(json_string_value(text), json_string_length(text)) >
+                                         LIMIT_METADATA_VALUE_CHARS)
             return err_set_field(err, ERR_INVALID_VALUE, "metadata",
-                                 "metadata \"%s\" must be a string of at most %d bytes", shown,
-                                 LIMIT_METADATA_VALUE_BYTES);
+                                 "metadata \"%s\" must be a string of at most %d characters", shown,
+                                 LIMIT_METADATA_VALUE_CHARS);
     }
     spec->metadata = json_deep_copy(value);
     return spec->metadata != NULL ? 0 : err_set(err, ERR_NOMEM, "out of host memory: metadata");

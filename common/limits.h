@@ -9,7 +9,7 @@ enum {
     LIMIT_RANKS = 64,        /* one node: eight GPUs today, room for rehearsal on CPUs */
     LIMIT_GPU_BYTES = 48,    /* a GPU's UUID and its NUL: "GPU-" and 36 characters */
     LIMIT_JSON_BODY_BYTES =
-        1 << 20, /* a job with metadata is under 20 KiB; jansson holds about 10x in memory */
+        1 << 20, /* a job with metadata is under 64 KiB; jansson holds about 10x in memory */
     LIMIT_JSON_DEPTH = 32,          /* deepest legal request is 5 */
     LIMIT_SETTINGS_BYTES = 1 << 20, /* the settings file */
     LIMIT_FRAME_BYTES = 64 * 1024,  /* one wire frame: a launch plan is under 8 KiB */
@@ -27,16 +27,16 @@ enum {
     LIMIT_EXPERIMENTS_OPEN = 32,    /* of a user, that have not ended: a round reads all of them */
     LIMIT_LIST_ITEMS = 16,          /* tags, depends_on: as metadata's pairs */
     LIMIT_METADATA_PAIRS = 16,      /* OpenAI's */
-    LIMIT_METADATA_KEY_BYTES = 64,  /* OpenAI's */
-    LIMIT_METADATA_VALUE_BYTES = 512, /* OpenAI's */
+    LIMIT_METADATA_KEY_CHARS = 64,  /* OpenAI's; characters of Unicode, up to 4 bytes each */
+    LIMIT_METADATA_VALUE_CHARS = 512, /* OpenAI's */
     LIMIT_SUFFIX_BYTES = 64,          /* OpenAI's */
     LIMIT_EPOCHS = 1000,              /* OpenAI takes 50; tiny files need more */
     LIMIT_PAGE_ROWS = 10000,          /* OpenAI's largest page */
     LIMIT_ANSWER_BYTES =
-        64 << 20,          /* one JSON answer: a page of 10,000 jobs with metadata is under 40 MB */
-    LIMIT_HEADS = 1024,    /* query heads, as in api/job_fields.def; the largest models have 128 */
-    LIMIT_LAYERS = 1024,   /* four times the deepest published model */
-    LIMIT_VOCAB = 1 << 24, /* sixty times the largest published vocabulary */
+        64 << 20,       /* one JSON answer; a page of jobs that would be longer has fewer of them */
+    LIMIT_HEADS = 1024, /* query heads, as in api/job_fields.def; the largest models have 128 */
+    LIMIT_LAYERS = 1024,            /* four times the deepest published model */
+    LIMIT_VOCAB = 1 << 24,          /* sixty times the largest published vocabulary */
     LIMIT_MODEL_WIDTH = 1 << 22,    /* hidden, MLP, heads * head_dim: element counts */
                                     /* of whole models stay below 2^60 */
     LIMIT_SAFETENSORS_FILES = 4096, /* shards of a model; the largest have about 200 */

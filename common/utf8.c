@@ -50,6 +50,14 @@ size_t utf8_prefix(const char *bytes, size_t length)
     return length;
 }
 
+size_t utf8_count(const char *bytes, size_t length)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < length; i++)
+        count += ((unsigned char)bytes[i] & 0xC0) != 0x80;
+    return count;
+}
+
 bool utf8_valid(const char *bytes, size_t length)
 {
     return utf8_prefix(bytes, length) == length && memchr(bytes, '\0', length) == NULL;

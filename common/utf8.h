@@ -13,6 +13,7 @@
 bool utf8_begins(const char *bytes, size_t length, const char *text);
 size_t utf8_next(const char *bytes, size_t length); /* bytes of the first character; 0: malformed */
 size_t utf8_prefix(const char *bytes, size_t length); /* bytes of whole characters; NUL is one */
+size_t utf8_count(const char *bytes, size_t length);  /* characters, of what is well-formed */
 bool utf8_valid(const char *bytes, size_t length);    /* all of it, and no NUL */
 void utf8_scrub(char *text); /* every byte that is not part of a character becomes '?' */
 void utf8_cut(char *text);   /* drops an unfinished character at the end */

@@ -116,6 +116,7 @@ static int api_begin(void *context, struct http_request *request, struct err *er
 {
     struct api *api = context;
     TRY(access_check(api, request, err));
+    TRY(route_query_check(http_request_route(request), err));
     enum route_id route = http_request_route(request)->route;
     if (route == ROUTE_FILES_CREATE)
         return files_begin(api, request, err);

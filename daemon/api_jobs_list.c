@@ -125,12 +125,12 @@ static int jobs_list_finish(struct jobs_list *list, bool has_more, struct err *e
     return 0;
 }
 
-/* *ret_done: the request is answered. */
+/* *ret_done: the request is answered. A page of very long jobs ends early and says has_more. */
 static int jobs_list_go_on(struct jobs_list *list, bool *ret_done, struct err *err)
 {
     bool more = false;
     TRY(jobs_list_turn(list, &more, err));
-    *ret_done = !more || list->left == 0;
+    *ret_done = !more || list->left == 0 || list->text.length > LIMIT_ANSWER_BYTES / 2;
     return *ret_done ? jobs_list_finish(list, more, err) : 0;
 }
 

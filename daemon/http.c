@@ -139,6 +139,10 @@ static enum MHD_Result http_see_header(void *context, enum MHD_ValueKind kind, c
     } else if (strcasecmp(key, "Transfer-Encoding") == 0) {
         facts->transfer_encodings++;
         facts->transfer_encoding = value != NULL ? value : "";
+    } else if (strcasecmp(key, "Content-Encoding") == 0) {
+        facts->content_encoding = value != NULL ? value : "";
+    } else if (strcasecmp(key, "Authorization") == 0) {
+        facts->authorizations++;
     }
     return MHD_YES;
 }

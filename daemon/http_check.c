@@ -64,6 +64,8 @@ int http_check(const struct http_facts *facts, const char *listen,
         return err_set(err, ERR_BAD_REQUEST, "Transfer-Encoding is given twice");
     if (facts->hosts > 1)
         return err_set(err, ERR_BAD_REQUEST, "Host is given twice");
+    if (facts->authorizations > 1)
+        return err_set(err, ERR_BAD_REQUEST, "Authorization is given twice");
     if (facts->transfer_encoding != NULL &&
         (facts->http_1_0 || strcasecmp(facts->transfer_encoding, "chunked") != 0))
         return err_set(err, ERR_BAD_REQUEST,
@@ -75,6 +77,11 @@ int http_check(const struct http_facts *facts, const char *listen,
                        "this server does not serve the Host \"%.200s\"; the setting allowed_hosts "
                        "adds names",
                        facts->host);
+    if (facts->content_encoding != NULL && strcasecmp(facts->content_encoding, "identity") != 0)
+        return err_set_field(err, ERR_UNSUPPORTED, "Content-Encoding",
+                             "bodies are not taken in the Content-Encoding \"%.64s\": send them as "
+                             "they are (a training file itself may be .gz or .zst)",
+                             facts->content_encoding);
     int64_t length = -1;
     if (facts->content_length != NULL)
         TRY(http_check_length(facts->content_length, &length, err));

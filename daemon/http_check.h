@@ -17,14 +17,17 @@ struct http_facts {
     int hosts;                     /* times the header came */
     int content_lengths;           /* times the header came */
     int transfer_encodings;        /* times the header came */
+    int authorizations;            /* times the header came */
     const char *host;              /* its value, or NULL */
     const char *content_length;    /* its value, or NULL */
     const char *transfer_encoding; /* its value, or NULL */
+    const char *content_encoding;  /* its value, or NULL */
     const char *target;            /* as sent */
 };
 
 /* *ret_length: the Content-Length, or -1 when there is none (no body, or chunked).
- * ERR_BAD_REQUEST; ERR_FORBIDDEN when the Host is not served. */
+ * ERR_BAD_REQUEST; ERR_FORBIDDEN when the Host is not served; ERR_UNSUPPORTED for a body that is
+ * compressed on its way. */
 int http_check(const struct http_facts *facts, const char *listen,
                const struct settings_list *hosts, int64_t *ret_length, struct err *err);
 

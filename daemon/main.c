@@ -191,12 +191,12 @@ static int main_write_url(struct main_daemon *self, struct err *err)
     bool any = strcmp(listen, "0.0.0.0") == 0 || strcmp(listen, "::") == 0;
     int length = snprintf(url, sizeof url, "%s://%s%s%s:%d\n", scheme, v6 && !any ? "[" : "",
                           any ? "127.0.0.1" : listen, v6 && !any ? "]" : "", http_port(self->http));
+    main_warn_plain(&self->settings); /* before: who awaits the file may read the log then */
     TRY(io_write_file(self->url_path, url, (size_t)length, 0644, err));
     log_info("main", "ithacad %s at %.*s, data in %s", ITHACA_VERSION, length - 1, url,
              self->settings.data_dir);
     if (self->settings.socket[0] != '\0')
         log_info("main", "and at unix:%s", self->settings.socket);
-    main_warn_plain(&self->settings);
     return 0;
 }
 

@@ -22,6 +22,19 @@ static const struct route_row route_rows[ROUTE_COUNT] = {
 #undef X
 };
 
+struct route_query {
+    enum route_id route;
+    const char *name;
+    const char *schema;
+};
+
+static const struct route_query route_queries[] = {
+#define X(row, key, shape, doc) {.route = ROUTE_##row, .name = key, .schema = shape},
+#include "api/queries.def"
+#undef X
+};
+enum { ROUTE_QUERIES = sizeof route_queries / sizeof route_queries[0] };
+
 enum auth_scope route_scope(enum route_id route)
 {
     must(route < ROUTE_COUNT);
@@ -236,5 +249,50 @@ int route_query_int(const char *query, const char *key, int64_t min, int64_t max
         return err_set_field(err, ERR_INVALID_VALUE, key, "%s must be an integer from %lld to %lld",
                              key, (long long)min, (long long)max);
     *value = number;
+    return 0;
+}
+
+/* Whether a key is a parameter's: its name, or name[member] of an object. */
+static bool route_query_is(const struct route_query *query, const char *key)
+{
+    size_t length = strlen(query->name);
+    if (strncmp(query->name, key, length) != 0)
+        return false;
+    const char *member = key + length;
+    if (*member == '\0')
+        return true;
+    bool object = strstr(query->schema, "'object'") != NULL;
+    return object && *member == '[' && strlen(member) > 2 && member[strlen(member) - 1] == ']';
+}
+
+static int route_query_unknown(enum route_id route, const char *key, struct err *err)
+{
+    char names[ROUTE_VALUE_BYTES] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < ROUTE_QUERIES; i++) {
+        if (route_queries[i].route != route)
+            continue;
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "",
+                                 route_queries[i].name);
+        must(used < sizeof names);
+    }
+    return err_set_field(err, ERR_UNKNOWN_FIELD, key, "the query has no \"%s\" here; it takes %s",
+                         key, used > 0 ? names : "nothing");
+}
+
+int route_query_check(const struct route_match *match, struct err *err)
+{
+    const char *cursor = match->query;
+    struct route_pair pair;
+    bool more = strncmp(route_path(match->route), "/v1/", strlen("/v1/")) == 0;
+    while (more) {
+        TRY(route_query_next(&cursor, &pair, &more, err));
+        bool known = !more;
+        for (size_t i = 0; i < ROUTE_QUERIES && !known; i++)
+            known = route_queries[i].route == match->route &&
+                    route_query_is(&route_queries[i], pair.key);
+        if (!known)
+            return route_query_unknown(match->route, pair.key, err);
+    }
     return 0;
 }

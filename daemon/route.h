@@ -5,9 +5,10 @@
  * path matches nothing, but for the one slash of a model's name, which clients may send as %2F.
  * Query values are decoded here, by whoever asks for them.
  *
- * Pure functions over text; the rows are api/routes.def. */
+ * Pure functions over text; the rows are api/routes.def and api/queries.def. */
 #pragma once
 #include "common/err.h"
+#include "common/limits.h"
 #include "daemon/auth.h"
 
 #include <stdbool.h>
@@ -21,7 +22,12 @@ enum route_id {
     ROUTE_COUNT
 };
 
-enum { ROUTE_NAME_BYTES = 128, ROUTE_VALUE_BYTES = 1024, ROUTE_ALLOW_BYTES = 64 };
+enum {
+    ROUTE_NAME_BYTES = 128,
+    ROUTE_KEY_BYTES = 4 * LIMIT_METADATA_KEY_CHARS + 16, /* metadata[key] */
+    ROUTE_VALUE_BYTES = 4 * LIMIT_METADATA_VALUE_CHARS,
+    ROUTE_ALLOW_BYTES = 64
+};
 
 struct route_match {
     enum route_id route;
@@ -44,10 +50,14 @@ bool route_is_name(const char *text, size_t length);
 /* The same for a model, which may be "org/name". */
 bool route_is_model(const char *text, size_t length);
 
+/* Every key of the query is one that the route takes (api/queries.def), else ERR_UNKNOWN_FIELD.
+ * What lies outside /v1/ takes anything: programs that watch and browsers add to it. */
+int route_query_check(const struct route_match *match, struct err *err);
+
 /* The next key and value of a query, decoded. *ret_more false at its end. ERR_INVALID_VALUE for bad
  * encoding, NUL, or more than ROUTE_VALUE_BYTES. */
 struct route_pair {
-    char key[ROUTE_NAME_BYTES + 1];
+    char key[ROUTE_KEY_BYTES + 1];
     char value[ROUTE_VALUE_BYTES + 1];
 };
 int route_query_next(const char **cursor, struct route_pair *ret_pair, bool *ret_more,

@@ -35,95 +35,29 @@ static const struct schema_route schema_routes[] = {
 };
 enum { SCHEMA_ROUTES = sizeof schema_routes / sizeof schema_routes[0], SCHEMA_NAME_BYTES = 64 };
 
-/* Query parameters by the name of the answer that they shape, or by a route. */
 struct schema_query {
-    const char *response; /* of the routes that take it, or the id of one route */
-    const char *name;     /* key of the query */
-    const char *schema;   /* for json_literal */
-    const char *doc;      /* one phrase; what it is when absent comes last */
+    enum route_id route;
+    const char *name;   /* key of the query */
+    const char *schema; /* for json_literal */
+    const char *doc;    /* one phrase */
 };
-#define TEXT "{'type':'string'}"
-#define WHOLE "{'type':'integer','minimum':0}"
-#define QUERY_AFTER .name = "after", .schema = TEXT, .doc = "id of the last item of the page before"
-#define QUERY_LIMIT(count)                                                           \
-    .name = "limit",                                                                 \
-    .schema = "{'type':'integer','minimum':1,'maximum':10000,'default':" #count "}", \
-    .doc = "Items in a page"
 static const struct schema_query schema_queries[] = {
-    {.response = "FileList", QUERY_AFTER},
-    {.response = "FileList", QUERY_LIMIT(10000)},
-    {.response = "FileList",
-     .name = "order",
-     .schema = "{'enum':['desc','asc'],'default':'desc'}",
-     .doc = "By time of creation"},
-    {.response = "FileList",
-     .name = "purpose",
-     .schema = "{'type':'string'}",
-     .doc = "Only files of this purpose"},
-    {.response = "Queue", .name = "after", .schema = WHOLE, .doc = "Position of the last one seen"},
-    {.response = "Queue",
-     .name = "limit",
-     .schema = "{'type':'integer','minimum':1,'maximum':1000,'default':100}",
-     .doc = "Waiting jobs shown"},
-    {.response = "Storage",
-     .name = "limit",
-     .schema = "{'type':'integer','minimum':1,'maximum':10000,'default':100}",
-     .doc = "Jobs shown"},
-    {.response = "JobList", QUERY_AFTER},
-    {.response = "JobList", QUERY_LIMIT(20)},
-    {.response = "JobList",
-     .name = "metadata",
-     .schema = "{'type':['object','null'],'additionalProperties':{'type':'string'}}",
-     .doc = "metadata[key]=value: jobs that have it, each once; metadata=null: jobs without any"},
-    {.response = "CheckpointList", QUERY_AFTER},
-    {.response = "CheckpointList", QUERY_LIMIT(10)},
-    {.response = "ModelFileList",
-     .name = "checkpoint",
-     .schema = TEXT,
-     .doc = "Id of a checkpoint; the tuned model"},
-    {.response = "JOBS_MODEL_CONTENT",
-     .name = "checkpoint",
-     .schema = TEXT,
-     .doc = "As the list was asked for"},
-    {.response = "JOBS_MODEL_CONTENT", .name = "file", .schema = TEXT, .doc = "Id of the file"},
-    {.response = "EventList", QUERY_AFTER},
-    {.response = "EventList", QUERY_LIMIT(20)},
-    {.response = "Metrics", .name = "keys", .schema = TEXT, .doc = "Names, with commas; all"},
-    {.response = "Metrics", .name = "from_step", .schema = WHOLE, .doc = "First step wanted"},
-    {.response = "Metrics",
-     .name = "attempt",
-     .schema = WHOLE,
-     .doc = "One attempt; of each step the newest"},
-    {.response = "Metrics", .name = "rank", .schema = WHOLE, .doc = "One rank; all"},
-    {.response = "Metrics", .name = "after", .schema = WHOLE, .doc = "Cursor of the page before"},
-    {.response = "Metrics", QUERY_LIMIT(10000)},
-    {.response = "Metrics",
-     .name = "max_points",
-     .schema = "{'type':'integer','minimum':10,'maximum':10000}",
-     .doc = "About so many points of a series at most: of equal ranges of steps the lowest, the "
-            "highest, and the first that is not finite, in one page (after and limit do not "
-            "count); all"},
-    {.response = "Memory", .name = "from_step", .schema = WHOLE, .doc = "First step wanted"},
-    {.response = "Memory",
-     .name = "attempt",
-     .schema = WHOLE,
-     .doc = "One attempt; of each step the newest"},
-    {.response = "Memory", .name = "rank", .schema = WHOLE, .doc = "One rank; all"},
-    {.response = "Memory",
-     .name = "max_points",
-     .schema = "{'type':'integer','minimum':10,'maximum':10000,'default':200}",
-     .doc = "As of metrics"},
-    {.response = "ExperimentList", QUERY_AFTER},
-    {.response = "ExperimentList", QUERY_LIMIT(20)},
-    {.response = "ExperimentResults",
-     .name = "format",
-     .schema = "{'enum':['json','csv','markdown','svg'],'default':'json'}",
-     .doc = "A table, or two charts"},
-    {.response = "Logs", .name = "rank", .schema = WHOLE, .doc = "The rank; 0"},
-    {.response = "Logs", .name = "attempt", .schema = WHOLE, .doc = "The attempt; the newest"},
-    {.response = "Logs", .name = "after", .schema = WHOLE, .doc = "First byte; near the end"},
+#define X(row, key, shape, text) {.route = ROUTE_##row, .name = key, .schema = shape, .doc = text},
+#include "api/queries.def"
+#undef X
 };
 enum { SCHEMA_QUERIES = sizeof schema_queries / sizeof schema_queries[0] };
+
+static json_t *schema_query(const struct schema_query *query)
+{
+    json_t *json = json_pack("{s:s, s:s, s:s, s:o}", "name", query->name, "in", "query",
+                             "description", query->doc, "schema", json_literal(query->schema));
+    bool object = strstr(query->schema, "'object'") != NULL; /* name[key]=value */
+    if (!object || json_object_set_new(json, "style", json_string("deepObject")) == 0)
+        return json;
+    json_decref(json);
+    return NULL;
+}
 
 /* "{id}" and "{model}" of a path, then the query. */
 static json_t *schema_parameters(const struct schema_route *route)
@@ -137,16 +71,11 @@ static json_t *schema_parameters(const struct schema_route *route)
             list, json_pack("{s:s, s:s, s:b, s:{s:s, s:s}}", "name", name, "in", "path", "required",
                             1, "schema", "type", "string", "pattern", "^[A-Za-z0-9_.:-]{1,128}$"));
     }
-    for (int i = 0; i < SCHEMA_QUERIES; i++) {
-        const struct schema_query *query = &schema_queries[i];
-        if (strcmp(query->response, route->response) != 0 &&
-            strcmp(query->response, route->id) != 0)
-            continue;
-        bad |= json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "name", query->name,
-                                                     "in", "query", "description", query->doc,
-                                                     "schema", json_literal(query->schema)));
-    }
-    if (replay_is_kept((enum route_id)(route - schema_routes))) /* of the same rows */
+    const enum route_id id = (enum route_id)(route - schema_routes); /* of the same rows */
+    for (int i = 0; i < SCHEMA_QUERIES; i++)
+        if (schema_queries[i].route == id)
+            bad |= json_array_append_new(list, schema_query(&schema_queries[i]));
+    if (replay_is_kept(id))
         bad |= json_array_append_new(
             list, json_literal("{'name':'Idempotency-Key','in':'header','description':'Sent again "
                                "within a day, the request gets the answer of the first one',"

@@ -295,11 +295,11 @@ static const struct schema_object schema_rows[] = {
      .schema = "{'type':'object','required':['object','jobs','files','experiments','requests'],"
                "'properties':{'object':{'const':'fine_tuning.limits'},'jobs':{'type':'object','"
                "required':["
-               "'unfinished','gpus','seq_len','epochs','metadata_pairs','metadata_key_bytes',"
-               "'metadata_value_bytes','suffix_bytes'],'properties':{'unfinished':" WHOLE
+               "'unfinished','gpus','seq_len','epochs','metadata_pairs','metadata_key_chars',"
+               "'metadata_value_chars','suffix_bytes'],'properties':{'unfinished':" WHOLE
                ",'gpus':{'type':'integer','description':'Ranks that this machine has room for'},"
                "'seq_len':" WHOLE ",'epochs':" WHOLE ",'metadata_pairs':" WHOLE
-               ",'metadata_key_bytes':" WHOLE ",'metadata_value_bytes':" WHOLE
+               ",'metadata_key_chars':" WHOLE ",'metadata_value_chars':" WHOLE
                ",'suffix_bytes':" WHOLE "}},'files':{'type':'object','required':['bytes',"
                "'line_bytes','part_bytes','parts','upload_lifetime_s','free_bytes'],'properties':{"
                "'bytes':" WHOLE ",'line_bytes':" WHOLE ",'part_bytes':" WHOLE ",'parts':" WHOLE

@@ -122,7 +122,10 @@ static size_t client_append(char *bytes, size_t size, size_t count, void *contex
 static int client_unreachable(const struct client *client, CURLcode code, struct err *err)
 {
     const char *why = client->detail[0] != '\0' ? client->detail : curl_easy_strerror(code);
-    return err_set(err, ERR_UNAVAILABLE, "%s: %s (is ithacad running?)", client->address.url, why);
+    const char *hint = code == CURLE_PEER_FAILED_VERIFICATION
+                           ? "name the file of your own certificate authority by --cacert"
+                           : "is ithacad running?";
+    return err_set(err, ERR_UNAVAILABLE, "%s: %s (%s)", client->address.url, why, hint);
 }
 
 /* Sends; *ret_status is the HTTP status. */

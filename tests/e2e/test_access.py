@@ -354,6 +354,7 @@ class Doors(unittest.TestCase):
                 self.assertEqual(ask(f"/v1/files/{uploaded.json()['id']}/content").body, LINE * 20000)
                 plain = ithaca("--data-dir", daemon.data_dir, "whoami")
                 self.assertEqual(plain.returncode, 69, plain.stderr)
+                self.assertIn("by --cacert", plain.stderr)
                 told = ithaca("--data-dir", daemon.data_dir, "--cacert", cert, "whoami")
                 self.assertEqual((told.returncode, told.stdout), (0, "admin (admin)\n"), told.stderr)
                 told = ithaca("--data-dir", daemon.data_dir, "models", env={"ITHACA_CACERT": cert})

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The HTTP side of the real daemon: tokens, shapes of errors, framing that two programs could read differently,
 uploads, paging, streams and stopping."""
+import gzip
 import http.client
 import json
 import os
@@ -198,8 +199,23 @@ class Http(unittest.TestCase):
         answer = self.client.post("/v1/fine_tuning/jobs", b'{"model": "m",\n  "training_file": }')
         self.assertEqual((answer.status, answer.error()["code"]), (400, "invalid_json"))
         self.assertRegex(answer.error()["message"], r"line 2 column \d+")
+        answer = self.client.post("/v1/fine_tuning/jobs", '{"model": "m"}'.encode("utf-16"))
+        self.assertIn("line 1 column 0: a byte that is not UTF-8, it looks like UTF-16", answer.error()["message"])
         for body in (b"", b"[]", b'{"a":1,"a":2}', b"[" * 1000, b'"\xff"'):
             self.assertEqual(self.client.post("/v1/fine_tuning/jobs", body).error()["code"], "invalid_json", body)
+
+    def test_compressed_bodies_by_name(self):
+        body, kind = form([("purpose", None, b"fine-tune"), ("file", "t.jsonl", LINE)])
+        for path, sent, kind in (("/v1/fine_tuning/jobs", b'{"model": "m"}', "application/json"), ("/v1/files", body, kind)):
+            answer = self.client.post(path, gzip.compress(sent), headers={"Content-Type": kind, "Content-Encoding": "gzip"})
+            self.assertEqual((answer.status, answer.error()["param"]), (400, "Content-Encoding"), answer.text)
+
+    def test_unknown_queries_by_name(self):
+        for target, param in (("/v1/files?limt=1", "limt"), ("/v1/fine_tuning/jobs?status=failed", "status"),
+                              ("/v1/fine_tuning/jobs?metadata%5Ba=b", "metadata[a"), ("/v1/models?a=%ff", "a")):
+            answer = self.client.get(target)
+            self.assertEqual((answer.status, answer.error()["code"], answer.error()["param"]), (400, "unknown_parameter", param))
+        self.assertEqual(self.client.get("/healthz?probe=1").status, 200)
 
     def test_unknown_fields_by_name(self):
         file = self.client.upload(LINE)

@@ -59,6 +59,30 @@ static void test_every_kind_of_value(void **state)
     assert_int_equal(mem_live(), 0);
 }
 
+/* OpenAI counts characters: 64 of a key, 512 of a value, whatever bytes they take. */
+static void test_metadata_in_any_script(void **state)
+{
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        char key[4 * LIMIT_METADATA_KEY_CHARS + 1] = "",
+                                                value[4 * LIMIT_METADATA_VALUE_CHARS + 5] = "";
+        char members[sizeof key + sizeof value + 32];
+        for (int i = 0; i < LIMIT_METADATA_KEY_CHARS; i++)
+            (void)snprintf(key + strlen(key), sizeof key - strlen(key), "\xf0\x9f\x9a\xa2");
+        for (int i = 0; i < LIMIT_METADATA_VALUE_CHARS + more; i++)
+            (void)snprintf(value + strlen(value), sizeof value - strlen(value), "\xf0\x9f\x9a\xa2");
+        (void)snprintf(members, sizeof members, "'metadata':{'%s':'%s'}", key, value);
+        if (more > 0) {
+            refuse(members, ERR_INVALID_VALUE, "metadata", "at most 512 characters");
+            continue;
+        }
+        struct job_spec spec;
+        accept(members, &spec);
+        assert_string_equal(json_string_value(json_object_get(spec.metadata, key)), value);
+        job_spec_done(&spec);
+    }
+}
+
 static void test_null_stands_for_absent(void **state)
 {
     (void)state;
@@ -224,9 +248,9 @@ static void test_openai_fields(void **state)
     refuse("'seed':1.5", invalid, "seed", "0 to 2147483647");
     refuse("'metadata':[]", invalid, "metadata", "object");
     refuse("'metadata':{'a':1}", invalid, "metadata", "must be a string");
-    refuse("'metadata':{'':'x'}", invalid, "metadata", "key of 0 bytes");
+    refuse("'metadata':{'':'x'}", invalid, "metadata", "key of 0 characters");
     refuse("'metadata':{'01234567890123456789012345678901234567890123456789012345678901234':'x'}",
-           invalid, "metadata", "key of 65 bytes");
+           invalid, "metadata", "key of 65 characters");
     refuse("'metadata':{'0':'','1':'','2':'','3':'','4':'','5':'','6':'','7':'','8':'','9':'',"
            "'a':'','b':'','c':'','d':'','e':'','f':'','g':''}",
            invalid, "metadata", "at most 16");
@@ -408,6 +432,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_every_kind_of_value),
+        cmocka_unit_test(test_metadata_in_any_script),
         cmocka_unit_test(test_null_stands_for_absent),
         cmocka_unit_test(test_unknown_keys),
         cmocka_unit_test(test_wrong_types_and_ranges),

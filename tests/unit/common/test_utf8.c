@@ -112,6 +112,8 @@ static void test_spaces(void **state)
     }
     assert_int_equal(utf8_prefix("a\xc3\xa9\0b\xff", 6), 5);
     assert_int_equal(utf8_prefix("\xe2\x82", 2), 0);
+    assert_int_equal(utf8_count("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x9a\xa2\n", 11), 5);
+    assert_int_equal(utf8_count("", 0), 0);
 }
 
 int main(void)

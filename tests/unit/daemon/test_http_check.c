@@ -49,6 +49,22 @@ static void test_ordinary_requests_pass(void **state)
     assert_int_equal(check(&facts, &length), 0);
 }
 
+static void test_compressed_bodies(void **state)
+{
+    (void)state;
+    int64_t length;
+    struct http_facts facts = good();
+    facts.content_encoding = "Identity";
+    assert_int_equal(check(&facts, &length), 0);
+    static const char *const codings[] = {"gzip", "deflate", "br", "zstd", "identity, gzip", ""};
+    for (size_t i = 0; i < sizeof codings / sizeof codings[0]; i++) {
+        struct err err;
+        facts.content_encoding = codings[i];
+        assert_int_equal(http_check(&facts, "::1", &more, &length, &err), -ERR_UNSUPPORTED);
+        assert_string_equal(err.field, "Content-Encoding");
+    }
+}
+
 static void test_framing(void **state)
 {
     (void)state;
@@ -68,6 +84,11 @@ static void test_framing(void **state)
     facts.transfer_encodings = 2;
     facts.transfer_encoding = "chunked";
     assert_int_equal(check(&facts, &length), -ERR_BAD_REQUEST);
+    facts = good();
+    facts.authorizations = 2; /* of two users? */
+    assert_int_equal(check(&facts, &length), -ERR_BAD_REQUEST);
+    facts = good();
+    facts.transfer_encoding = "chunked";
     facts.transfer_encodings = 1;
     facts.http_1_0 = true;
     assert_int_equal(check(&facts, &length), -ERR_BAD_REQUEST);
@@ -167,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ordinary_requests_pass),
+        cmocka_unit_test(test_compressed_bodies),
         cmocka_unit_test(test_framing),
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_origins),

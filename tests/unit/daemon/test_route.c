@@ -167,6 +167,50 @@ static void test_query_limits(void **state)
     assert_int_equal(route_query_text(query, "a", value, &found, &err), -ERR_INVALID_VALUE);
 }
 
+static int query_check(const char *target, struct err *err)
+{
+    struct route_match match;
+    assert_int_equal(find("GET", target, &match), 0);
+    return route_query_check(&match, err);
+}
+
+static void test_what_a_query_may_have(void **state)
+{
+    (void)state;
+    struct err err;
+    static const char *const good[] = {
+        "/v1/files?limit=1&order=asc&&purpose=x",
+        "/v1/fine_tuning/jobs?metadata=null",
+        "/v1/fine_tuning/jobs?metadata%5Ba%5D=b&metadata[c]=d&after=x",
+        "/v1/models",
+        "/healthz?probe=7", /* what watches adds of its own */
+        "/?utm=x",
+    };
+    static const char *const bad[][2] = {
+        {"/v1/files?limt=1", "limt"},
+        {"/v1/files?Limit=1", "Limit"},
+        {"/v1/files?limit%00=1", ""}, /* no query at all */
+        {"/v1/files?limit[a]=1", "limit[a]"},
+        {"/v1/files?=1", ""},
+        {"/v1/files?after=x&metadata=null", "metadata"},
+        {"/v1/fine_tuning/jobs?metadata%5Ba=b", "metadata[a"},
+        {"/v1/fine_tuning/jobs?metadata[]=b", "metadata[]"},
+        {"/v1/fine_tuning/jobs?metadata[a]x=b", "metadata[a]x"},
+        {"/v1/fine_tuning/jobs?status=failed", "status"},
+        {"/v1/models?limit=1", "limit"},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        if (query_check(good[i], &err) != 0)
+            fail_msg("%s: %s", good[i], err.text);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_not_equal(query_check(bad[i][0], &err), 0);
+        assert_string_equal(err.field, bad[i][1]);
+    }
+    assert_int_equal(query_check("/v1/files?limt=1", &err), -ERR_UNKNOWN_FIELD);
+    assert_string_equal(err.text, "the query has no \"limt\" here; it takes after, limit, order, "
+                                  "purpose");
+}
+
 static void test_query_integers(void **state)
 {
     (void)state;
@@ -189,10 +233,11 @@ static void test_query_integers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_row_is_found), cmocka_unit_test(test_models),
-        cmocka_unit_test(test_head_and_methods),   cmocka_unit_test(test_no_other_path),
-        cmocka_unit_test(test_name_length),        cmocka_unit_test(test_query_values),
-        cmocka_unit_test(test_query_limits),       cmocka_unit_test(test_query_integers),
+        cmocka_unit_test(test_every_row_is_found),    cmocka_unit_test(test_models),
+        cmocka_unit_test(test_head_and_methods),      cmocka_unit_test(test_no_other_path),
+        cmocka_unit_test(test_name_length),           cmocka_unit_test(test_query_values),
+        cmocka_unit_test(test_query_limits),          cmocka_unit_test(test_query_integers),
+        cmocka_unit_test(test_what_a_query_may_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
