@@ -2,6 +2,7 @@
 sums of the trace, the command line; what cannot be is refused by name."""
 import json
 import os
+import signal
 import subprocess
 import unittest
 
@@ -17,7 +18,7 @@ TOLERANCE = 1e-9  # of seconds that went through JSON
 class Profiles(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = e2e.Daemon(env={"ITHACA_CPU_SLOTS": "2"})
+        cls.daemon = e2e.Daemon(env={"ITHACA_CPU_SLOTS": "4"})
         cls.client = cls.daemon.client()
         cls.train = cls.client.upload(TRAIN.encode())["id"]
 
@@ -60,6 +61,26 @@ class Profiles(unittest.TestCase):
         self.assertGreater(lives["master 0"], 0)
         self.waits_are_the_metrics(job, trace)
         self.suggestions(summary)
+
+    def test_every_layout(self):
+        """Whatever a step does, its profile keeps the rules; evaluations and checkpoints within the window are not in it."""
+        layouts = {
+            "ring": {"context_parallel": {"kind": "ring"}, "states": "host", "stream_residual": True, "recompute": "input",
+                     "offload": "host", "eval": {"every_steps": 1}},
+            "both": {"gpus": 4, "context_parallel": {"kind": "ulysses", "ulysses": 2, "ring": 2}, "tile_mlp": 16, "tile_loss": 8,
+                     "states": "host_optimizer"},
+            "upipe": {"overlap": True, "recompute": "attention", "keep_input_every": 2, "offload": "file", "save": {"every_steps": 1}},
+            "adapters": {"context_parallel": {"kind": "none"}, "fsdp": False, "lora": {"r": 4}, "batch": {"sequences": 4, "grad_accum": 2}},
+            "rehearsed": {"gpus": 1, "rehearse": {"world": 8, "layers": 2}, "context_parallel": {"kind": "ulysses", "ulysses": 4, "ring": 2}}}
+        jobs = {name: self.client.submit(self.train, validation_file=self.train, ithaca={
+            **SMALL, "max_steps": 2, "profile": {"steps": [2, 2]}, **more}) for name, more in layouts.items()}
+        for name, job in jobs.items():
+            job = self.client.wait(job["id"])
+            with self.subTest(name):
+                self.assertEqual(job["status"], "succeeded", job["error"])
+                trace, summary = self.check(job, 2, 2, 1 if name == "rehearsed" else job["ithaca"]["spec"]["gpus"])
+                self.assertGreater(trace.count("layer", "layer 3"), 0)
+                self.assertGreater(len(summary["memory"]["buffers"]), 0)
 
     def test_of_a_measurement(self):
         """A job that only measures runs other code around its steps."""
@@ -120,6 +141,37 @@ class Profiles(unittest.TestCase):
         self.assertEqual((again.status, again.error()["code"]), (400, "invalid_state"))
         self.assertIn("cannot be profiled: it is succeeded", again.error()["message"])
         self.assertIn(f"ithaca resubmit {job['id']} --set profile.steps=[3,5]", again.error()["message"])
+
+    def test_ends_early(self):
+        """A pause, the last step and a rank that dies end a profile: what steps there were are in it, or it is not there."""
+        jobs = {}
+        self.daemon.hold(2)
+        for name in ("paused", "short", "killed"):
+            jobs[name] = self.client.submit(self.train, ithaca={**SMALL, "gpus": 1, "context_parallel": {"kind": "none"},
+                                                                "max_steps": 6, "max_restarts": 0})["id"]
+        for job in jobs.values():
+            e2e.until("two steps", 30, lambda job=job: self.client.job(job)["ithaca"]["steps_done"] == 2)
+        waiting = subprocess.Popen([e2e.ITHACA, "--data-dir", self.daemon.data_dir, "profile", jobs["killed"], "--steps", "2"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(waiting.stderr.readline(), "profiling 2 steps ...\n")
+        for name in ("paused", "short"):
+            self.assertEqual(self.client.post(self.path({"id": jobs[name]}, "profile"), {"steps": 50}).status, 200)
+        rank = [pid for pid, command in e2e.processes_of(jobs["killed"]) if "--rank" in command]
+        os.kill(rank[0], signal.SIGKILL)
+        text, errors = waiting.communicate(timeout=30)
+        self.assertEqual((waiting.returncode, text), (65, ""))
+        self.assertIn("has left no such profile", errors)
+        self.assertEqual(self.client.get(self.path({"id": jobs["killed"]}, "profile")).status, 404)
+        self.daemon.hold(4)
+        e2e.until("two more", 30, lambda: self.client.job(jobs["paused"])["ithaca"]["steps_done"] == 4)
+        self.assertEqual(self.client.post(f"/v1/fine_tuning/jobs/{jobs['paused']}/pause").status, 200)
+        self.daemon.hold(100)
+        for name, states, last in (("paused", ("paused",), 5), ("short", ("succeeded",), 6)):
+            job = self.client.wait(jobs[name], states=states)
+            shown = self.client.get(self.path(job, "profile")).json()
+            self.assertIn(shown["first_step"], (3, 4), name)  # the word for it may reach the rank after a step has begun
+            self.assertIn(shown["last_step"], (last - 1, last) if name == "paused" else (last,), name)
+            self.check(job, shown["first_step"], shown["last_step"], 1)
 
     def test_what_cannot_be_is_refused_by_name(self):
         for steps, words in (([0, 2], "is [0,2]; it must be [first, last]"), ([3, 2], "the second not below the first"),

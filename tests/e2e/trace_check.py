@@ -5,7 +5,8 @@
 
 Rules: valid JSON with a list of events; each has a known phase, a process and a thread; times are finite and not below
 0; slices of a thread come in the order of time and lie in each other or apart; asynchronous slices begin once and end
-once, not before; counters have numbers; every process and thread that has slices has a name.
+once, not before; counters have numbers; every process and thread that has slices has a name; phases cover the steps, and
+all else lies in them.
 
 Run alone: python3 tests/e2e/trace_check.py FILE.json.gz
 """
@@ -27,6 +28,7 @@ class Trace:
             self.check_event(event)
         self.slices = [event for event in self.events if event["ph"] == "X"]
         self.check_threads()
+        self.check_cover()
         self.check_lives()
         self.check_names()
 
@@ -55,6 +57,20 @@ class Trace:
                 stack.pop()
             assert not stack or end <= stack[-1] + SLICE_ROUNDING_US, f"neither in nor behind the one before: {event}"
             stack.append(end)
+
+    def check_cover(self):
+        """Phases of a step cover it, layers and waits lie in the steps, and so does all that a device did."""
+        if self.document["otherData"]["dropped_events"] > 0:
+            return
+        for pid in self.ranks():
+            of = {cat: [(event["ts"], event["ts"] + event["dur"]) for event in self.slices
+                        if event["pid"] == pid and event["cat"] == cat]
+                  for cat in ("step", "phase", "part", "layer", "wait", "kernel", "copy", "collective")}
+            left = length(of["step"]) - length(of["phase"])  # a few microseconds, unless this process has to wait for its turn
+            assert left <= max(0.05 * length(of["step"]), 10_000), f"no phase for {left} us of the steps of rank {pid}"
+            for cat, slices in of.items():
+                outside = length(slices + of["step"]) - length(of["step"])
+                assert outside <= SLICE_ROUNDING_US * 2 * (len(slices) + 1), f"{cat} of rank {pid} outside of steps: {outside} us"
 
     def check_lives(self):
         begun = {}
