@@ -56,11 +56,18 @@ static double advice_states(const struct advice *advice)
     return advice_wait(advice, METRIC_STATES_WAIT_S);
 }
 
-/* Forward that is computed again in backward. */
+/* Layers that are computed again in backward for the inputs of others. */
+static double advice_replay(const struct advice *advice)
+{
+    const char *part = mem_phase_name(MEM_PHASE_REPLAY);
+    return profile_sums_share(advice->sums, profile_sums_ns(advice->sums, PROFILE_PART, part));
+}
+
+/* What of its forward a layer computes again in backward. */
 static double advice_again(const struct advice *advice)
 {
     int64_t ns = 0;
-    for (int p = MEM_PHASE_REPLAY; p <= MEM_PHASE_AGAIN_RETURN; p++)
+    for (int p = MEM_PHASE_AGAIN_KV; p <= MEM_PHASE_AGAIN_RETURN; p++)
         ns += profile_sums_ns(advice->sums, PROFILE_PART, mem_phase_name((enum mem_phase)p));
     return profile_sums_share(advice->sums, ns);
 }
@@ -133,6 +140,14 @@ static bool advice_set_states(struct job_spec *spec)
     return true;
 }
 
+static bool advice_set_inputs(struct job_spec *spec)
+{
+    if (spec->keep_input_every < 2)
+        return false;
+    spec->keep_input_every = 1;
+    return true;
+}
+
 static bool advice_set_recompute(struct job_spec *spec)
 {
     if (spec->recompute == JOB_recompute_NONE)
@@ -193,6 +208,11 @@ static const struct advice_rule advice_rules[] = {
      .gain = "keeps them on the device",
      .share = advice_states,
      .set = advice_set_states},
+    {.cause = "parts",
+     .lost = "computes layers again for the inputs of others",
+     .gain = "keeps the input of each",
+     .share = advice_replay,
+     .set = advice_set_inputs},
     {.cause = "parts",
      .lost = "computes parts of forward again in backward",
      .gain = "keeps what is computed again",

@@ -211,6 +211,119 @@ static void test_several_fields(void **state)
     close_scene(&s);
 }
 
+/* ---- every rule ---- */
+
+static void able(struct job_spec *spec)
+{
+    spec->stream_residual = JOB_toggle_ON;
+    spec->states = JOB_states_HOST;
+}
+static void whole(struct job_spec *spec)
+{
+    spec->fsdp = false;
+}
+static void at_hand(struct job_spec *spec)
+{
+    spec->offload = JOB_offload_NONE;
+    spec->stream_residual = JOB_toggle_OFF;
+    spec->states = JOB_states_DEVICE;
+}
+static void kept(struct job_spec *spec)
+{
+    spec->recompute = JOB_recompute_NONE;
+    spec->keep_input_every = 1;
+}
+static void one_tile(struct job_spec *spec)
+{
+    spec->tile_mlp = spec->seq_len; /* all tokens of a rank, and more */
+}
+static void ulysses(struct job_spec *spec)
+{
+    spec->context_kind = JOB_context_kind_ULYSSES;
+    spec->heads_per_stage = JOB_AUTO;
+}
+
+static const struct rule {
+    enum profile_kind kind;
+    const char *figure;                  /* "": idle time */
+    const char *field;                   /* that is to be changed */
+    void (*done)(struct job_spec *spec); /* it has that already, or cannot have it */
+} rules[] = {
+    {PROFILE_WAIT, "exchange_wait_s", "overlap", ulysses},
+    {PROFILE_WAIT, "exchange_wait_s", "context_parallel.heads_per_stage", ulysses},
+    {PROFILE_WAIT, "gather_wait_s", "fsdp", whole},
+    {PROFILE_WAIT, "offload_out_wait_s", "offload", at_hand},
+    {PROFILE_WAIT, "offload_in_wait_s", "stream_residual", at_hand},
+    {PROFILE_WAIT, "states_wait_s", "states", at_hand},
+    {PROFILE_PART, "backward: attention of forward again", "recompute", kept},
+    {PROFILE_PART, "backward: layer inputs again", "keep_input_every", kept},
+    {PROFILE_WAIT, "", "tile_mlp", one_tile},
+};
+
+/* Whether the job is told to change the rule's field, when its cause takes so many thousandths. */
+static bool told(const struct rule *rule, int64_t ns, void (*change)(struct job_spec *spec))
+{
+    struct scene s;
+    struct job_spec spec = spec_of(1 << 20);
+    struct profile_figure figure = {.count = 1, .ns = ns};
+    able(&spec);
+    if (change != NULL)
+        change(&spec);
+    open_scene(&s, &spec, 0);
+    (void)snprintf(figure.name, sizeof figure.name, "%s", rule->figure);
+    if (rule->figure[0] == '\0')
+        s.sums.all.idle_ns = ns;
+    else
+        s.sums.kinds[rule->kind] = (struct profile_figures){.list = &figure, .count = 1};
+    json_t *list = advice(&s);
+    bool found = find(list, rule->field) != NULL;
+    json_decref(list);
+    close_scene(&s);
+    return found;
+}
+
+static void test_each_rule(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        const struct rule *rule = &rules[i];
+        if (!told(rule, 50, NULL))
+            fail_msg("%s at 5 %%: %s is not advised", rule->figure, rule->field);
+        if (told(rule, 19, NULL)) /* under 2 %: not worth a word */
+            fail_msg("%s at 1.9 %%: %s is advised", rule->figure, rule->field);
+        if (told(rule, 50, rule->done))
+            fail_msg("%s: %s is advised, though there is nothing to change", rule->figure,
+                     rule->field);
+    }
+}
+
+/* Sums wait for whoever computes longest; of one rank, or little of it, nothing is said. */
+static void test_slowest(void **state)
+{
+    (void)state;
+    const struct {
+        uint32_t world;
+        int64_t ns;
+        bool told;
+    } cases[] = {{2, 100, true}, {1, 100, false}, {2, 19, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct scene s;
+        struct job_spec spec = spec_of(1 << 20);
+        struct profile_busy ranks[2] = {{.kernel_ns = 300}, {.kernel_ns = 700}};
+        open_scene(&s, &spec, 80);
+        s.job.world = cases[i].world;
+        s.sums.ranks = ranks;
+        wait_for(&s, "sums_wait_s", cases[i].ns);
+        json_t *list = advice(&s);
+        assert_int_equal(json_array_size(list), cases[i].told);
+        const json_t *one = json_array_get(list, 0);
+        if (cases[i].told)
+            assert_non_null(strstr(json_string_value(json_object_get(one, "text")), "rank 1 comp"));
+        json_decref(list);
+        close_scene(&s);
+    }
+}
+
 static void test_does_not_fit(void **state)
 {
     (void)state;
@@ -280,6 +393,8 @@ int main(void)
         cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_not_legal),
         cmocka_unit_test(test_several_fields),
+        cmocka_unit_test(test_each_rule),
+        cmocka_unit_test(test_slowest),
         cmocka_unit_test(test_does_not_fit),
         cmocka_unit_test(test_what_has_no_setting),
         cmocka_unit_test(test_at_most_five),
