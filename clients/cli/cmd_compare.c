@@ -4,6 +4,7 @@
 #include "clients/cli/compare.h"
 #include "clients/cli/terminal.h"
 #include "common/clock.h"
+#include "common/edit_distance.h"
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/metric.h"
@@ -59,6 +60,23 @@ static int compare_print(const struct cli *cli, const json_t *comparison, bool c
     return cli_print_text(&text, err);
 }
 
+/* ERR_USAGE with the nearest one where there is no such metric. */
+static int compare_check_metric(const char *name, struct err *err)
+{
+    const char *nearest = "loss";
+    size_t least = edit_distance_too_far(name);
+    if (metric_parse(name) != METRIC_COUNT)
+        return 0;
+    for (int m = 0; m < METRIC_COUNT; m++) {
+        const char *known = metric_name((enum metric_id)m);
+        size_t distance = edit_distance(name, known);
+        nearest = distance < least ? known : nearest;
+        least = distance < least ? distance : least;
+    }
+    return err_set(err, ERR_USAGE, "--metric %s: there is no such metric; did you mean %s?", name,
+                   nearest);
+}
+
 int cmd_compare(struct cli *cli, struct err *err)
 {
     struct client *client = NULL;
@@ -67,8 +85,7 @@ int cmd_compare(struct cli *cli, struct err *err)
     const bool csv = cli_take_flag(cli, "--csv");
     const char *metric = cli_take_option(cli, "--metric");
     metric = metric != NULL ? metric : "loss";
-    if (metric_parse(metric) == METRIC_COUNT)
-        return err_set(err, ERR_USAGE, "--metric %s: there is no such metric; loss is one", metric);
+    TRY(compare_check_metric(metric, err));
     while (cli->argc > 0 && asked.count < COMPARE_JOBS_MAX)
         TRY(cli_take_argument(cli, "a job's id", &asked.ids[asked.count++], err));
     if (cli->argc > 0)

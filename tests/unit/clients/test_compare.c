@@ -163,7 +163,9 @@ static void test_mistakes(void **state)
     scene_run(s, cmd_compare, "ftjob-a", NULL);
     scene_expect_usage(s, "two jobs or more");
     scene_run(s, cmd_compare, "ftjob-a", "ftjob-b", "--metric", "los", NULL);
-    scene_expect_usage(s, "--metric los: there is no such metric");
+    scene_expect_usage(s, "--metric los: there is no such metric; did you mean loss?");
+    scene_run(s, cmd_compare, "ftjob-a", "ftjob-b", "--metric", "token_per_s", NULL);
+    scene_expect_usage(s, "did you mean tokens_per_s?");
     scene_run(s, cmd_compare, "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13",
               "14", "15", "16", "17", NULL);
     scene_expect_usage(s, "at most 16 jobs");
