@@ -129,6 +129,7 @@
     X(ATTENTION_SCRATCH, "attention_scratch", WORKSPACE)         \
     X(ATTENTION_BWD_SCRATCH, "attention_bwd_scratch", WORKSPACE) \
     X(DRIVER, "driver", CONTEXT)                                 \
+    X(HOST_PAGES, "host_pages", CONTEXT)                         \
     X(COLLECTIVES, "collectives", COMMUNICATION)
 
 /* X(id, name): where a buffer lies */

@@ -99,6 +99,9 @@ static void test_worked_sizes(void **state)
     assert_int_equal(plan.arena_bytes[MEM_ARENA_HOST],
                      32 * (3 * GIB + INT64_C(3) * MI * 4 * 4) + 4 * 3 * GIB);
     assert_null(mem_plan_find(&plan, MEM_ARENA_HOST, MEM_X, 1));
+    /* Eight bytes of a page table on the device for each 4 KiB of it. */
+    assert_int_equal(bytes_of(&plan, MEM_ARENA_DRIVER, MEM_HOST_PAGES, 0),
+                     plan.arena_bytes[MEM_ARENA_HOST] / 512);
     assert_int_equal(plan.peak_phase, MEM_PHASE_BWD_ATTENTION);
     /* x, d_mid and O; q, k, v, dO and in fp32 dq, dk, dv; dk and dv of all heads are not there yet.
      */
