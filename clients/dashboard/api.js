@@ -36,5 +36,7 @@ export const get = (path) => request("GET", path);
 export const post = (path, body) => request("POST", path, body);
 export const JOBS = "/v1/fine_tuning/jobs";
 
-// A POST that makes a job is sent with a key of its own: sent again, it makes no second one.
-export const submit = (body, key) => request("POST", JOBS, body, { "Idempotency-Key": key });
+// A POST that makes something is sent with a key of its own: sent again, it makes no second one. randomUUID is there on
+// https and the loopback only.
+export const newKey = () => crypto.randomUUID?.() ?? String(Math.random());
+export const make = (path, body, key) => request("POST", path, body, { "Idempotency-Key": key });

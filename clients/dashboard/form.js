@@ -1,6 +1,10 @@
 // form: fields from the job schema: one for each property, its control by type, its help, unit, default and range from
 // the schema's own words. What is typed is checked here by the same schema; the daemon checks it again.
+import { ApiError, post } from "/dashboard/api.js";
 import { h } from "/dashboard/dom.js";
+import { words } from "/dashboard/text.js";
+
+const TYPING_MS = 350; // so long nothing is typed before a plan is asked for
 
 // Rows of the schema in its order: {path, schema}. Objects are walked; one that may be null has a switch of its own.
 export function rows(schema, path = []) {
@@ -35,13 +39,20 @@ export function parse(schema, text) {
   return { value };
 }
 
+// Says below a control what is wrong with it; undefined: nothing.
+export function sayWrong(place, control, text) {
+  place.textContent = text ?? "";
+  if (text) control?.setAttribute("aria-invalid", "true");
+  else control?.removeAttribute("aria-invalid");
+}
+
 export class Field {
   // changed() is told of every change.
   constructor({ path, schema }, changed) {
     this.path = path;
     this.schema = schema;
     const id = `field-${path.join("-")}`;
-    const options = schema.enum ?? (schema.type === "boolean" ? [true, false] : schema.type === "switch" ? [false, true] : null);
+    const options = schema.enum?.filter((option) => option !== null) ?? (schema.type === "boolean" ? [true, false] : schema.type === "switch" ? [false, true] : null);
     this.control = options
       ? h("select", { id }, options.map((option) => h("option", { value: String(option) }, schema.type === "switch" || typeof option === "boolean" ? (option ? "yes" : "no") : String(option))))
       : h("input", { id, type: "text", spellcheck: "false", autocomplete: "off", placeholder: shown(schema.default), inputmode: typeOf(schema).includes("integer") && !schema.anyOf ? "numeric" : undefined });
@@ -66,11 +77,7 @@ export class Field {
     else this.control.value = shown(value);
   }
 
-  say(text) {
-    this.wrong.textContent = text ?? "";
-    if (text) this.control.setAttribute("aria-invalid", "true");
-    else this.control.removeAttribute("aria-invalid");
-  }
+  say(text) { sayWrong(this.wrong, this.control, text); }
 
   check() {
     const wrong = this.options ? undefined : parse(this.schema, this.control.value).wrong;
@@ -91,4 +98,35 @@ export function collect(fields) {
     at[field.path.at(-1)] = field.schema.type === "switch" ? at[field.path.at(-1)] ?? {} : value;
   }
   return whole;
+}
+
+// Cards that are open at the reader's wish: a card a group of fields.
+export function cards(fields) {
+  const groups = new Map();
+  for (const field of fields) {
+    const name = field.schema.type === "switch" || field.path.length > 1 ? words(field.path[0]) : "memory, queue and others";
+    groups.set(name, [...(groups.get(name) ?? []), field.element]);
+  }
+  return [...groups].map(([name, list]) => h("details", { class: "card" }, h("summary", {}, name), h("div", { class: "fields" }, list)));
+}
+
+// Goes to a field that is wrong, wherever it is.
+export function goTo(field) {
+  field.element.closest("details")?.setAttribute("open", "");
+  field.control.focus();
+}
+
+// Asks for the plan of what is typed, once nothing more is: show(answer) or fail(error), of the newest question alone.
+export function planning(path, show, fail) {
+  let timer = 0, asked = 0;
+  const ask = (body) => {
+    clearTimeout(timer);
+    const own = asked += 1;
+    timer = setTimeout(async () => {
+      const answer = await post(path, body).catch((error) => error);
+      if (own === asked) (answer instanceof ApiError ? fail : show)(answer);
+    }, TYPING_MS);
+  };
+  ask.end = () => { clearTimeout(timer); asked += 1; };
+  return ask;
 }

@@ -3,6 +3,7 @@ import { get, onSignedOut, request } from "/dashboard/api.js";
 import { fill, loading } from "/dashboard/dom.js";
 import * as live from "/dashboard/live.js";
 import { compare } from "/dashboard/page_compare.js";
+import { experiment } from "/dashboard/page_experiment.js";
 import { experiments } from "/dashboard/page_experiments.js";
 import { job } from "/dashboard/page_job.js";
 import { jobs } from "/dashboard/page_jobs.js";
@@ -15,21 +16,23 @@ const view = byId("view");
 let leave = null; // ends what the page shown has begun
 let session = null;
 
-// A page is a function (view, argument, session) that fills the view and returns what ends it.
+// A page is a function (view, argument, session) that fills the view and returns what ends it. Of an address the first
+// word names the page, and the second may name another one that belongs to it.
 const PAGES = { jobs, submit, experiments, machine, compare };
 
 function show() {
   leave?.();
   leave = null;
   if (session === null) return;
-  const [name, argument] = location.hash.replace(/^#\/?/, "").split("/");
-  const page = name === "jobs" && argument ? job : PAGES[name] ?? jobs;
+  const [name, argument, like] = location.hash.replace(/^#\/?/, "").split("/");
+  const made = name === "experiments" && argument === "new";
+  const page = name === "jobs" && argument ? job : made ? experiment : PAGES[name] ?? jobs;
   for (const link of document.querySelectorAll("#nav a"))
     if (link.getAttribute("href") === `#/${PAGES[name] ? name : "jobs"}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   document.title = "Ithaca";
   fill(view, loading());
-  leave = page(view, argument, session);
+  leave = page(view, made ? like : argument, session);
 }
 
 function setSession(value) {

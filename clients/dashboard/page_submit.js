@@ -1,16 +1,12 @@
 // page_submit: a new job. Beside the form stands the plan for what is typed: memory against what there is, step time,
 // and, where it does not fit, the changes that do.
-import { get, JOBS, post, request, submit as send } from "/dashboard/api.js";
+import { get, JOBS, make, newKey, request } from "/dashboard/api.js";
 import { bar, keys, parts } from "/dashboard/bars.js";
 import { facts, fill, h, note } from "/dashboard/dom.js";
-import { collect, Field, rows } from "/dashboard/form.js";
+import { cards, collect, Field, goTo, planning, rows } from "/dashboard/form.js";
 import { bytes, number, percent, seconds, words } from "/dashboard/text.js";
 
 const FIRST = ["gpus", "seq_len", "optimizer.learning_rate", "batch.sequences", "max_steps", "save.every_steps"];
-const TYPING_MS = 350; // so long nothing is typed before the plan is asked for
-
-// randomUUID is there on https and the loopback only.
-const newKey = () => crypto.randomUUID?.() ?? String(Math.random());
 
 function choice(id, label, help, ...options) {
   const control = h("select", { id }, options);
@@ -19,22 +15,10 @@ function choice(id, label, help, ...options) {
 
 // like: the id of a job whose settings the form begins with, or undefined.
 export function submit(view, like, session) {
-  let ended = false, timer = 0, asked = 0;
+  let ended = false;
   const plan = h("section", { class: "card plan", "aria-live": "polite" }, h("h2", {}, "Plan"), h("p", { class: "soft" }, "Choose a model to see what the job takes."));
   const wrong = h("div");
 
-  const estimate = (body) => {
-    clearTimeout(timer);
-    timer = setTimeout(async () => {
-      const own = asked += 1;
-      try {
-        const answer = await post("/v1/fine_tuning/estimate", body);
-        if (!ended && own === asked) drawPlan(answer);
-      } catch (error) {
-        if (!ended && own === asked) fill(plan, h("h2", {}, "Plan"), note("bad", error.message));
-      }
-    }, TYPING_MS);
-  };
   const drawPlan = (answer) => {
     const memory = answer.memory, limit = memory.device_limit_bytes, list = parts(memory), step = answer.time;
     const scale = Math.max(limit ?? 0, memory.peak_device_bytes);
@@ -45,6 +29,8 @@ export function submit(view, like, session) {
         ["Peak phase", words(memory.peak_phase)], ["Step", seconds(step.predicted_step_s)], ["Speed", `${number(Math.round(step.tokens_per_s))} tokens/s`], ["MFU", percent(step.mfu_causal)]]),
       h("p", { class: "soft small" }, step.calibrated ? "Times by rates measured on this machine." : "Times by assumed rates; ithaca calibrate measures this machine's."));
   };
+
+  const estimate = planning("/v1/fine_tuning/estimate", drawPlan, (error) => fill(plan, h("h2", {}, "Plan"), note("bad", error.message)));
 
   const build = (schema, models, files, given) => {
     const option = (value, text) => h("option", { value }, text);
@@ -63,20 +49,20 @@ export function submit(view, like, session) {
     const go = async (event) => {
       event.preventDefault();
       const bad = fields.find((field) => !field.check());
-      if (bad) { bad.element.closest("details")?.setAttribute("open", ""); bad.control.focus(); return; }
+      if (bad) { goTo(bad); return; }
       button.disabled = true;
       const body = { model: model.control.value, training_file: file.control.value, validation_file: valid.control.value || null, ithaca: collect(fields) };
       if (suffix.value) body.suffix = suffix.value;
       try {
-        location.hash = `#/jobs/${(await send(body, key)).id}`;
+        location.hash = `#/jobs/${(await make(JOBS, body, key)).id}`;
       } catch (error) {
         const field = fields.find((one) => `ithaca.${one.path.join(".")}` === error.field || one.path.join(".") === error.field);
         field?.say(error.message);
-        field?.element.closest("details")?.setAttribute("open", "");
         fill(wrong, note("bad", error.message));
         if (error.status !== 0) key = newKey(); // an answer: the next is another request
         button.disabled = false;
-        (field?.control ?? button).focus();
+        if (field) goTo(field);
+        else button.focus();
       }
     };
     upload.addEventListener("change", async () => {
@@ -100,11 +86,6 @@ export function submit(view, like, session) {
       suffix.value = given.suffix ?? undefined;
     }
     model.control.addEventListener("change", change);
-    const groups = new Map();
-    for (const field of fields.filter((one) => !first(one))) {
-      const name = field.schema.type === "switch" || field.path.length > 1 ? words(field.path[0]) : "memory, queue and others";
-      groups.set(name, [...(groups.get(name) ?? []), field.element]);
-    }
     fill(view, h("div", { class: "head" }, h("h1", {}, "New job")),
       models.length === 0 ? note("warn", "There is no base model. Put one into a folder of the setting model_roots.") : null,
       session.scope === "read" ? note("warn", "Your token may read, not submit.") : null,
@@ -112,12 +93,12 @@ export function submit(view, like, session) {
         h("section", { class: "card" }, h("div", { class: "fields" }, model.element, file.element,
           h("div", { class: "field" }, h("label", { for: "upload" }, "Upload a file"), upload, h("span", { class: "help" }, "JSON Lines; it is then the training file")), valid.element,
           suffix.element, fields.filter(first).map((field) => field.element)), h("br"), wrong, button),
-        [...groups].map(([name, list]) => h("details", { class: "card" }, h("summary", {}, name), h("div", { class: "fields" }, list)))), plan));
+        cards(fields.filter((field) => !first(field)))), plan));
     change();
   };
 
   Promise.all([get("/dashboard/job.schema.json"), get("/v1/models"), get("/v1/files?limit=100&purpose=fine-tune"), like ? get(`${JOBS}/${like}/request`) : null]).then(
     ([schema, models, files, given]) => { if (!ended) build(schema, models.data, files.data, given); },
     (error) => { if (!ended) fill(view, note("bad", error.message)); });
-  return () => { ended = true; clearTimeout(timer); };
+  return () => { ended = true; estimate.end(); };
 }

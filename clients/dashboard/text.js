@@ -2,7 +2,7 @@
 import { h } from "/dashboard/dom.js";
 
 const TONES = { running: "run", starting: "run", succeeded: "good", failed: "bad", cancelled: "warn", paused: "warn",
-  pausing: "warn", preempting: "warn", cancelling: "warn", finished: "good", "does not fit": "warn", refused: "bad" };
+  pausing: "warn", preempting: "warn", cancelling: "warn", finished: "good", "does not fit": "bad", refused: "bad", fits: "good" };
 export const ENDS = ["succeeded", "failed", "cancelled"];
 
 export const badge = (state) => h("span", { class: "badge", "data-tone": TONES[state] ?? "idle" }, state);

@@ -66,9 +66,6 @@ def answer(daemon, file, word, value=""):
         return daemon.client().submit(file, ithaca={"seq_len": 128, "max_steps": 30})["id"]
     elif word == "reader":
         return daemon.client().post("/v1/tokens", {"name": "reader", "user": "ada", "scope": "read"}).json()["token"]
-    elif word == "experiment":
-        body = {"name": "two lengths", "base": {"model": "tiny-llama"}, "grid": {"seq_len": [64, 128]}, "steps": 2}
-        return daemon.client().post("/v1/experiments", body).json()["id"]
     return "done"
 
 

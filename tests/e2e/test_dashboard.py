@@ -43,8 +43,9 @@ class Dashboard(unittest.TestCase):
             self.assertEqual(answer.body, source(name), name)
             self.assertEqual(answer.headers["Content-Type"], TYPES[os.path.splitext(name)[1]])
         self.assertEqual(self.anyone.get("/").body, source("index.html"))
-        with open(os.path.join(SOURCE_DIR, "api", "job.schema.json"), "rb") as file:
-            self.assertEqual(self.anyone.get("/dashboard/job.schema.json").json(), json.loads(file.read()))
+        for name in ("job.schema.json", "openapi.json"):
+            with open(os.path.join(SOURCE_DIR, "api", name), "rb") as file:
+                self.assertEqual(self.anyone.get(f"/dashboard/{name}").json(), json.loads(file.read()))
 
     def test_02_headers(self):
         for path in ("/", "/dashboard/main.js", "/dashboard/style.css"):
