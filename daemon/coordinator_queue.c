@@ -132,6 +132,7 @@ static void queue_add_waiting(struct sched_pass *pass, struct coordinator_job *j
 
 static void queue_add_running(struct sched_pass *pass, struct coordinator_job *job)
 {
+    const struct inventory *inventory = &job->coordinator->inventory;
     int64_t lasts_ms = queue_lasts(job);
     must(pass->running_count < LIMIT_RANKS);
     pass->running[pass->running_count++] = (struct sched_running){
@@ -139,6 +140,7 @@ static void queue_add_running(struct sched_pass *pass, struct coordinator_job *j
         .user = job->user,
         .priority = job->spec.priority,
         .slots = job_spec_slots(&job->spec),
+        .lost = inventory_lost(inventory, job_spec_slots(&job->spec), job->gpus),
         .since_ms = job->running_ms,
         .ends_ms = lasts_ms > 0 ? pass->now_ms + lasts_ms : 0,
         .preemptible = job->spec.preemptible && job->state == JOB_STATE_RUNNING,
@@ -173,10 +175,9 @@ static int queue_pass(struct coordinator *coordinator, struct queue_pass *pass, 
 {
     struct sched_pass *sched = &pass->sched;
     const size_t jobs_max = (size_t)coordinator->job_count;
-    int64_t free_slots = inventory_free_slots(&coordinator->inventory);
     sched->now_ms = coordinator_now(coordinator);
     sched->slots = coordinator->inventory.slots;
-    sched->free = free_slots > 0 ? free_slots : 0;
+    sched->free = inventory_free_slots(&coordinator->inventory);
     sched->policy = coordinator->config.policy;
     sched->policy.draining = coordinator->drained || coordinator->stopping;
     sched->running = pass->running;

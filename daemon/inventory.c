@@ -146,6 +146,16 @@ int64_t inventory_free_slots(const struct inventory *inventory)
     return free_gpus;
 }
 
+int64_t inventory_lost(const struct inventory *inventory, int64_t ranks, const uint32_t *gpus)
+{
+    int64_t lost = 0;
+    for (int64_t rank = 0; inventory->gpu_count > 0 && rank < ranks; rank++) {
+        must(gpus[rank] < inventory->gpu_count);
+        lost += !gpu_is_usable(&inventory->gpus[gpus[rank]]);
+    }
+    return lost;
+}
+
 /* Those that are avoided last. */
 static void inventory_take_but(struct inventory *inventory, int64_t ranks,
                                const bool avoided[LIMIT_RANKS], uint32_t *ret_gpus)

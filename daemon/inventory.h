@@ -91,6 +91,8 @@ int inventory_gpu_init(struct inventory *inventory, const struct gpu_report *rep
 /* Slots of the machine, whatever has become of them: what a job may ask for. */
 int64_t inventory_total(const struct inventory *inventory);
 int64_t inventory_free_slots(const struct inventory *inventory);
+/* Of those that a job has: they will not be given out after it, as things are. */
+int64_t inventory_lost(const struct inventory *inventory, int64_t ranks, const uint32_t *gpus);
 /* Must fit. ret_gpus: (ranks) places of the GPUs taken, lowest first; untouched on the CPU. */
 void inventory_take(struct inventory *inventory, int64_t ranks, uint32_t *ret_gpus);
 /* The same; gpus holds places that are taken only where there are too few others: those of an

@@ -92,7 +92,7 @@ static void sched_order(struct sched_pass *pass)
 
 static void sched_add_end(struct sched_walk *walk, int64_t ends_ms, int64_t slots)
 {
-    must(walk->end_count <= LIMIT_RANKS && slots > 0);
+    must(walk->end_count <= LIMIT_RANKS && slots >= 0);
     walk->ends[walk->end_count++] = (struct sched_end){.ends_ms = ends_ms, .slots = slots};
 }
 
@@ -121,12 +121,19 @@ static void sched_count(struct sched_pass *pass, size_t user, int64_t slots)
     pass->users[user].jobs++;
 }
 
+/* Slots that come free at a job's end. */
+static int64_t sched_gives(const struct sched_running *running)
+{
+    must(running->lost >= 0 && running->lost <= running->slots);
+    return running->slots - running->lost;
+}
+
 /* Slots that no job has and that are not free yet: those of a GPU that is looked at first. */
 static int64_t sched_in_between(const struct sched_pass *pass)
 {
     int64_t slots = pass->slots - pass->free;
     for (size_t i = 0; i < pass->running_count; i++)
-        slots -= pass->running[i].slots;
+        slots -= sched_gives(&pass->running[i]);
     return slots > 0 ? slots : 0;
 }
 
@@ -140,7 +147,7 @@ static void sched_count_running(struct sched_walk *walk)
         running->preempt = false;
         sched_count(pass, running->user, running->slots);
         int64_t ends_ms = running->ends_ms > 0 ? running->ends_ms : SCHED_NEVER;
-        sched_add_end(walk, running->ending ? pass->now_ms : ends_ms, running->slots);
+        sched_add_end(walk, running->ending ? pass->now_ms : ends_ms, sched_gives(running));
     }
     if (sched_in_between(pass) > 0)
         sched_add_end(walk, pass->now_ms, sched_in_between(pass));
@@ -167,15 +174,12 @@ static void sched_reserve(struct sched_walk *walk, struct sched_job *head)
 {
     struct sched_walk later = *walk;
     walk->head = head;
-    walk->reserved_ms = walk->pass->now_ms;
     while (later.free < head->slots && later.end_count > 0) {
         struct sched_end end = sched_take_end(&later);
         later.free += end.slots;
-        if (end.ends_ms > walk->reserved_ms)
-            walk->reserved_ms = end.ends_ms;
+        walk->reserved_ms = end.ends_ms;
     }
-    if (later.free < head->slots) /* slots are missing that no job has */
-        walk->reserved_ms = SCHED_NEVER;
+    must(later.free >= head->slots); /* it is not too large for the machine */
     walk->spare =
         walk->reserved_ms == SCHED_NEVER ? sched_spare_always(walk) : later.free - head->slots;
 }
@@ -202,6 +206,20 @@ static struct sched_running *sched_victim(const struct sched_pass *pass, int64_t
     return best;
 }
 
+/* One that need not be preempted, where `spare` slots more come than it takes; NULL: there is none.
+ */
+static struct sched_running *sched_spared(const struct sched_pass *pass, int64_t spare)
+{
+    struct sched_running *worst = NULL;
+    for (size_t i = 0; i < pass->running_count; i++) {
+        struct sched_running *running = &pass->running[i];
+        if (running->preempt && sched_gives(running) <= spare &&
+            (worst == NULL || sched_is_better_victim(worst, running)))
+            worst = running;
+    }
+    return worst;
+}
+
 /* Whether running jobs make room for the head, those chosen here among them. */
 static bool sched_make_room(const struct sched_walk *walk)
 {
@@ -209,7 +227,7 @@ static bool sched_make_room(const struct sched_walk *walk)
     int64_t coming = walk->free + sched_in_between(pass) - walk->head->slots;
     bool room = walk->head->claims;
     for (size_t i = 0; i < pass->running_count; i++) {
-        coming += pass->running[i].ending ? pass->running[i].slots : 0;
+        coming += pass->running[i].ending ? sched_gives(&pass->running[i]) : 0;
         room |= pass->running[i].preempted;
     }
     if (coming >= 0)
@@ -217,15 +235,12 @@ static bool sched_make_room(const struct sched_walk *walk)
     struct sched_running *victim = NULL;
     while (coming < 0 && (victim = sched_victim(pass, walk->head->priority)) != NULL) {
         victim->preempt = true;
-        coming += victim->slots;
+        coming += sched_gives(victim);
     }
     const bool enough = coming >= 0;
-    for (size_t i = 0; i < pass->running_count; i++) { /* none more than it takes */
-        victim = &pass->running[i];
-        if (victim->preempt && (!enough || coming >= victim->slots)) {
-            victim->preempt = false;
-            coming -= victim->slots;
-        }
+    while ((victim = sched_spared(pass, enough ? coming : LIMIT_RANKS)) != NULL) {
+        victim->preempt = false;
+        coming -= enough ? sched_gives(victim) : 0;
     }
     return enough;
 }
@@ -265,7 +280,7 @@ static bool sched_backfills(struct sched_walk *walk, const struct sched_job *job
 {
     if (job->slots > walk->free)
         return false;
-    bool in_time = walk->reserved_ms != SCHED_NEVER && job->lasts_ms > 0 &&
+    bool in_time = walk->reserved_ms != SCHED_NEVER &&
                    sched_end_of(walk->pass->now_ms, job->lasts_ms) <= walk->reserved_ms;
     if (!in_time && job->slots > walk->spare)
         return false;

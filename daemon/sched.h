@@ -18,7 +18,8 @@
  *
  * Preemption. For the head alone: running jobs that allow it, have a lower priority and have run
  * for preempt_after_ms end with a checkpoint, the lowest priority and the latest start first, no
- * more than it takes; none where all of them were not enough. */
+ * more than it takes: of those that can be spared the highest priority and the earliest start; none
+ * where all of them were not enough. */
 #pragma once
 #include "common/limits.h"
 
@@ -69,6 +70,7 @@ struct sched_running {
     size_t user;      /* of pass->users */
     int64_t priority; /* lower is preempted first */
     int64_t slots;    /* it has */
+    int64_t lost;     /* of these: not given out again, their GPUs are drained or sick */
     int64_t since_ms; /* all its ranks train since then; 0: not yet */
     int64_t ends_ms;  /* by then at the latest; 0: not known */
     bool preemptible; /* it allows it */
@@ -85,8 +87,8 @@ struct sched_user {
 
 struct sched_pass {
     int64_t now_ms; /* all times are of one clock */
-    int64_t slots;  /* of the machine */
-    int64_t free;   /* of these */
+    int64_t slots;  /* of the machine that may be given out, now or later */
+    int64_t free;   /* of these: no job has them */
     struct sched_policy policy;
     struct sched_user *users;
     size_t user_count;

@@ -93,6 +93,7 @@ static void test_one_owner(void **state)
     assert_int_equal(first[0], 0);
     assert_int_equal(first[1], 1);
     assert_int_equal(second[0], 2);
+    assert_int_equal(inventory_lost(&s.inventory, 2, first), 0);
     inventory_give(&s.inventory, 2, first);
     scene_look(&s, 1000);
     assert_false(inventory_take_again(&s.inventory, 1, second)); /* has an owner */
@@ -275,6 +276,7 @@ static void test_sick(void **state)
     inventory_set_aside(&s.inventory, 0, why);
     expect(&s, 0, INVENTORY_SET_ASIDE, "set aside: 1 uncorrectable ECC error");
     assert_int_equal(s.inventory.slots, 3);
+    assert_int_equal(inventory_lost(&s.inventory, 3, (uint32_t[]){1, 0, 2}), 1);
     inventory_set_aside(&s.inventory, 0, ""); /* it was reset */
     assert_false(inventory_is_sick(&s.inventory.gpus[0], why));
     expect(&s, 0, INVENTORY_FREE, "");

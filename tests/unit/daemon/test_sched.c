@@ -280,6 +280,50 @@ static void test_slots_in_between(void **state)
     assert_false(s.running[0].preempt);
 }
 
+/* Who should have ended is awaited any moment; nothing is planned into the past. */
+static void test_an_end_that_is_overdue(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 4);
+    run(&s, 2, 0)->ends_ms = NOW - 5000;
+    run(&s, 2, 10000);
+    wait_for(&s, 'a', 2)->lasts_ms = 3000;
+    wait_for(&s, 'b', 2);
+    decide(&s, "ab");
+    assert_int_equal(find(&s, 'a')->start_ms, NOW);
+    assert_int_equal(find(&s, 'b')->start_ms, NOW + 3000);
+}
+
+/* GPUs that were drained under a job do not come back with it. */
+static void test_slots_that_are_lost(void **state)
+{
+    (void)state;
+    struct scene s;
+    scene_init(&s, 7); /* of eight */
+    struct sched_running *running = run(&s, 4, 10000);
+    running->lost = 1;
+    s.pass.free++; /* run() took four of the seven, it has three of them */
+    run(&s, 3, 20000);
+    wait_for(&s, 'a', 4); /* at 10000 the three of the first and the free one: none is to spare */
+    wait_for(&s, 'b', 1);
+    wait_for(&s, 'c', 1)->lasts_ms = 10000;
+    decide(&s, "abC");
+    assert_int_equal(find(&s, 'a')->start_ms, NOW + 10000);
+    scene_init(&s, 4);
+    running = run(&s, 4, 0);
+    *running =
+        (struct sched_running){.slots = 4, .lost = 2, .since_ms = NOW - 9000, .preemptible = true};
+    s.pass.slots = 2;
+    s.pass.free = 0;
+    wait_for(&s, 'a', 3)->priority = 1; /* is too large for what is left */
+    wait_for(&s, 'b', 2)->priority = 1;
+    decide(&s, "ab");
+    expect(&s, 'a', SCHED_TOO_LARGE, 1);
+    expect(&s, 'b', SCHED_ROOM, 2);
+    assert_true(running->preempt);
+}
+
 /* ---- room ---------------------------------------------------------------------------------- */
 
 static struct sched_running *victim(struct scene *s, int64_t slots, int64_t priority,
@@ -320,6 +364,24 @@ static void test_no_more_than_it_takes(void **state)
     wait_for(&s, 'a', 5)->priority = 1;
     decide(&s, "a");
     assert_true(!small->preempt && large->preempt);
+}
+
+/* Whoever is listed first: of those that can be spared the highest priority is. */
+static void test_who_is_spared(void **state)
+{
+    (void)state;
+    for (int turned = 0; turned < 2; turned++) {
+        struct scene s;
+        scene_init(&s, 7);
+        struct sched_running *first = victim(&s, 1, turned ? 0 : -2, NOW - 20000);
+        struct sched_running *second = victim(&s, 1, turned ? -2 : 0, NOW - 20000);
+        const struct sched_running *large = victim(&s, 5, 1, NOW - 20000);
+        wait_for(&s, 'a', 6)->priority = 2; /* the large one and one of the small ones */
+        decide(&s, "a");
+        assert_true(large->preempt);
+        assert_int_equal(first->preempt, !turned);
+        assert_int_equal(second->preempt, turned);
+    }
 }
 
 static void test_who_is_not_preempted(void **state)
@@ -401,6 +463,9 @@ int main(void)
         cmocka_unit_test(test_slots_in_between),
         cmocka_unit_test(test_room_for_the_head),
         cmocka_unit_test(test_no_more_than_it_takes),
+        cmocka_unit_test(test_an_end_that_is_overdue),
+        cmocka_unit_test(test_slots_that_are_lost),
+        cmocka_unit_test(test_who_is_spared),
         cmocka_unit_test(test_who_is_not_preempted),
         cmocka_unit_test(test_estimates),
     };
