@@ -48,13 +48,15 @@ const struct schema_object schema_profile_rows[] = {
     {.name = "Profile",
      .schema =
          "{'type':'object','required':['object','job_id','attempt','first_step','last_step',"
-         "'ranks','device','taken_at','dropped_events','kernels_traced','step_ms','phases',"
+         "'ranks','device','taken_at','left_out_steps','dropped_events','kernels_traced','step_ms',"
+         "'phases',"
          "'parts','kernels','waits','collectives','copies','overlap','idle','by_rank','memory',"
          "'suggestions'],'properties':{'object':{'const':'fine_tuning.job.profile'},"
          "'job_id':" TEXT ",'attempt':" WHOLE ",'first_step':" WHOLE ",'last_step':" WHOLE
          ",'ranks':" WHOLE ",'device':{'enum':['cpu','cuda']},'taken_at':" TIME
-         ",'dropped_events':{'type':'integer','description':"
-         "'That found no room; overlap and idle are null then'},'kernels_traced':{'type':"
+         ",'left_out_steps':{'type':'integer','description':'Steps after last_step of which "
+         "something found no room'},'dropped_events':{'type':'integer','description':'Of the first "
+         "step, that found no room; overlap and idle are null then'},'kernels_traced':{'type':"
          "'boolean','description':'false: libcupti cannot be used there'},'step_ms':{'type':"
          "'number','description':'A step of a rank, mean'},"
          "'phases':" FIGURES ",'parts':" FIGURES ",'kernels':" FIGURES ",'waits':" FIGURES

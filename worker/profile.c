@@ -44,11 +44,20 @@ static uint16_t profile_name(struct profile *profile, const char *name)
     return (uint16_t)file->head.name_count++;
 }
 
+/* Events that began at begin_ns or later are not in it; 0: at any time. */
+static void profile_drop(struct profile *profile, int64_t count, int64_t begin_ns)
+{
+    struct profile_head *head = &profile->file.head;
+    if (head->dropped == 0 || begin_ns < head->full_ns)
+        head->full_ns = begin_ns;
+    head->dropped += count;
+}
+
 static void profile_put(struct profile *profile, const struct profile_event *event)
 {
     struct profile_head *head = &profile->file.head;
     if (head->count >= profile->capacity - profile_spare(profile, event->kind))
-        head->dropped++;
+        profile_drop(profile, 1, event->begin_ns);
     else
         profile->file.events[head->count++] = *event;
 }
@@ -83,7 +92,7 @@ static void profile_take_lost(struct trace_sink *sink, int64_t count)
 {
     struct profile *profile = (struct profile *)sink;
     (void)pthread_mutex_lock(&profile->lock);
-    profile->file.head.dropped += count;
+    profile_drop(profile, count, 0);
     (void)pthread_mutex_unlock(&profile->lock);
 }
 
@@ -106,7 +115,7 @@ static void profile_take_calls(struct profile *profile, bool all)
         return;
     if (last >= COLL_RECORD_CALLS && profile->next_call <= last - COLL_RECORD_CALLS) {
         uint64_t oldest = last - COLL_RECORD_CALLS + 1;
-        profile->file.head.dropped += (int64_t)(oldest - profile->next_call);
+        profile_drop(profile, (int64_t)(oldest - profile->next_call), profile->started_ns);
         profile->next_call = oldest;
     }
     for (; profile->next_call <= last; profile->next_call++) {

@@ -56,7 +56,8 @@ struct profile_head {
     int64_t taken_ms;              /* Unix time */
     char device[16];               /* "cpu", "cuda" */
     char untraced[24];             /* not "": kernels were not traced; code of the reason */
-    int64_t unused[3];
+    int64_t full_ns;               /* when the first of those dropped began; 0: not known */
+    int64_t unused[2];
 };
 
 struct profile_file {

@@ -75,6 +75,43 @@ static int job_read_rank(struct profile_job *job, const char *job_dir, uint32_t 
     return 0;
 }
 
+/* Steps of a rank before its table was full. */
+static int64_t job_whole_steps(const struct profile_file *file)
+{
+    int64_t steps = 0;
+    for (int64_t i = 0; i < file->head.count; i++)
+        steps += file->events[i].kind == PROFILE_STEP &&
+                 (file->head.dropped == 0 || file->events[i].end_ns <= file->head.full_ns);
+    return steps;
+}
+
+/* Those behind it are left out; the slice of a step comes before all that lies in it. */
+static void job_keep_steps(struct profile_file *file, int64_t steps)
+{
+    int64_t count = 0;
+    for (; count < file->head.count; count++)
+        if (file->events[count].kind == PROFILE_STEP && steps-- == 0)
+            break;
+    file->head.count = count;
+}
+
+/* What is not whole would be told as idle time. */
+static void job_leave_out(struct profile_job *job)
+{
+    int64_t whole = job->last_step - job->first_step + 1;
+    for (uint32_t rank = 0; rank < job->world; rank++) {
+        int64_t steps = job_whole_steps(&job->files[rank]);
+        whole = steps < whole ? steps : whole;
+    }
+    if (job->dropped == 0 || whole < 1)
+        return;
+    for (uint32_t rank = 0; rank < job->world; rank++)
+        job_keep_steps(&job->files[rank], whole);
+    job->left_out = job->last_step - job->first_step + 1 - whole;
+    job->last_step = job->first_step + whole - 1;
+    job->dropped = 0;
+}
+
 static int job_read_ready(struct profile_job *job, const char *job_dir, int64_t *ret_attempt,
                           struct err *err)
 {
@@ -124,6 +161,7 @@ static int job_open(struct profile_job *job, const char *job_dir, struct err *er
         return mem_fail(err, job->world * sizeof *job->files, "a profile");
     for (uint32_t rank = 0; rank < job->world; rank++)
         TRY(job_read_rank(job, job_dir, rank, err));
+    job_leave_out(job);
     if (job->began_ns == INT64_MAX)
         return err_set(err, ERR_CORRUPT, "the profile of %s has no whole step", job_dir);
     return 0;

@@ -5,6 +5,9 @@
  *     ...                                       profile_summary.h, profile_trace.h
  *     profile_job_done(&job);
  *
+ * Where the table of a rank was full, the steps before are what there is; where the first step
+ * filled it, all of them, and what was dropped is counted.
+ *
  * Events outside the steps that were profiled are left out, others cut to their step; those of a
  * rank are in the order of their begin, whoever another lies in first. */
 #pragma once
@@ -23,7 +26,8 @@ struct profile_job {
     uint32_t world;         /* ranks that have a process */
     int64_t first_step, last_step, taken_ms;
     int64_t began_ns;           /* the first of all steps, on the monotonic clock */
-    int64_t dropped;            /* events of all ranks that found no room */
+    int64_t dropped;            /* events of all ranks that found no room, of these steps */
+    int64_t left_out;           /* steps after these of which some event found no room */
     struct profile_file *files; /* (world) */
 };
 

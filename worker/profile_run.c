@@ -112,8 +112,8 @@ static void run_tell(struct rank *rank, int64_t dropped)
                  (long long)head->last_step);
     if (dropped > 0)
         report_event(rank->report, 1,
-                     "The profile's table was full: %lld events of all ranks are not in it; ask "
-                     "for fewer steps.",
+                     "The profile's table was full: %lld events of all ranks found no room; the "
+                     "steps before them are shown.",
                      (long long)dropped);
     if (head->untraced[0] != '\0')
         report_event(rank->report, 1, "Kernels are not in the profile: %s",

@@ -76,6 +76,7 @@ static json_t *summary_ranks(const struct profile_job *job, const struct profile
 {
     json_t *list = json_array();
     int bad = list == NULL;
+    bool whole = profile_job_is_whole(job);
     for (uint32_t rank = 0; rank < job->world; rank++) {
         const struct profile_busy *busy = &sums->ranks[rank];
         bad |= json_array_append_new(
@@ -83,7 +84,7 @@ static json_t *summary_ranks(const struct profile_job *job, const struct profile
                             summary_ms(busy->step_ns) / (double)sums->steps, "kernels",
                             summary_ratio(busy->kernel_ns, busy->step_ns), "waits",
                             summary_ratio(busy->wait_ns, busy->step_ns), "idle",
-                            summary_ratio(busy->idle_ns, busy->step_ns)));
+                            whole ? summary_ratio(busy->idle_ns, busy->step_ns) : json_null()));
     }
     if (bad == 0)
         return list;
@@ -124,12 +125,12 @@ int profile_summary_make(const struct profile_job *job, json_t **ret, struct err
     const struct profile_head *head = &job->files[0].head;
     double step_ms = summary_ms(sums.all.step_ns) / (double)(sums.steps * (int64_t)job->world);
     json_t *summary = json_pack(
-        "{s:s, s:s, s:i, s:I, s:I, s:i, s:s, s:I, s:I, s:b, s:f}", "object",
+        "{s:s, s:s, s:i, s:I, s:I, s:i, s:s, s:I, s:I, s:I, s:b, s:f}", "object",
         "fine_tuning.job.profile", "job_id", job->plan.job_id, "attempt", (int)job->plan.attempt,
         "first_step", (json_int_t)job->first_step, "last_step", (json_int_t)job->last_step, "ranks",
         (int)job->world, "device", head->device, "taken_at", (json_int_t)(job->taken_ms / 1000),
-        "dropped_events", (json_int_t)job->dropped, "kernels_traced", head->untraced[0] == '\0',
-        "step_ms", step_ms);
+        "left_out_steps", (json_int_t)job->left_out, "dropped_events", (json_int_t)job->dropped,
+        "kernels_traced", head->untraced[0] == '\0', "step_ms", step_ms);
     int rc =
         summary == NULL ? mem_fail(err, 0, "a summary") : summary_fill(job, &sums, summary, err);
     if (rc == 0)

@@ -160,10 +160,11 @@ static void profile_print_ranks(const json_t *profile)
     size_t i;
     const json_t *rank;
     (void)printf("\nrank     ms a step   kernels   waits    idle\n");
-    json_array_foreach(json_object_get(profile, "by_rank"), i, rank)(void)
-        printf("  %-4.0f %12.3f %8.1f%% %6.1f%% %6.1f%%\n", cli_number(rank, "rank"),
-               cli_number(rank, "step_ms"), cli_number(rank, "kernels") * 100,
-               cli_number(rank, "waits") * 100, cli_number(rank, "idle") * 100);
+    json_array_foreach(json_object_get(profile, "by_rank"), i, rank)(void) printf(
+        json_is_number(json_object_get(rank, "idle")) ? "  %-4.0f %12.3f %8.1f%% %6.1f%% %6.1f%%\n"
+                                                      : "  %-4.0f %12.3f %8.1f%% %6.1f%%\n",
+        cli_number(rank, "rank"), cli_number(rank, "step_ms"), cli_number(rank, "kernels") * 100,
+        cli_number(rank, "waits") * 100, cli_number(rank, "idle") * 100);
 }
 
 static void profile_print_bytes(const char *name, double bytes)
@@ -196,8 +197,10 @@ static void profile_print(const json_t *profile)
                  cli_number(profile, "first_step"), cli_number(profile, "last_step"),
                  cli_text(profile, "job_id"), cli_number(profile, "ranks"),
                  cli_text(profile, "device"), cli_number(profile, "step_ms"));
+    if (cli_number(profile, "left_out_steps") > 0)
+        (void)printf("%.0f steps more found no room\n", cli_number(profile, "left_out_steps"));
     if (cli_number(profile, "dropped_events") > 0)
-        (void)printf("%.0f events found no room: figures are too low; ask for fewer steps\n",
+        (void)printf("%.0f events found no room: figures are too low\n",
                      cli_number(profile, "dropped_events"));
     if (!json_is_true(json_object_get(profile, "kernels_traced")))
         (void)printf("kernels are not in it: libcupti cannot be used there\n");

@@ -19,6 +19,7 @@ function summary(profile, path) {
     facts([["Steps", `${profile.first_step} to ${profile.last_step}, attempt ${profile.attempt}`], ["A step of a rank", seconds(profile.step_ms / 1000)],
       ["Collectives hidden", percent(overlap?.collectives_hidden)], ["Copies hidden", percent(overlap?.copies_hidden)], ["Idle", percent(idle?.share)], ["Taken", time(profile.taken_at)]]),
     profile.kernels_traced ? null : note("warn", "Kernels were not traced: CUPTI cannot be used on that machine."),
+    profile.left_out_steps > 0 ? note("warn", `${profile.left_out_steps} steps more found no room.`) : null,
     profile.dropped_events > 0 ? note("warn", `${profile.dropped_events} events found no room: overlap and idle time are not known.`) : null,
     suggestions.length === 0 ? null : h("div", {}, h("h3", {}, "What to change"), h("ol", {}, suggestions.map((one) => h("li", {}, one.text)))),
     h("div", { class: "halves" }, figures("Phase", profile.phases), figures("Kernel", profile.kernels), figures("Wait", profile.waits), figures("Collective", profile.collectives)),

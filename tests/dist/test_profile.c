@@ -158,7 +158,8 @@ static int play_full(struct rank *rank, void *context, struct err *err)
     TRY(profile_stop(profile, &file, err));
     const struct profile_head head = file->head;
     bool good = head.dropped > full->dropped && head.count <= full->events_max &&
-                count(file, PROFILE_STEP) == 2 && count(file, PROFILE_PHASE) > 0 &&
+                head.full_ns > profile->began_ns && count(file, PROFILE_STEP) == 2 &&
+                count(file, PROFILE_PHASE) > 0 &&
                 count(file, PROFILE_KERNEL) <= full->events_max * 3 / 4;
     profile_free(profile);
     return good ? 0
@@ -251,6 +252,42 @@ static void test_dropped_is_said(void **state)
     train_scene_close(&scene);
 }
 
+/* Steps before the first event that found no room are whole, of all ranks; there are no others. */
+static void test_full_steps_are_left_out(void **state)
+{
+    (void)state;
+    struct train_scene scene;
+    struct profile_file file;
+    struct err err = {0};
+    train_scene_open(&scene, PROFILED);
+    mem_free(train_scene_run(&scene, 2, play_to_end, NULL));
+    write_plan(&scene);
+    CLEANUP(mem_free_ptr) char *path = profile_file_path(scene.plan.job_dir, 1);
+    must_work(profile_file_read(path, &file, &err), &err);
+    for (int64_t i = 0, step = 2; i < file.head.count; i++) {
+        if (file.events[i].kind != PROFILE_STEP)
+            continue;
+        struct profile_job job;
+        file.head.dropped = 7;
+        file.head.full_ns = (file.events[i].begin_ns + file.events[i].end_ns) / 2;
+        must_work(profile_file_write(path, &file, &err), &err);
+        open_job(&scene, &job);
+        assert_int_equal(job.first_step, 2);
+        assert_int_equal(job.last_step, step > 2 ? step - 1 : 4); /* none is whole: all of them */
+        assert_int_equal(job.left_out, step > 2 ? 5 - step : 0);
+        assert_int_equal(profile_job_is_whole(&job), step > 2);
+        for (int rank = 0; rank < 2; rank++) {
+            const struct profile_file *of = &job.files[rank];
+            assert_int_equal(count(of, PROFILE_STEP), job.last_step - 1);
+            check_inside(of, PROFILE_KERNEL, PROFILE_STEP);
+        }
+        profile_job_done(&job);
+        step++;
+    }
+    profile_file_done(&file);
+    train_scene_close(&scene);
+}
+
 /* ---- files ------------------------------------------------------------------------------- */
 
 /* Writes a word over a file's. */
@@ -315,7 +352,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_ranks),       cmocka_unit_test(test_full_table),
         cmocka_unit_test(test_window),          cmocka_unit_test(test_end_of_the_run),
-        cmocka_unit_test(test_dropped_is_said), cmocka_unit_test(test_damaged_files),
+        cmocka_unit_test(test_dropped_is_said), cmocka_unit_test(test_full_steps_are_left_out),
+        cmocka_unit_test(test_damaged_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
