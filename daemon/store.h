@@ -181,7 +181,8 @@ struct store_event {
     const char *level; /* "info", "warn", "error" */
     const char *type;  /* "message" */
     const char *message;
-    const char *data_json; /* object: {"state":"running"} with a change of state; "" for none */
+    const char *data_json; /* object: {"state":"running"} with a change of state; "" for none; */
+                           /* user and request_id are added where a request made it */
 };
 typedef int store_event_fn(void *context, const struct store_event *event, struct err *err);
 
@@ -479,6 +480,6 @@ struct store_request {
     const char *id;                    /* X-Request-Id */
     const struct store_replay *replay; /* kept with the job or file that it makes; NULL: not */
 };
-/* Until the next call (NULL: nobody) what is written is this request's doing: events of changes of
- * state name it. Borrowed. */
+/* Until the next call (NULL: nobody) what is written is this request's doing: events name it.
+ * Borrowed. */
 void store_set_request(struct store *store, const struct store_request *request);

@@ -1,7 +1,10 @@
 /* store_events: rows of job_events. AUTOINCREMENT keeps `row` rising for ever, so it is the cursor
  * of streams. */
+#include "common/mem.h"
 #include "common/must.h"
 #include "daemon/store_sql.h"
+
+#include <string.h>
 
 #define STORE_EVENT_COLUMNS "row, id, job_id, created_ms, level, type, message, data_json"
 
@@ -29,10 +32,26 @@ static int store_events_give(struct store_query *query, int64_t limit, store_eve
     return 0;
 }
 
+/* What an event says, and who asked for it where a request did: words that need no escape (auth.h).
+ * NULL: no memory. */
+static char *store_event_data(const struct store *store, const char *said)
+{
+    const struct store_request *request = store->request;
+    if (request == NULL)
+        return mem_printf("%s", said);
+    const size_t kept = said[0] != '\0' ? strlen(said) - 1 : 0; /* without its brace */
+    must(kept == 0 || (kept > 1 && said[kept] == '}'));
+    return mem_printf("%.*s%s\"user\":\"%s\",\"request_id\":\"%s\"}", (int)kept, said,
+                      kept > 0 ? "," : "{", request->user, request->id);
+}
+
 static int store_event_put(struct store *store, const char *sql, const struct store_event *event,
                            int64_t *ret_row, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
+    CLEANUP(mem_free_ptr) char *data = store_event_data(store, event->data_json);
+    if (data == NULL)
+        return mem_fail(err, 0, "an event");
     TRY(store_query(&query, STORE_JOBS, sql, err));
     store_bind_text(&query, event->id);
     store_bind_text(&query, event->job_id);
@@ -40,20 +59,11 @@ static int store_event_put(struct store *store, const char *sql, const struct st
     store_bind_text(&query, event->level);
     store_bind_text(&query, event->type);
     store_bind_text(&query, event->message);
-    store_bind_text(&query, event->data_json);
+    store_bind_text(&query, data);
     TRY(store_query_run(&query, err));
     sqlite3 *database = store->databases[STORE_JOBS];
     *ret_row = sqlite3_changes(database) > 0 ? sqlite3_last_insert_rowid(database) : 0;
     return 0;
-}
-
-char *store_event_state(const struct store *store, const char *state)
-{
-    const struct store_request *request = store->request;
-    if (request == NULL)
-        return mem_printf("{\"state\":\"%s\"}", state);
-    return mem_printf("{\"state\":\"%s\",\"user\":\"%s\",\"request_id\":\"%s\"}", state,
-                      request->user, request->id); /* of letters that need no escape: auth.h */
 }
 
 #define STORE_EVENT_INSERT                                                              \

@@ -84,6 +84,13 @@ static int store_job_set_point(struct store *store, const struct store_job *job,
     return store_query_run(&query, err);
 }
 
+/* data_json of an event of a change of state. */
+enum { STORE_STATE_BYTES = 64 };
+static void store_print_state(enum job_state state, char ret_json[STORE_STATE_BYTES])
+{
+    (void)snprintf(ret_json, STORE_STATE_BYTES, "{\"state\":\"%s\"}", job_state_name(state));
+}
+
 int store_job_insert(struct store *store, const struct store_job *job, const char *event_id,
                      int64_t *ret_event_row, struct err *err)
 {
@@ -114,10 +121,8 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
     TRY(store_query_run(&query, err));
     store_query_end(&query);
     TRY(store_job_set_point(store, job, err));
-    CLEANUP(mem_free_ptr)
-    char *data = store_event_state(store, job_state_name(JOB_STATE_VALIDATING));
-    if (data == NULL)
-        return mem_fail(err, 0, "an event");
+    char data[STORE_STATE_BYTES];
+    store_print_state(JOB_STATE_VALIDATING, data);
     const struct store_event event = {
         .id = event_id,
         .job_id = job->id,
@@ -342,10 +347,8 @@ int store_job_move(struct store *store, const struct store_job_move *move, int64
     TRY(store_job_set(store, move, err));
     if (sqlite3_changes(store->databases[STORE_JOBS]) != 1)
         return store_job_get(store, move->id, store_job_name_state, (void *)(uintptr_t)move, err);
-    CLEANUP(mem_free_ptr)
-    char *data = store_event_state(store, job_state_name(move->to));
-    if (data == NULL)
-        return mem_fail(err, 0, "an event");
+    char data[STORE_STATE_BYTES];
+    store_print_state(move->to, data);
     const struct store_event event = {
         .id = move->event_id,
         .job_id = move->id,

@@ -120,8 +120,6 @@ int store_replay_made(struct store *store, const char *id, struct err *err);
 
 /* Inserts a file's row, in the caller's transaction (store_files.c). */
 int store_file_put(struct store *store, const struct store_file *file, struct err *err);
-/* data_json of an event of a change of state: the state, and who asked. NULL: no memory. */
-char *store_event_state(const struct store *store, const char *state);
 
 /* Copies a database to <path>.v<version> (store_backup.c). */
 int store_backup(sqlite3 *database, const char *path, int64_t version, struct err *err);

@@ -83,6 +83,9 @@ class Queue(unittest.TestCase):
         first, second = self.submit(WIDE), self.submit(WIDE)
         changed = self.change(second, priority=5, tags=["a", "b"], max_restarts=0)
         self.assertEqual((changed["queue_position"], changed["spec"]["priority"]), (1, 5))
+        told = self.client.get(f"/v1/fine_tuning/jobs/{second}/events?limit=1").json()["data"][0]
+        self.assertEqual((told["message"].split(": ")[0], told["data"]["user"]), ("Job is changed by admin", "admin"))
+        self.assertRegex(told["data"]["request_id"], "^req_")
         self.assertEqual(self.client.job(first)["ithaca"]["pending_reason"], "waits behind 1 other job")
         self.ithaca("update", first, "--set", "priority=6")
         self.assertEqual(self.client.job(second)["ithaca"]["queue_position"], 2)
