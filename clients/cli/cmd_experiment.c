@@ -12,7 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXPERIMENT_POLL_MS = 1000, EXPERIMENT_TEXT_BYTES = 1 << 20 };
+enum {
+    EXPERIMENT_POLL_MS = 1000,
+    EXPERIMENT_PATIENCE_MS = 300000, /* without an answer: a daemon may be restarted meanwhile */
+    EXPERIMENT_TEXT_BYTES = 1 << 20
+};
 
 static const char experiment_folder[] = "/v1/experiments/";
 
@@ -181,13 +185,34 @@ static int experiment_ask(struct cli *cli, const char *method, const char *tail,
     return client_json(client, method, path, NULL, ret, err);
 }
 
-/* Says how far it is whenever that changes, until it has ended. */
-static int experiment_follow(struct client *client, const char *path, json_t **ret, struct err *err)
+static int experiment_get(struct cli *cli, const char *path, json_t **ret, struct err *err)
+{
+    struct client *client = NULL;
+    TRY(cli_client(cli, &client, err));
+    return client_json(client, NULL, path, NULL, ret, err);
+}
+
+/* Says how far it is whenever that changes, until it has ended. A daemon that is gone may come
+ * back, elsewhere too. */
+static int experiment_follow(struct cli *cli, const char *id, json_t **ret, struct err *err)
 {
     long long told = -1;
+    int64_t heard_ms = clock_monotonic_ms();
+    CLEANUP(mem_free_ptr) char *path = client_path(experiment_folder, id, "");
+    if (path == NULL)
+        return mem_fail(err, LIMIT_ID_BYTES, "a path");
+    (void)fprintf(stderr, "following %s: Ctrl-C ends this, not the experiment\n", id);
     for (;;) {
         CLEANUP(json_unref) json_t *experiment = NULL;
-        TRY(client_json(client, NULL, path, NULL, &experiment, err));
+        int rc = experiment_get(cli, path, &experiment, err);
+        if (rc == -ERR_UNAVAILABLE && clock_monotonic_ms() - heard_ms < EXPERIMENT_PATIENCE_MS) {
+            client_free(cli->client);
+            cli->client = NULL;
+            clock_sleep_ms(EXPERIMENT_POLL_MS);
+            continue;
+        }
+        TRY(rc);
+        heard_ms = clock_monotonic_ms();
         const json_t *points = json_object_get(experiment, "points");
         long long all = cli_whole(points, "all");
         long long ended = all - cli_whole(points, "waiting") - cli_whole(points, "unfinished");
@@ -215,11 +240,8 @@ static int experiment_run(struct cli *cli, struct err *err)
     TRY(cli_client(cli, &client, err));
     TRY(client_json(client, "POST", "/v1/experiments", body, &made, err));
     TRY(json_get_string(made, "id", ERR_PROTOCOL, &id, err));
-    CLEANUP(mem_free_ptr) char *path = client_path(experiment_folder, id, "");
-    if (path == NULL)
-        return mem_fail(err, LIMIT_ID_BYTES, "a path");
     if (follow)
-        TRY(experiment_follow(client, path, &ended, err));
+        TRY(experiment_follow(cli, id, &ended, err));
     const json_t *shown = follow ? ended : made;
     return cli->json ? cli_print_json(shown, err) : experiment_show(shown, err);
 }
@@ -261,6 +283,20 @@ static int experiment_results(struct cli *cli, struct err *err)
                          : client_download(client, path, STDOUT_FILENO, err);
 }
 
+static int experiment_show_one(struct cli *cli, struct err *err)
+{
+    const char *id = NULL;
+    bool follow = cli_take_flag(cli, "--follow");
+    CLEANUP(json_unref) json_t *now = NULL;
+    CLEANUP(json_unref) json_t *ended = NULL;
+    TRY(experiment_ask(cli, NULL, "", &now, err));
+    TRY(json_get_string(now, "id", ERR_PROTOCOL, &id, err));
+    if (follow)
+        TRY(experiment_follow(cli, id, &ended, err));
+    const json_t *shown = follow ? ended : now;
+    return cli->json ? cli_print_json(shown, err) : experiment_show(shown, err);
+}
+
 int cmd_experiment(struct cli *cli, struct err *err)
 {
     const char *verb = NULL;
@@ -273,8 +309,8 @@ int cmd_experiment(struct cli *cli, struct err *err)
     if (strcmp(verb, "results") == 0)
         return experiment_results(cli, err);
     if (strcmp(verb, "show") == 0)
-        TRY(experiment_ask(cli, NULL, "", &answer, err));
-    else if (strcmp(verb, "cancel") == 0)
+        return experiment_show_one(cli, err);
+    if (strcmp(verb, "cancel") == 0)
         TRY(experiment_ask(cli, "POST", "/cancel", &answer, err));
     else if (strcmp(verb, "rm") == 0)
         TRY(experiment_ask(cli, "DELETE", "", &answer, err));
@@ -282,8 +318,6 @@ int cmd_experiment(struct cli *cli, struct err *err)
         return experiment_list(cli, err);
     if (cli->json)
         return cli_print_json(answer, err);
-    if (strcmp(verb, "show") == 0)
-        return experiment_show(answer, err);
     if (strcmp(verb, "cancel") == 0)
         experiment_line(answer);
     else

@@ -5,11 +5,12 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import unittest
 import xml.dom.minidom
 
-from ithaca_e2e import Client, Daemon, SOURCE_DIR, processes_of, resident_bytes, until
+from ithaca_e2e import ITHACA, Client, Daemon, SOURCE_DIR, processes_of, resident_bytes, until
 
 BASE = {"model": "tiny-llama", "ithaca": {"gpus": 2}}
 PATH = "/v1/experiments"
@@ -88,6 +89,8 @@ class Experiments(unittest.TestCase):
                 made = self.make(client, **json.load(file), max_gpus=2)
             self.assertEqual((made["status"], made["points"]["all"], len(made["results"])), ("waiting", 9, 9))
             self.assertTrue(all(row["planned_device_bytes"] > 0 for row in made["results"]))
+            following = subprocess.Popen([ITHACA, "--data-dir", daemon.data_dir, "experiment", "show", made["id"], "--follow"],
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             for count, end in ((2, daemon.kill), (4, daemon.stop)):  # stopped, it pauses the job, which starts over
                 until("points", 60, lambda: client.get(f"{PATH}/{made['id']}").json()["points"]["succeeded"] >= count)
                 end()
@@ -112,6 +115,9 @@ class Experiments(unittest.TestCase):
             self.assertEqual({job["id"] for job in jobs}, {row["job"] for row in rows})
             self.assertEqual({(job["ithaca"]["experiment"], job["ithaca"]["spec"]["priority"], job["fine_tuned_model"])
                               for job in jobs}, {(made["id"], -100, None)})
+            shown, told = following.communicate(timeout=20)
+            self.assertEqual((following.returncode, shown), (0, daemon.ithaca("experiment", "show", made["id"]).stdout), told)
+            self.assertEqual(told.splitlines()[-1], "9 of 9 points")
             self.check_forms(client, experiment)
             self.check_command(daemon, experiment)
             # Results outlive the jobs; jobs do not outlive the experiment.
