@@ -63,9 +63,11 @@ static const struct schema_object schema_rows[] = {
                "'seconds':{'type':'integer','minimum':3600,'maximum':2592000}},'description':'The "
                "file is deleted so long after it was made'}}}"},
     {.name = "UploadComplete",
-     .schema = "{'type':'object','required':['part_ids'],'additionalProperties':false,'properties':"
-               "{'part_ids':{'type':'array','minItems':1,'maxItems':10000,'items':" TEXT ","
-               "'description':'In the order of the file'},'md5':{'type':'null'}}}"},
+     .schema =
+         "{'type':'object','required':['part_ids'],'additionalProperties':false,'properties':"
+         "{'part_ids':{'type':'array','minItems':1,'maxItems':10000,'items':" TEXT ","
+         "'description':'In the order of the file'},'md5':{'type':['string','null'],'pattern':"
+         "'^[0-9A-Fa-f]{32}$','description':'Of the whole file'}}}"},
     {.name = "Upload",
      .schema = "{'type':'object','required':['id','object','bytes','created_at','expires_at',"
                "'filename','purpose','status','file'],'properties':{'id':" TEXT ","

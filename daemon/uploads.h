@@ -4,7 +4,7 @@
  *
  * Parts are <data_dir>/uploads/<upload>/<part>: what was answered outlives the daemon. An upload
  * that is not completed within UPLOADS_LIFETIME_S is expired and its parts are deleted
- * (housekeeping.h). Shapes are OpenAI's, but for `md5`, which is refused: the size is checked. */
+ * (housekeeping.h). Shapes are OpenAI's; the size is checked, and `md5` where it is given. */
 #pragma once
 #include "daemon/api.h"
 

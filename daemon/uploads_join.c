@@ -2,6 +2,7 @@
  * which so stays quick however much there is; meanwhile the request waits. A client that is lost on
  * the way asks again: a completed upload answers as it did, and one that is being completed when
  * the first request for it has ended, so that its parts are copied once. */
+#include "common/md5.h"
 #include "common/mem.h"
 #include "daemon/files.h"
 #include "daemon/host.h"
@@ -36,6 +37,8 @@ struct uploads_join {
     struct uploads_join *next_join;   /* in api->joins, from its first turn on */
     char *dir;                        /* of the parts */
     json_t *part_ids;                 /* strings, in the order of the file */
+    char md5_wanted[MD5_HEX_BYTES];   /* of the file, lower case; "": not asked for */
+    struct md5 md5;                   /* of what is copied */
     size_t next;                      /* index of the part to be opened next */
     int fd;                           /* part being copied, or -1 */
     struct files_spool spool;
@@ -87,6 +90,20 @@ static int uploads_check_parts(const struct uploads_join *join, int64_t bytes, s
                          (long long)sum, (long long)bytes);
 }
 
+static int uploads_check_md5(struct uploads_join *join, struct err *err)
+{
+    char hex[MD5_HEX_BYTES];
+    if (join->md5_wanted[0] == '\0')
+        return 0;
+    md5_hex(&join->md5, hex);
+    if (strcmp(hex, join->md5_wanted) == 0)
+        return 0;
+    return err_set_field(err, ERR_INVALID_VALUE, "md5",
+                         "the parts in this order have the MD5 %s, not %s: give part_ids in the "
+                         "order of the file, or send the parts again",
+                         hex, join->md5_wanted);
+}
+
 /* All is copied: the file appears. Somebody else may have ended the upload meanwhile: then this
  * fails and nothing is kept. */
 static int uploads_join_finish(struct uploads_join *join, struct err *err)
@@ -97,6 +114,7 @@ static int uploads_join_finish(struct uploads_join *join, struct err *err)
     CLEANUP(mem_free_ptr) char *path = files_path(data_dir, join->file_id);
     if (path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(uploads_check_md5(join, err));
     const struct store_file row = {.id = join->file_id,
                                    .created_ms = now_ms,
                                    .filename = join->name,
@@ -137,6 +155,8 @@ static int uploads_join_slice(struct uploads_join *join, bool *ret_done, struct 
     ssize_t got = read(join->fd, join->slice, UPLOADS_SLICE_BYTES);
     if (got < 0)
         return err_set_errno(err, errno, "a part cannot be read");
+    if (join->md5_wanted[0] != '\0')
+        md5_add(&join->md5, join->slice, (size_t)got);
     if (got > 0)
         return files_spool_write(&join->spool, join->slice, (size_t)got, err);
     (void)close(join->fd); /* only read from */
@@ -155,19 +175,29 @@ static int uploads_join_step(struct uploads_join *join, bool *ret_done, struct e
     return uploads_join_finish(join, err);
 }
 
-static int uploads_read_parts(json_t *body, json_t **ret_part_ids, struct err *err)
+static int uploads_read_md5(const json_t *value, char ret_hex[MD5_HEX_BYTES], struct err *err)
+{
+    const char *text = json_is_string(value) ? json_string_value(value) : "";
+    if (strlen(text) != MD5_HEX_BYTES - 1 || text[strspn(text, "0123456789abcdefABCDEF")] != '\0')
+        return err_set_field(err, ERR_INVALID_VALUE, "md5",
+                             "md5 must be the 32 hexadecimal digits of the whole file's MD5");
+    for (int i = 0; i < MD5_HEX_BYTES; i++)
+        ret_hex[i] = (char)(text[i] >= 'A' && text[i] <= 'F' ? text[i] - 'A' + 'a' : text[i]);
+    return 0;
+}
+
+static int uploads_read_complete(const json_t *body, struct uploads_join *join, struct err *err)
 {
     const char *key;
     json_t *value;
     json_t *ids = json_object_get(body, "part_ids");
-    json_object_foreach(body, key, value)
+    json_object_foreach((json_t *)body, key, value)
     {
         if (strcmp(key, "md5") == 0 && !json_is_null(value))
-            return err_set_field(err, ERR_UNSUPPORTED, key,
-                                 "md5 is not checked here: leave it out; the size is checked");
+            TRY(uploads_read_md5(value, join->md5_wanted, err));
         if (strcmp(key, "md5") != 0 && strcmp(key, "part_ids") != 0)
             return err_set_field(err, ERR_UNKNOWN_FIELD, key,
-                                 "%s is no field of this request; it has part_ids", key);
+                                 "%s is no field of this request; it has part_ids and md5", key);
     }
     if (ids == NULL)
         return err_set_field(err, ERR_MISSING_FIELD, "part_ids", "part_ids is missing");
@@ -175,7 +205,7 @@ static int uploads_read_parts(json_t *body, json_t **ret_part_ids, struct err *e
         return err_set_field(err, ERR_INVALID_VALUE, "part_ids",
                              "part_ids must be an array of 1 to %d ids of parts",
                              UPLOADS_PARTS_MAX);
-    *ret_part_ids = json_incref(ids);
+    join->part_ids = json_incref(ids);
     return 0;
 }
 
@@ -206,6 +236,7 @@ static int uploads_join_begin(struct uploads_join *join, struct err *err)
     CLEANUP(mem_free_ptr) char *path = files_path(api->settings->data_dir, join->file_id);
     if (path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    md5_init(&join->md5);
     join->copying = true;
     return io_file_create(&join->spool.file, path, 0600, err);
 }
@@ -261,7 +292,7 @@ int uploads_complete(struct api *api, struct http_request *request, struct err *
                    http_request_route(request)->name);
     http_request_on_end(request, uploads_join_end, join);
     TRY(api_read_body(request, &body, err));
-    TRY(uploads_read_parts(body, &join->part_ids, err));
+    TRY(uploads_read_complete(body, join, err));
     TRY(loop_timer_new(api->loop, uploads_on_turn, join, &join->timer, err));
     join->next_join = api->joins;
     api->joins = join;

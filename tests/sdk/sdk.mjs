@@ -2,6 +2,7 @@
 //     node sdk.mjs URL TOKEN GATE FILE     GATE: the step gate (tests/e2e/ithaca_e2e.py); FILE: training data
 import assert from "node:assert/strict";
 import * as buffer from "node:buffer";
+import { createHash } from "node:crypto";
 import { createReadStream, readFileSync, renameSync, unlinkSync, writeFileSync } from "node:fs";
 
 globalThis.File ??= buffer.File; // Node 18, as the client's own error asks
@@ -87,7 +88,10 @@ async function upload() {
   }
   await refused(client.uploads.complete(upload.id, { part_ids: ids.slice(1) }), "BadRequestError", 400, "invalid_value",
     "part_ids");
-  const done = await client.uploads.complete(upload.id, { part_ids: ids });
+  const md5 = createHash("md5").update(bytes).digest("hex");
+  await refused(client.uploads.complete(upload.id, { part_ids: [ids[1], ids[0], ids[2]], md5 }), "BadRequestError", 400,
+    "invalid_value", "md5");
+  const done = await client.uploads.complete(upload.id, { part_ids: ids, md5 });
   assert.equal(done.status, "completed");
   assert.equal(await (await client.files.content(done.file.id)).text(), bytes.toString());
   const other = await client.uploads.create({ bytes: 1, filename: "a", mime_type: "text/plain", purpose: "fine-tune" });

@@ -102,6 +102,29 @@ static void test_parts_become_a_file(void **state)
     expect(h, 400, "error.code", "invalid_state");
 }
 
+/* Parts in the wrong order have the right size; the checksum tells them, and no file is made. */
+static void test_checksum(void **state)
+{
+    struct http_world *h = *state;
+    char upload[64], first[64], second[64], body[300];
+    const char *const md5 = "FC5E038D38A57032085441e7fe7010b0"; /* of helloworld */
+    announce(h, 10, "", upload);
+    send_part(h, upload, "data", "hello", first);
+    send_part(h, upload, "data", "world", second);
+    (void)snprintf(body, sizeof body, "{\"part_ids\":[\"%s\",\"%s\"],\"md5\":\"%s\"}", second,
+                   first, md5);
+    end_upload(h, upload, "complete", body);
+    expect(h, 400, "error.param", "md5");
+    assert_int_equal(count_left(h, "files"), 0);
+    ask(h, "GET", "/v1/files", NULL);
+    assert_int_equal(json_array_size(answer(h, "data")), 0);
+    (void)snprintf(body, sizeof body, "{\"part_ids\":[\"%s\",\"%s\"],\"md5\":\"%s\"}", first,
+                   second, md5);
+    end_upload(h, upload, "complete", body);
+    expect(h, 200, "status", "completed");
+    assert_int_equal(answer_int(h, "file.bytes"), 10);
+}
+
 /* Several requests complete one upload at once: its parts become one file, and each is told so. */
 static void test_completed_at_once(void **state)
 {
@@ -204,7 +227,9 @@ static void test_parts_refused(void **state)
     end_upload(h, upload, "complete", "{\"part_ids\":[]}");
     expect(h, 400, "error.param", "part_ids");
     end_upload(h, upload, "complete", "{\"part_ids\":[\"a\"],\"md5\":\"b\"}");
-    expect(h, 400, "error.code", "unsupported_value");
+    expect(h, 400, "error.param", "md5");
+    end_upload(h, upload, "complete", "{\"part_ids\":[\"a\"],\"md5\":7}");
+    expect(h, 400, "error.param", "md5");
     end_upload(h, upload, "complete", "{\"part_ids\":[\"a\"],\"b\":1}");
     expect(h, 400, "error.code", "unknown_parameter");
     end_upload(h, "upload_none", "complete", "{\"part_ids\":[\"a\"]}");
@@ -255,6 +280,7 @@ static void test_what_expires_goes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        HTTP_TEST(test_parts_become_a_file),   HTTP_TEST(test_checksum),
         HTTP_TEST(test_parts_become_a_file),   HTTP_TEST(test_completed_at_once),
         HTTP_TEST(test_announcements_refused), HTTP_TEST(test_parts_refused),
         HTTP_TEST(test_what_expires_goes),
