@@ -229,7 +229,8 @@ int main(int argc, char **argv)
 {
     enum { K = 1024, ROWS_MAX = 512 * K };
     static const struct parts of_forward[] = {
-        {128 * K, 32 * K},  {256 * K, 16 * K}, {256 * K, 32 * K}, {256 * K, 64 * K},
+        {32 * K, 32 * K},   {64 * K, 32 * K},  {128 * K, 32 * K},
+        {256 * K, 16 * K},  {256 * K, 32 * K}, {256 * K, 64 * K},
         {256 * K, 128 * K}, {512 * K, 32 * K}, {512 * K, 64 * K},
     };
     static const struct parts of_backward[] = {

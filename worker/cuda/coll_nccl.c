@@ -3,8 +3,9 @@
  * The ranks have met before, over shared memory (`control`): rank 0's id goes through it, and so do
  * barriers and splits. Each communicator has a stream of its own. A call waits for what its
  * caller's stream has so far and runs beside what comes next; wait() makes the caller's stream wait
- * for it. All ranks launch in one order, so kernels of several communicators cannot block each
- * other.
+ * for it. These streams go first: attention of a long sequence keeps all multiprocessors for
+ * seconds, and a call that came after it would otherwise start when it ends. All ranks launch in
+ * one order, so kernels of several communicators cannot block each other.
  *
  * NCCL's communicators are non-blocking: a peer that does not come never holds this thread. What is
  * launched is watched: coll_nccl_guard.c.
@@ -203,7 +204,9 @@ static int coll_nccl_wait(struct coll *coll, struct stream *stream, struct err *
 
 static int coll_nccl_open_marks(struct coll_nccl *nccl, struct err *err)
 {
-    CUDA_TRY(cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking));
+    int last = 0, first = 0;
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&last, &first));
+    CUDA_TRY(cudaStreamCreateWithPriority(&nccl->stream, cudaStreamNonBlocking, first));
     CUDA_TRY(cudaEventCreateWithFlags(&nccl->ready, cudaEventDisableTiming));
     for (int i = 0; i < NCCL_MARKS; i++) {
         CUDA_TRY(cudaEventCreateWithFlags(&nccl->marks[i].begun, cudaEventDisableTiming));
