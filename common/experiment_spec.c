@@ -261,6 +261,10 @@ static int experiment_put(json_t *body, const char *axis, json_t *value, struct 
     if (!json_is_object(value))
         return err_set_field(err, ERR_INVALID_VALUE, "grid",
                              "grid.settings must be a list of objects of a job's ithaca fields");
+    const json_t *name = json_object_get(value, "name");
+    if (name != NULL && !json_is_string(name))
+        return err_set_field(err, ERR_INVALID_VALUE, "grid",
+                             "the name of one of grid.settings must be a text");
     CLEANUP(json_unref) json_t *fields = json_deep_copy(value);
     (void)json_object_del(fields, "name"); /* it may have none */
     return fields != NULL && json_object_update_recursive(ithaca, fields) == 0

@@ -89,6 +89,24 @@ void utf8_cut(char *text)
     }
 }
 
+/* Bytes of a control character at the start, or 0: also those that terminals obey (U+0080 to
+ * U+009F), break lines (U+2028, U+2029), turn the text around (U+202A to U+202E, U+2066 to U+2069),
+ * and those that no document may have (U+FFFE, U+FFFF). */
+static size_t utf8_control(const char *text)
+{
+    static const char *const firsts[] = {"\xc2\x80", "\xe2\x80\xa8", "\xe2\x81\xa6",
+                                         "\xef\xbf\xbe"};
+    static const char *const lasts[] = {"\xc2\x9f", "\xe2\x80\xae", "\xe2\x81\xa9", "\xef\xbf\xbf"};
+    if ((unsigned char)text[0] < 0x20 || text[0] == 0x7f)
+        return 1;
+    for (size_t i = 0; i < sizeof firsts / sizeof firsts[0]; i++) {
+        size_t length = strlen(firsts[i]); /* bytes compare as the characters do */
+        if (strncmp(text, firsts[i], length) >= 0 && strncmp(text, lasts[i], length) <= 0)
+            return length;
+    }
+    return 0;
+}
+
 void utf8_line(const char *text, char *ret_line, size_t size)
 {
     size_t length = strnlen(text, size - 1);
@@ -96,13 +114,8 @@ void utf8_line(const char *text, char *ret_line, size_t size)
     ret_line[length] = '\0';
     utf8_cut(ret_line);
     utf8_scrub(ret_line);
-    for (char *at = ret_line; *at != '\0'; at++) {
-        const unsigned char first = (unsigned char)at[0], second = (unsigned char)at[1];
-        if (first < 0x20 || first == 0x7f)
-            at[0] = '?';
-        else if (first == 0xc2 && second < 0xa0) /* U+0080 to U+009F: terminals obey them, too */
-            at[0] = at[1] = '?';
-    }
+    for (char *at = ret_line; *at != '\0'; at++)
+        memset(at, '?', utf8_control(at));
 }
 
 /* Bytes of the white space character at the start, or 0. */

@@ -17,8 +17,8 @@ size_t utf8_count(const char *bytes, size_t length);  /* characters, of what is 
 bool utf8_valid(const char *bytes, size_t length);    /* all of it, and no NUL */
 void utf8_scrub(char *text); /* every byte that is not part of a character becomes '?' */
 void utf8_cut(char *text);   /* drops an unfinished character at the end */
-/* A copy for the middle of a sentence: cut at a character, control characters and malformed bytes
- * become '?'. */
+/* A copy for the middle of a sentence: cut at a character; the bytes of control characters, of
+ * those that break a line or turn it around, and malformed ones become '?'. */
 void utf8_line(const char *text, char *ret_line, size_t size);
 
 /* White space at the start, and at the end, in bytes: characters with the property White_Space of

@@ -196,6 +196,24 @@ static void test_points(void **state)
     experiment_spec_done(&spec);
 }
 
+static void test_settings_that_are_none(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {"1", "{'name':5}", "null"};
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        struct experiment_spec spec;
+        struct experiment_point point;
+        struct err err = {.field = ""};
+        char text[256];
+        (void)snprintf(text, sizeof text, "{'base':{'model':'m'},'grid':{'settings':[%s]}}",
+                       settings[i]);
+        accept(text, &spec);
+        assert_int_equal(experiment_spec_point(&spec, 0, &point, &err), -ERR_INVALID_VALUE);
+        assert_string_equal(err.field, "grid");
+        experiment_spec_done(&spec);
+    }
+}
+
 /* A label of anything stays one line of its room. */
 static void test_label_is_a_line(void **state)
 {
@@ -247,13 +265,10 @@ static void test_failing_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_too_many_points),
-        cmocka_unit_test(test_too_many_searches),
-        cmocka_unit_test(test_points),
-        cmocka_unit_test(test_label_is_a_line),
-        cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_too_many_points), cmocka_unit_test(test_too_many_searches),
+        cmocka_unit_test(test_points),          cmocka_unit_test(test_settings_that_are_none),
+        cmocka_unit_test(test_label_is_a_line), cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

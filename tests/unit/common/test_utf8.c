@@ -89,6 +89,30 @@ static void test_scrub_and_cut(void **state)
     }
 }
 
+/* Every other character is copied, between others as well. */
+static void test_line(void **state)
+{
+    (void)state;
+    for (uint32_t point = 1; point < 0x110000; point++) {
+        char text[8] = "a", wanted[8] = "a", line[8];
+        size_t length = put(point, text + 1);
+        bool is_control = point < 0x20 || (point >= 0x7f && point < 0xa0) ||
+                          (point >= 0x2028 && point <= 0x202e) ||
+                          (point >= 0x2066 && point <= 0x2069) || point == 0xfffe ||
+                          point == 0xffff;
+        text[1 + length] = 'b';
+        memcpy(wanted, text, sizeof wanted);
+        if (is_control || (point >= 0xd800 && point < 0xe000))
+            memset(wanted + 1, '?', length);
+        utf8_line(text, line, sizeof line);
+        if (strcmp(line, wanted) != 0)
+            fail_msg("U+%04X: \"%s\"", point, line);
+    }
+    char line[4];
+    utf8_line("ab\xe2\x80\xaa", line, sizeof line);
+    assert_string_equal(line, "ab");
+}
+
 static void test_spaces(void **state)
 {
     (void)state;
@@ -121,7 +145,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_begins),         cmocka_unit_test(test_every_code_point),
         cmocka_unit_test(test_no_other_bytes), cmocka_unit_test(test_valid),
-        cmocka_unit_test(test_scrub_and_cut),  cmocka_unit_test(test_spaces),
+        cmocka_unit_test(test_line),           cmocka_unit_test(test_scrub_and_cut),
+        cmocka_unit_test(test_spaces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
