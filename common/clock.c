@@ -43,6 +43,33 @@ void clock_iso(int64_t wall_ms, char ret_text[CLOCK_ISO_BYTES])
     (void)snprintf(ret_text + length, CLOCK_ISO_BYTES - length, ".%03dZ", (int)(wall_ms % 1000));
 }
 
+void clock_day(int64_t wall_ms, char ret_date[CLOCK_DATE_BYTES], int64_t *ret_next_ms)
+{
+    const int64_t hour_ms = 3600000;
+    time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm parts;
+    must(localtime_r(&seconds, &parts) != NULL);
+    (void)strftime(ret_date, CLOCK_DATE_BYTES, "%Y-%m-%d", &parts);
+    parts.tm_hour = parts.tm_min = parts.tm_sec = 0;
+    parts.tm_mday++;
+    parts.tm_isdst = -1;
+    int64_t next_ms = (int64_t)mktime(&parts) * 1000;
+    while (next_ms <= wall_ms) /* a midnight that the clock leaves out is an hour earlier */
+        next_ms += hour_ms;
+    *ret_next_ms = next_ms;
+}
+
+bool clock_parse_date(const char *text, int64_t *ret_ms)
+{
+    struct tm parts = {.tm_isdst = -1};
+    const char *end = strptime(text, "%Y-%m-%d", &parts);
+    if (end == NULL || *end != '\0')
+        return false;
+    parts.tm_isdst = -1;
+    *ret_ms = (int64_t)mktime(&parts) * 1000;
+    return true;
+}
+
 void clock_duration(int64_t seconds, char ret_text[CLOCK_DURATION_BYTES])
 {
     const long long s = seconds > 0 ? seconds : 0;

@@ -80,6 +80,7 @@ static api_handler *const api_handlers[ROUTE_COUNT] = {
     [ROUTE_JOBS_RESUME] = api_control_resume,
     [ROUTE_JOBS_CHANGE] = api_control_change,
     [ROUTE_QUEUE] = api_queue_get,
+    [ROUTE_USAGE] = api_usage_get,
     [ROUTE_QUEUE_DRAIN] = api_queue_drain,
     [ROUTE_QUEUE_UNDRAIN] = api_queue_undrain,
     [ROUTE_JOBS_CHECKPOINTS] = api_checkpoints_list,

@@ -53,6 +53,7 @@ api_handler api_queue_get, api_queue_drain, api_queue_undrain;        /* api_que
 /* Whether who asks may give a job this priority; ERR_FORBIDDEN. */
 int api_queue_check_priority(const struct api *api, const struct http_request *request,
                              double priority, struct err *err);
+api_handler api_usage_get;                                   /* api_usage.c */
 api_handler api_checkpoints_list;                            /* api_checkpoints.c */
 api_handler api_model_files, api_model_content;              /* api_model.c */
 api_handler api_gpus_list, api_gpus_drain, api_gpus_undrain; /* api_gpus.c */

@@ -9,6 +9,7 @@
 #include "daemon/http.h"
 #include "daemon/job_fsm.h"
 #include "daemon/public_text.h"
+#include "daemon/store_attempts.h"
 
 #include <math.h>
 #include <string.h>

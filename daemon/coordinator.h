@@ -179,9 +179,10 @@ int coordinator_queue_list(struct coordinator *coordinator, int64_t after, int64
 
 struct coordinator_user {
     const char *name;
-    double used_s;  /* slot-seconds, decayed: what fair share goes by */
-    double total_s; /* slot-seconds ever */
-    int64_t slots;  /* it has now */
+    double used_s;    /* slot-seconds, decayed: what fair share goes by */
+    double total_s;   /* slot-seconds ever */
+    double counted_s; /* slot-seconds since this daemon began */
+    int64_t slots;    /* it has now */
 };
 typedef int coordinator_user_fn(void *context, const struct coordinator_user *user,
                                 struct err *err);

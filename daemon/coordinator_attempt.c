@@ -20,6 +20,7 @@
 #include "daemon/notice.h"
 #include "daemon/restart.h"
 #include "daemon/result_name.h"
+#include "daemon/store_attempts.h"
 
 #include <stdio.h>
 
@@ -41,13 +42,18 @@ int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, co
         .job_id = job->id,
         .number = job->attempt,
         .started_ms = job->attempt_started_ms,
-        .ended_ms = outcome[0] != '\0' ? coordinator_wall(coordinator) : 0,
+        .ended_ms = outcome[0] == '\0'          ? 0
+                    : job->attempt_ended_ms > 0 ? job->attempt_ended_ms
+                                                : coordinator_wall(coordinator),
         .keeper_pid = supervisor != NULL ? supervisor->identity.pid : 0,
         .keeper_start_time = supervisor != NULL ? (int64_t)supervisor->identity.start_time : 0,
         .boot_id = supervisor != NULL ? supervisor->identity.boot_id : "",
         .outcome = told ? err_code_name(why->code) : outcome,
         .outcome_text = why != NULL ? why->text : "",
         .gpus = gpus,
+        .from_step = job->attempt_from_step,
+        .step = job->attempt_step,
+        .tokens = job->attempt_tokens,
     };
     return store_attempt_put(coordinator->store, &attempt, err);
 }
@@ -90,6 +96,8 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
         (void)snprintf(from, sizeof from, ", from %s", id);
     job->attempt++;
     job->attempt_started_ms = coordinator_wall(coordinator);
+    job->attempt_ended_ms = job->attempt_tokens = 0;
+    job->attempt_from_step = job->attempt_step = step > 0 ? step : 0;
     (void)snprintf(text, sizeof text, "Job is starting: attempt %lld, %lld ranks%s.",
                    (long long)job->attempt, (long long)job_spec_slots(&job->spec), from);
     struct job_move move = {.to = JOB_STATE_STARTING,
@@ -131,6 +139,22 @@ int64_t coordinator_attempt_ran_ms(const struct coordinator_job *job)
     return job->ran_ms + (job->running_ms > 0 ? now_ms - job->running_ms : 0);
 }
 
+/* What a rank sends again after a daemon was killed is counted once: steps of an attempt rise. */
+void coordinator_attempt_stepped(struct coordinator_job *job, const struct wire_metrics *metrics)
+{
+    const int64_t step = (int64_t)metrics->step;
+    if (job->attempt_tokens == 0 && step <= job->attempt_from_step) {
+        job->attempt_from_step = step - 1; /* the newest checkpoint was damaged */
+        job->attempt_step = step - 1;
+    }
+    if (step <= job->attempt_step)
+        return;
+    job->attempt_step = step;
+    for (uint32_t i = 0; i < metrics->count; i++)
+        if (metrics->points[i].metric == METRIC_TOKENS)
+            job->attempt_tokens += (int64_t)metrics->points[i].value;
+}
+
 int coordinator_attempt_progress(struct coordinator_job *job, struct err *err)
 {
     const struct store_progress progress = {
@@ -138,6 +162,10 @@ int coordinator_attempt_progress(struct coordinator_job *job, struct err *err)
         .steps_total = job->steps_total,
         .trained_tokens = job->trained_tokens,
         .ran_ms = coordinator_attempt_ran_ms(job),
+        .attempt = job->has_attempt ? job->attempt : 0,
+        .from_step = job->attempt_from_step,
+        .step = job->attempt_step,
+        .tokens = job->attempt_tokens,
     };
     TRY(store_job_progress(job->coordinator->store, job->id, &progress, err));
     job->progress_changed = false;

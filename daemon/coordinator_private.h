@@ -51,6 +51,10 @@ struct coordinator_job {
     struct results *results;         /* while they are written, at the end of an attempt */
     bool has_results;                /* they are written, or cannot be */
     int64_t attempt_started_ms;      /* Unix time */
+    int64_t attempt_ended_ms;        /* Unix time; 0: it runs, or its end is seen as it comes */
+    int64_t attempt_from_step;       /* it went on from there */
+    int64_t attempt_step;            /* its newest */
+    int64_t attempt_tokens;          /* of real documents in its steps */
     bool has_attempt;                /* its row in the store is open */
     bool has_slots;                  /* spec.gpus of the inventory */
     uint32_t gpus[LIMIT_RANKS];      /* which, by place, where the inventory has GPUs */
@@ -148,6 +152,8 @@ int coordinator_attempt_progress(struct coordinator_job *job, struct err *err);
 int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, const struct err *why,
                             struct err *err);
 
+/* A step of rank 0 has ended. */
+void coordinator_attempt_stepped(struct coordinator_job *job, const struct wire_metrics *metrics);
 int64_t coordinator_attempt_ran_ms(const struct coordinator_job *job); /* over all attempts */
 
 /* coordinator_change.c */

@@ -434,6 +434,7 @@ int coordinator_users_list(struct coordinator *coordinator, coordinator_user_fn 
             .name = usage->users[i].name,
             .used_s = usage_now(usage, i, queue_usage_ms(coordinator)),
             .total_s = usage->users[i].total_s,
+            .counted_s = usage->users[i].counted_s,
             .slots = slots[i],
         };
         TRY(user(context, &row, err));

@@ -70,6 +70,8 @@ static int ranks_metrics(struct coordinator_job *job, uint32_t rank,
     struct wire_metrics all = *metrics;
     gpu_load_take(&job->supervisor->ranks[rank].load, &all);
     TRY(telemetry_add(&job->coordinator->telemetry, job->id, job->attempt, rank, &all, err));
+    if (rank == 0)
+        coordinator_attempt_stepped(job, metrics);
     if (rank == 0 && (int64_t)metrics->step != job->steps_done) {
         job->steps_done = (int64_t)metrics->step; /* less, when an older checkpoint was taken */
         job->progress_changed = true;

@@ -16,9 +16,11 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "daemon/coordinator_private.h"
+#include "daemon/store_attempts.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static int recover_load(void *context, const struct store_job *row, struct err *err)
 {
@@ -29,6 +31,7 @@ struct recover {
     struct supervisor_adoption adoption;
     bool ended;                  /* the attempt is over: the job's next one was never begun */
     int64_t started_ms;          /* Unix time; 0: its row was never written */
+    int64_t from_step;           /* it went on from there */
     char gpus[STORE_GPUS_BYTES]; /* UUIDs of those that it has */
 };
 
@@ -40,6 +43,7 @@ static int recover_row(void *context, const struct store_attempt *attempt, struc
     struct host_identity *identity = &adoption->identity;
     recover->ended = attempt->ended_ms > 0;
     recover->started_ms = attempt->started_ms;
+    recover->from_step = attempt->from_step;
     (void)snprintf(recover->gpus, sizeof recover->gpus, "%s", attempt->gpus);
     identity->pid = (int32_t)attempt->keeper_pid;
     identity->start_time = (uint64_t)attempt->keeper_start_time;
@@ -91,18 +95,46 @@ static int recover_unknown(struct coordinator_job *job, const char *attempt_dir,
     return 0;
 }
 
+/* What the attempt did so far, by its points. When it ended, if no daemon saw that: as its keeper
+ * wrote its last file, else at its newest step; the machine may have been off since. */
+static int recover_steps(struct coordinator_job *job, const struct recover *recover,
+                         struct err *err)
+{
+    struct store_points_sum sum;
+    struct stat info;
+    CLEANUP(mem_free_ptr) char *report = io_join(recover->adoption.attempt_dir, "exit.json");
+    if (report == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(store_points_sum(job->coordinator->store, job->id, job->attempt, &sum, err));
+    int64_t ended_ms = sum.last_ms;
+    if (stat(report, &info) == 0)
+        ended_ms = info.st_mtim.tv_sec * 1000 + info.st_mtim.tv_nsec / 1000000;
+    const int64_t now_ms = coordinator_wall(job->coordinator);
+    ended_ms = ended_ms < now_ms ? ended_ms : now_ms;
+    job->attempt_started_ms = recover->started_ms > 0 ? recover->started_ms : now_ms;
+    job->attempt_ended_ms = ended_ms > job->attempt_started_ms ? ended_ms : job->attempt_started_ms;
+    job->attempt_from_step = recover->from_step;
+    if (sum.first_step > 0 && sum.first_step <= recover->from_step)
+        job->attempt_from_step = sum.first_step - 1;
+    job->attempt_step =
+        sum.last_step > job->attempt_from_step ? sum.last_step : job->attempt_from_step;
+    job->attempt_tokens = sum.tokens;
+    return 0;
+}
+
 static int recover_adopt(struct coordinator_job *job, const struct recover *recover,
                          struct err *err)
 {
     const struct supervisor_adoption *adoption = &recover->adoption;
     struct coordinator *coordinator = job->coordinator;
     const struct supervisor_owner owner = coordinator_ranks_owner(job);
+    TRY(recover_steps(job, recover, err));
     TRY(supervisor_adopt(coordinator->host, &coordinator->config, &owner, adoption,
                          &job->supervisor, err));
     job->recover_until_ms = 0;
     job->has_attempt = true;
-    job->attempt_started_ms =
-        recover->started_ms > 0 ? recover->started_ms : coordinator_wall(coordinator);
+    if (job->supervisor->keeper != NULL)
+        job->attempt_ended_ms = 0;
     if (adoption->ready)
         job->running_ms = coordinator_now(coordinator);
     struct inventory *inventory = &coordinator->inventory;

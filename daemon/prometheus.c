@@ -1,6 +1,6 @@
 /* prometheus: GET /metrics: what this daemon and its jobs do, for Prometheus. Labels are bounded:
- * states, routes, GPUs of the machine, jobs that run now. A user sees its own jobs, as elsewhere.
- */
+ * states, routes, GPUs of the machine, users, jobs that run now. A user sees its own jobs, as
+ * elsewhere. */
 #include "common/mem.h"
 #include "daemon/access.h"
 #include "daemon/api.h"
@@ -87,6 +87,41 @@ static int prometheus_webhooks(struct store *store, const struct exposition *out
                       "Messages of webhooks that have not been delivered.");
     exposition_sample(out, "ithaca_webhooks_waiting", (double)waiting, NULL);
     return 0;
+}
+
+/* ---- users ---- */
+
+struct prometheus_users {
+    const struct exposition *out;
+    const char *viewer;
+    const char *name; /* of the sample */
+};
+
+static int prometheus_user(void *context, const struct coordinator_user *user, struct err *err)
+{
+    (void)err;
+    const struct prometheus_users *users = context;
+    if (access_is_seen(users->viewer, user->name))
+        exposition_sample(users->out, users->name, user->counted_s, "user", user->name, NULL);
+    return 0;
+}
+
+/* Users are LIMIT_USERS at most. */
+static int prometheus_users(struct api *api, const char *viewer, const struct exposition *out,
+                            struct err *err)
+{
+    const bool gpus = coordinator_inventory(api->coordinator)->gpu_count > 0;
+    struct prometheus_users users = {.out = out,
+                                     .viewer = viewer,
+                                     .name = gpus ? "ithaca_user_gpu_seconds_total"
+                                                  : "ithaca_user_cpu_slot_seconds_total"};
+    if (gpus)
+        exposition_family(out, "ithaca_user_gpu_seconds", "counter",
+                          "GPUs that a user's jobs held, times seconds, since the start.");
+    else
+        exposition_family(out, "ithaca_user_cpu_slot_seconds", "counter",
+                          "CPU slots that a user's jobs held, times seconds, since the start.");
+    return coordinator_users_list(api->coordinator, prometheus_user, &users, err);
 }
 
 /* ---- jobs that run ---- */
@@ -185,6 +220,7 @@ int prometheus_get(struct api *api, struct http_request *request, struct err *er
     prometheus_requests(api->http, &out);
     prometheus_store(api->store, &out);
     TRY(prometheus_webhooks(api->store, &out, err));
+    TRY(prometheus_users(api, access_viewer(request), &out, err));
     TRY(prometheus_running(api, access_viewer(request), &out, err));
     exposition_end(&out);
     TRY(buf_error(&text, err));

@@ -103,6 +103,9 @@ static json_t *schema_content(const char *name)
         return json_literal("{'application/json':{'schema':{'$ref':'#/components/schemas/"
                             "ExperimentResults'}},'text/csv':{'schema':{'type':'string'}},"
                             "'text/markdown':{'schema':{'type':'string'}},'image/svg+xml':{}}");
+    if (strcmp(name, "Usage") == 0)
+        return json_literal("{'application/json':{'schema':{'$ref':'#/components/schemas/Usage'}},"
+                            "'text/csv':{'schema':{'type':'string'}}}");
     if (strcmp(name, "multipart") == 0)
         return json_literal(
             "{'multipart/form-data':{'schema':{'type':'object','required':['file','purpose'],"

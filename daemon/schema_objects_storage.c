@@ -1,7 +1,9 @@
-/* schema_objects_storage: bodies about what the disk holds (api_storage.c, api_prune.c), and of
- * webhooks (api_webhooks.c). */
+/* schema_objects_storage: bodies about what the disk holds (api_storage.c, api_prune.c), of use
+ * (api_usage.c), and of webhooks (api_webhooks.c). */
 #include "daemon/schema_shapes.h"
 
+#define USAGE_WHOLE "'integer'"
+#define USAGE_NUMBER "'number'"
 #define BYTES_BY_KIND \
     "{'type':'object','additionalProperties':{'type':'integer'},'description':'Bytes by kind'}"
 
@@ -42,6 +44,25 @@ const struct schema_object schema_storage_rows[] = {
          "'properties':{'kind':" TEXT ",'id':{'type':['string','null'],'description':'Job or file; "
          "null: no job has it any more'},'step':{'type':['integer','null'],'description':'Of a "
          "checkpoint'},'bytes':" WHOLE "}}}}}"},
+    {.name = "Usage",
+     .schema = "{'type':'object','required':['object','by','after','before','data','total',"
+               "'has_more'],'properties':{'object':{'const':'usage'},'by':" TEXT
+               ",'after':" TIME_OR_NULL ",'before':" TIME ",'data':{'type':'array','description':"
+               "'Most hours first, or by day','items':" REF("UsageSum") "},'total':" REF(
+                   "UsageSum") ",'has_more':{'type':'boolean'}}}"},
+    {.name = "UsageSum",
+     .schema = "{'type':'object','required':['key','user','model'"
+#define X(name, kind, label, doc) ",'" #name "'"
+#include "api/usage_columns.def"
+#undef X
+               "],'properties':{'key':{'type':['string','null'],'description':'What the row is "
+               "about; null: all'},'user':{'type':['string','null'],'description':'Of a job'},"
+               "'model':{'type':['string','null'],'description':'Of a job'}"
+#define X(name, kind, label, doc) \
+    ",'" #name "':{'type':" USAGE_##kind ",'minimum':0,'description':'" doc "'}"
+#include "api/usage_columns.def"
+#undef X
+               "}}"},
     {.name = "WebhookMessage",
      .schema =
          "{'type':'object','required':['id','object','created_at','type','data'],'properties':{"

@@ -119,8 +119,9 @@ int store_job_set_result(struct store *store, const char *id, const struct store
                          struct err *err);
 /* ERR_BAD_STATE when it has not come to an end. */
 int store_job_check_end(struct store *store, const char *id, struct err *err);
-/* Forgets a job at its end, its events and attempts; ERR_BAD_STATE when it is not. Its points are
- * out of reach from then on (store_points_forget) and deleted by store_points_purge. */
+/* Forgets a job at its end, its events and attempts, but for what these held of the machine
+ * (attempts_gone); ERR_BAD_STATE when it is not. Its points are out of reach from then on
+ * (store_points_forget) and deleted by store_points_purge. */
 int store_job_delete(struct store *store, const char *id, struct err *err);
 /* Jobs that are not at their end and use a file: such a file cannot be deleted. */
 int store_jobs_using_file(struct store *store, const char *file_id, int64_t *ret_count,
@@ -156,6 +157,8 @@ struct store_progress {
     int64_t steps_total;    /* 0: leave */
     int64_t trained_tokens; /* 0: leave */
     int64_t ran_ms;
+    int64_t attempt; /* that runs: the three that follow are of it; 0: none */
+    int64_t from_step, step, tokens;
 };
 /* New values of a job that has not ended, and the event that says so, in one transaction. */
 struct store_job_change {
@@ -253,6 +256,14 @@ int store_series_list(struct store *store, const struct store_series_query *quer
  * ERR_NOT_FOUND when it has none. */
 int store_series_last(struct store *store, const struct store_series_query *query,
                       int64_t *ret_step, double *ret_value, struct err *err);
+/* What the points of one attempt tell of its steps: of rank 0's tokens, one a step. */
+struct store_points_sum {
+    int64_t first_step, last_step; /* 0: there are none */
+    int64_t tokens;
+    int64_t last_ms; /* Unix time of the last one */
+};
+int store_points_sum(struct store *store, const char *job_id, int64_t attempt,
+                     struct store_points_sum *ret, struct err *err);
 /* A job's points are no longer its: no question finds them. */
 int store_points_forget(struct store *store, const char *job_id, struct err *err);
 /* Deletes some of the points that were forgotten; *ret_more: there may be others. */
@@ -329,30 +340,6 @@ int store_upload_expired(struct store *store, int64_t now_ms, char ret_id[LIMIT_
                          struct err *err);
 /* Forgets ended uploads that expired before a time. */
 int store_uploads_forget(struct store *store, int64_t before_ms, struct err *err);
-
-/* ---- attempts ------------------------------------------------------------------------------ */
-
-/* A start of a job: which keeper ran it. Written before the job is in STARTING, closed at its end.
- */
-struct store_attempt {
-    const char *job_id;
-    int64_t number; /* 1, 2, ... */
-    int64_t started_ms;
-    int64_t ended_ms;
-    int64_t keeper_pid; /* 0 until the keeper runs */
-    int64_t keeper_start_time;
-    const char *boot_id;
-    const char
-        *outcome; /* code of api/errors.def, "ok", "paused", or "" while it runs: then also */
-                  /* what a rank said it failed of */
-    const char *outcome_text; /* its sentence */
-    const char *gpus;         /* UUIDs of those that it has, with commas; "" on the CPU */
-};
-enum { STORE_GPUS_BYTES = LIMIT_RANKS * LIMIT_GPU_BYTES };
-typedef int store_attempt_fn(void *context, const struct store_attempt *attempt, struct err *err);
-int store_attempt_put(struct store *store, const struct store_attempt *attempt, struct err *err);
-int store_attempt_get(struct store *store, const char *job_id, int64_t number,
-                      store_attempt_fn *row, void *context, struct err *err);
 
 /* ---- the queue ----------------------------------------------------------------------------- */
 

@@ -1,4 +1,6 @@
-/* store_attempts: rows of attempts: which keeper ran a start of a job. */
+/* store_attempts: rows of attempts: which keeper ran a start of a job, and what it held. */
+#include "daemon/store_attempts.h"
+
 #include "daemon/store_sql.h"
 
 int store_attempt_put(struct store *store, const struct store_attempt *attempt, struct err *err)
@@ -6,13 +8,14 @@ int store_attempt_put(struct store *store, const struct store_attempt *attempt, 
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
                     "INSERT INTO attempts (job_id, number, started_ms, ended_ms, keeper_pid, "
-                    "keeper_start_time, boot_id, outcome, outcome_text, gpus) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                    "keeper_start_time, boot_id, outcome, outcome_text, gpus, from_step, step, "
+                    "tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
                     "ON CONFLICT (job_id, number) DO UPDATE SET ended_ms = excluded.ended_ms, "
                     "keeper_pid = excluded.keeper_pid, "
                     "keeper_start_time = excluded.keeper_start_time, "
                     "boot_id = excluded.boot_id, outcome = excluded.outcome, "
-                    "outcome_text = excluded.outcome_text",
+                    "outcome_text = excluded.outcome_text, from_step = excluded.from_step, "
+                    "step = excluded.step, tokens = excluded.tokens",
                     err));
     store_bind_text(&query, attempt->job_id);
     store_bind_i64(&query, attempt->number);
@@ -24,6 +27,9 @@ int store_attempt_put(struct store *store, const struct store_attempt *attempt, 
     store_bind_text(&query, attempt->outcome);
     store_bind_text(&query, attempt->outcome_text);
     store_bind_text(&query, attempt->gpus);
+    store_bind_i64(&query, attempt->from_step);
+    store_bind_i64(&query, attempt->step);
+    store_bind_i64(&query, attempt->tokens);
     return store_query_run(&query, err);
 }
 
@@ -31,11 +37,11 @@ int store_attempt_get(struct store *store, const char *job_id, int64_t number,
                       store_attempt_fn *row, void *context, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(
-        &query, STORE_JOBS,
-        "SELECT job_id, number, started_ms, ended_ms, keeper_pid, keeper_start_time, "
-        "boot_id, outcome, outcome_text, gpus FROM attempts WHERE job_id = ? AND number = ?",
-        err));
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT job_id, number, started_ms, ended_ms, keeper_pid, keeper_start_time, "
+                    "boot_id, outcome, outcome_text, gpus, from_step, step, tokens FROM attempts "
+                    "WHERE job_id = ? AND number = ?",
+                    err));
     store_bind_text(&query, job_id);
     store_bind_i64(&query, number);
     bool found = false;
@@ -53,6 +59,58 @@ int store_attempt_get(struct store *store, const char *job_id, int64_t number,
         .outcome = store_column_text(&query, 7),
         .outcome_text = store_column_text(&query, 8),
         .gpus = store_column_text(&query, 9),
+        .from_step = store_column_i64(&query, 10),
+        .step = store_column_i64(&query, 11),
+        .tokens = store_column_i64(&query, 12),
     };
     return row(context, &attempt, err);
+}
+
+static struct store_held store_held_row(struct store_query *query)
+{
+    return (struct store_held){
+        .job_id = store_column_text(query, 0),
+        .number = store_column_i64(query, 1),
+        .owner = store_column_text(query, 2),
+        .model = store_column_text(query, 3),
+        .state = store_column_text(query, 4),
+        .started_ms = store_column_i64(query, 5),
+        .ended_ms = store_column_i64(query, 6),
+        .slots = store_column_i64(query, 7),
+        .has_gpus = store_column_i64(query, 8) != 0,
+        .outcome = store_column_text(query, 9),
+        .from_step = store_column_i64(query, 10),
+        .step = store_column_i64(query, 11),
+        .kept_step = store_column_i64(query, 12),
+        .tokens = store_column_i64(query, 13),
+    };
+}
+
+#define STORE_HELD                                                                              \
+    "SELECT job_id, number, owner, model, state, started_ms, iif(ended_ms = 0, ?1, ended_ms), " \
+    "slots, has_gpus, outcome, from_step, step, kept_step, tokens "
+
+/* Two ordered lists that SQLite merges: a page takes as long as its rows. */
+int store_attempts_held(struct store *store, const struct store_held_page *page, store_held_fn *row,
+                        void *context, int64_t *ret_count, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    STORE_HELD
+                    "FROM attempts_held WHERE (job_id, number) > (?2, ?3) UNION ALL " STORE_HELD
+                    "FROM attempts_gone WHERE (job_id, number) > (?2, ?3) "
+                    "ORDER BY 1, 2 LIMIT ?4",
+                    err));
+    store_bind_i64(&query, page->now_ms);
+    store_bind_text(&query, page->job_id);
+    store_bind_i64(&query, page->number);
+    store_bind_i64(&query, page->limit);
+    for (*ret_count = 0;; ++*ret_count) {
+        bool found = false;
+        TRY(store_query_step(&query, &found, err));
+        if (!found)
+            return 0;
+        const struct store_held held = store_held_row(&query);
+        TRY(row(context, &held, err));
+    }
 }

@@ -285,6 +285,9 @@ int store_job_delete(struct store *store, const char *id, struct err *err)
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
     TRY(store_run_text(store, STORE_JOBS, "DELETE FROM job_events WHERE job_id = ?", id, err));
+    TRY(store_run_text(store, STORE_JOBS,
+                       "INSERT INTO attempts_gone SELECT * FROM attempts_held WHERE job_id = ?", id,
+                       err));
     TRY(store_run_text(store, STORE_JOBS, "DELETE FROM attempts WHERE job_id = ?", id, err));
     TRY(store_run_text(store, STORE_JOBS, "DELETE FROM jobs WHERE id = ?", id, err));
     return store_transaction_commit(&transaction, err);
@@ -387,9 +390,27 @@ int store_job_change(struct store *store, const struct store_job_change *change,
     return store_transaction_commit(&transaction, err);
 }
 
+static int store_attempt_progress(struct store *store, const char *id,
+                                  const struct store_progress *progress, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "UPDATE attempts SET from_step = ?3, step = ?4, tokens = ?5 "
+                    "WHERE job_id = ?1 AND number = ?2",
+                    err));
+    store_bind_text(&query, id);
+    store_bind_i64(&query, progress->attempt);
+    store_bind_i64(&query, progress->from_step);
+    store_bind_i64(&query, progress->step);
+    store_bind_i64(&query, progress->tokens);
+    return store_query_run(&query, err);
+}
+
 int store_job_progress(struct store *store, const char *id, const struct store_progress *progress,
                        struct err *err)
 {
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
                     "UPDATE jobs SET steps_done = ?2, steps_total = iif(?3 > 0, ?3, steps_total), "
@@ -400,5 +421,8 @@ int store_job_progress(struct store *store, const char *id, const struct store_p
     store_bind_i64(&query, progress->steps_total);
     store_bind_i64(&query, progress->trained_tokens);
     store_bind_i64(&query, progress->ran_ms);
-    return store_query_run(&query, err);
+    TRY(store_query_run(&query, err));
+    if (progress->attempt > 0)
+        TRY(store_attempt_progress(store, id, progress, err));
+    return store_transaction_commit(&transaction, err);
 }

@@ -293,6 +293,32 @@ int store_series_last(struct store *store, const struct store_series_query *want
     return 0;
 }
 
+int store_points_sum(struct store *store, const char *job_id, int64_t attempt,
+                     struct store_points_sum *ret, struct err *err)
+{
+    int64_t number = 0;
+    bool found = false;
+    TRY(store_job_number(store, job_id, &number, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_METRICS,
+                    "SELECT coalesce(min(step), 0), coalesce(max(step), 0), total(value), "
+                    "coalesce(max(wall_s), 0) FROM points "
+                    "WHERE job = ? AND metric = ? AND rank = 0 AND attempt = ?",
+                    err));
+    store_bind_i64(&query, number);
+    store_bind_i64(&query, METRIC_TOKENS);
+    store_bind_i64(&query, attempt);
+    TRY(store_query_step(&query, &found, err));
+    must(found);
+    *ret = (struct store_points_sum){
+        .first_step = store_column_i64(&query, 0),
+        .last_step = store_column_i64(&query, 1),
+        .tokens = (int64_t)store_column_f64(&query, 2),
+        .last_ms = (int64_t)(store_column_f64(&query, 3) * 1000),
+    };
+    return 0;
+}
+
 /* ---- a deleted job's ---- */
 
 #define STORE_FORGOTTEN "deleted:" /* before the id of a job whose points are to be deleted */

@@ -10,6 +10,8 @@
  *   files        uploaded files and results; the bytes are in <data_dir>/files/<id>
  *   uploads      uploads in parts; the parts are in <data_dir>/uploads/<id>/
  *   attempts     starts of a job, with the identity of the keeper and how it went
+ *   attempts_held   a view: what each held of the machine
+ *   attempts_gone   the same of jobs that were deleted
  *   tokens       API tokens and the sessions opened with them, as keyed hashes only
  *   replays      answers to requests that may be sent again
  *   gpus         GPUs that are drained or set aside
@@ -238,6 +240,37 @@ static const char *const store_migrations_jobs[] = {
     " id TEXT NOT NULL UNIQUE,"
     " place INTEGER NOT NULL"
     ") STRICT;" STORE_GONE("jobs") STORE_GONE("files") STORE_GONE("experiments"),
+    /* 11: usage. What older attempts trained is not known: step is -1 */
+    "ALTER TABLE attempts ADD COLUMN from_step INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE attempts ADD COLUMN step INTEGER NOT NULL DEFAULT -1;"
+    "ALTER TABLE attempts ADD COLUMN tokens INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE attempts_gone ("
+    " job_id TEXT NOT NULL,"
+    " number INTEGER NOT NULL,"
+    " owner TEXT NOT NULL,"
+    " model TEXT NOT NULL,"
+    " state TEXT NOT NULL,"
+    " started_ms INTEGER NOT NULL,"
+    " ended_ms INTEGER NOT NULL,"
+    " slots INTEGER NOT NULL,"
+    " has_gpus INTEGER NOT NULL,"
+    " outcome TEXT NOT NULL,"
+    " from_step INTEGER NOT NULL,"
+    " step INTEGER NOT NULL,"
+    " kept_step INTEGER NOT NULL,"
+    " tokens INTEGER NOT NULL,"
+    " PRIMARY KEY (job_id, number)"
+    ") STRICT, WITHOUT ROWID;"
+    /* An attempt that is open runs only as its job's newest; else its end was never written. */
+    "CREATE VIEW attempts_held AS SELECT a.job_id AS job_id, a.number AS number, j.owner AS owner,"
+    " j.model AS model, j.state AS state, a.started_ms AS started_ms,"
+    " iif(a.ended_ms > 0 OR (a.number = j.attempt AND j.state IN ('starting', 'running', 'pausing',"
+    " 'preempting', 'cancelling')), a.ended_ms, a.started_ms) AS ended_ms,"
+    " j.ranks AS slots, a.gpus <> '' AS has_gpus, a.outcome AS outcome,"
+    " a.from_step AS from_step, a.step AS step,"
+    " coalesce((SELECT min(n.from_step) FROM attempts AS n WHERE n.job_id = a.job_id AND"
+    " n.number > a.number), -1) AS kept_step, a.tokens AS tokens"
+    " FROM attempts AS a JOIN jobs AS j ON j.id = a.job_id;",
 };
 
 static const char *const store_migrations_metrics[] = {

@@ -57,6 +57,7 @@ void usage_charge(struct usage *usage, size_t index, double used_s, double penal
     struct usage_user *user = &usage->users[index];
     user->used_s = before_s + used_s + penalty_s;
     user->total_s += used_s;
+    user->counted_s += used_s;
     user->at_ms = now_ms > user->at_ms ? now_ms : user->at_ms;
     user->changed = true;
 }

@@ -14,8 +14,9 @@
 
 struct usage_user {
     char name[LIMIT_NAME_BYTES + 1];
-    double used_s;  /* slot-seconds as of at_ms, decayed, with penalties */
-    double total_s; /* slot-seconds ever, without penalties */
+    double used_s;    /* slot-seconds as of at_ms, decayed, with penalties */
+    double total_s;   /* slot-seconds ever, without penalties */
+    double counted_s; /* slot-seconds that were charged here: not of the store */
     int64_t at_ms;
     bool changed; /* since it was written to the store: the owner's */
 };

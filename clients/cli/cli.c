@@ -233,6 +233,27 @@ int cli_print_json(const json_t *value, struct err *err)
     return 0;
 }
 
+int cli_parse_age(const char *option, const char *text, int64_t *ret_seconds, struct err *err)
+{
+    static const struct {
+        char letter;
+        int64_t seconds;
+    } units[] = {{.letter = 's', .seconds = 1},
+                 {.letter = 'm', .seconds = 60},
+                 {.letter = 'h', .seconds = 3600},
+                 {.letter = 'd', .seconds = 86400},
+                 {.letter = 'w', .seconds = 604800}};
+    char *end = NULL;
+    long long count = text[0] >= '0' && text[0] <= '9' ? strtoll(text, &end, 10) : -1;
+    for (size_t i = 0; count >= 0 && count <= 1000000 && i < sizeof units / sizeof units[0]; i++)
+        if (end[0] == units[i].letter && end[1] == '\0') {
+            *ret_seconds = count * units[i].seconds;
+            return 0;
+        }
+    return err_set(err, ERR_USAGE, "%s %s: write a number and s, m, h, d or w, such as 30d", option,
+                   text);
+}
+
 int cli_print_text(const struct buf *text, struct err *err)
 {
     TRY(buf_error(text, err));

@@ -66,6 +66,9 @@ int cli_take_verb(struct cli *cli, const char **ret, struct err *err);
 /* ERR_USAGE naming the first argument or option that nothing took. Call before acting. */
 int cli_finish_arguments(const struct cli *cli, struct err *err);
 
+/* Seconds of "30d", "12h", "45m", "2w" or "90s", the value of an option. */
+int cli_parse_age(const char *option, const char *text, int64_t *ret_seconds, struct err *err);
+
 /* A text of the API's; "-" where there is none. */
 const char *cli_text(const json_t *object, const char *key);
 /* A number, or a whole one; 0 where there is none. */

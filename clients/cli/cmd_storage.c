@@ -84,28 +84,6 @@ int cmd_du(struct cli *cli, struct err *err)
 
 /* ---- prune --------------------------------------------------------------------------------- */
 
-/* Seconds of "30d", "12h", "45m", "2w" or "90s". */
-static int storage_parse_age(const char *text, int64_t *ret_seconds, struct err *err)
-{
-    static const struct {
-        char letter;
-        int64_t seconds;
-    } units[] = {{.letter = 's', .seconds = 1},
-                 {.letter = 'm', .seconds = 60},
-                 {.letter = 'h', .seconds = 3600},
-                 {.letter = 'd', .seconds = 86400},
-                 {.letter = 'w', .seconds = 604800}};
-    char *end = NULL;
-    long long count = text[0] >= '0' && text[0] <= '9' ? strtoll(text, &end, 10) : -1;
-    for (size_t i = 0; count >= 0 && count <= 1000000 && i < sizeof units / sizeof units[0]; i++)
-        if (end[0] == units[i].letter && end[1] == '\0') {
-            *ret_seconds = count * units[i].seconds;
-            return 0;
-        }
-    return err_set(err, ERR_USAGE,
-                   "--older-than %s: write a number and s, m, h, d or w, such as 30d", text);
-}
-
 /* Takes the options of prune as the body of its request. New reference. */
 static int storage_prune_body(struct cli *cli, json_t **ret, struct err *err)
 {
@@ -125,7 +103,7 @@ static int storage_prune_body(struct cli *cli, json_t **ret, struct err *err)
         return err_set(err, ERR_USAGE,
                        "say what is to go: --older-than, --job or --kind (--dry-run shows it)");
     if (age != NULL) {
-        TRY(storage_parse_age(age, &seconds, err));
+        TRY(cli_parse_age("--older-than", age, &seconds, err));
         bad |= json_object_set_new(body, "older_than_s", json_integer(seconds));
     }
     if (job != NULL)

@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdlib.h>
+#include <time.h>
+
 static void test_iso(void **state)
 {
     (void)state;
@@ -35,6 +38,46 @@ static void test_durations(void **state)
     }
 }
 
+/* Days of a zone: of 24 hours, of 23 and 25, and one whose midnight the clock leaves out. */
+static void test_days(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *zone;
+        int64_t at_ms;
+        const char *date;
+        int64_t next_ms;
+    } rows[] = {
+        {"UTC0", 1764460800000, "2025-11-30", 1764547200000},
+        {"UTC0", 1764547199999, "2025-11-30", 1764547200000},
+        {"CET-1CEST,M3.5.0,M10.5.0/3", 1774738800000, "2026-03-29", 1774821600000}, /* 23 h */
+        {"CET-1CEST,M3.5.0,M10.5.0/3", 1792879200000, "2026-10-25", 1792969200000}, /* 25 h */
+        {"<-03>3<-02>,M11.1.0/0,M2.3.0/0", 1541242800000, "2018-11-03", 1541300400000},
+        {"<-03>3<-02>,M11.1.0/0,M2.3.0/0", 1541300399999, "2018-11-03", 1541300400000},
+        {"<-03>3<-02>,M11.1.0/0,M2.3.0/0", 1541300400000, "2018-11-04", 1541383200000},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char date[CLOCK_DATE_BYTES];
+        int64_t next_ms = 0, begin_ms = 0;
+        assert_int_equal(setenv("TZ", rows[i].zone, 1), 0);
+        tzset();
+        clock_day(rows[i].at_ms, date, &next_ms);
+        assert_string_equal(date, rows[i].date);
+        assert_int_equal(next_ms, rows[i].next_ms);
+        assert_true(clock_parse_date(date, &begin_ms));
+        assert_true(begin_ms <= rows[i].at_ms);
+    }
+    int64_t ms = 7;
+    assert_int_equal(setenv("TZ", "UTC0", 1), 0);
+    tzset();
+    assert_true(clock_parse_date("2000-02-29", &ms));
+    assert_int_equal(ms, 951782400000);
+    const char *const wrong[] = {"", "2026", "2026-13-01", "2026-11-30T00:00", "yesterday"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_false(clock_parse_date(wrong[i], &ms));
+    assert_int_equal(ms, 951782400000);
+}
+
 static void test_monotonic(void **state)
 {
     (void)state;
@@ -51,6 +94,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_iso),
         cmocka_unit_test(test_durations),
+        cmocka_unit_test(test_days),
         cmocka_unit_test(test_monotonic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

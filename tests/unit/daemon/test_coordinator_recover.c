@@ -1,4 +1,5 @@
 /* coordinator_recover: a second coordinator on the store of one that was killed. */
+#include "daemon/store_attempts.h"
 #include "tests/lib/coordinator_world.h"
 
 static void reopen(struct world *w)

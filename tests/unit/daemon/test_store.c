@@ -1,5 +1,6 @@
 /* store: points keep what is not finite; files, tokens, attempts; damaged and newer files are
  * refused, one daemon a folder. */
+#include "daemon/store_attempts.h"
 #include "tests/lib/store_fixture.h"
 
 struct points {
@@ -124,6 +125,16 @@ static int check_prepared(void *context, const struct store_job *job, struct err
     return 0;
 }
 
+static int check_held(void *context, const struct store_held *held, struct err *err)
+{
+    (void)context;
+    (void)err;
+    assert_int_equal(held->ended_ms - held->started_ms, 10);
+    assert_int_equal(held->step, -1); /* not known: nothing of it was lost */
+    assert_int_equal(held->slots, 2);
+    return 0;
+}
+
 /* Files of version 1: what they lacked has its value, points that came twice are there once. */
 static void test_migration_from_version_1(void **state)
 {
@@ -131,6 +142,13 @@ static void test_migration_from_version_1(void **state)
     add_job(f, 1, "null");
     add_job(f, 2, "null");
     const char *const jobs = "UPDATE jobs SET state = 'queued' WHERE id = 'ftjob-2';"
+                             "DROP VIEW attempts_held; DROP TABLE attempts_gone;"
+                             "ALTER TABLE attempts DROP COLUMN from_step;"
+                             "ALTER TABLE attempts DROP COLUMN step;"
+                             "ALTER TABLE attempts DROP COLUMN tokens;"
+                             "INSERT INTO attempts (job_id, number, started_ms, ended_ms, "
+                             "keeper_pid, keeper_start_time, boot_id, outcome) VALUES "
+                             "('ftjob-1', 1, 10, 20, 1, 1, 'b', 'oom');"
                              "ALTER TABLE jobs DROP COLUMN prepared;"
                              "ALTER TABLE jobs DROP COLUMN restarts;"
                              "ALTER TABLE jobs DROP COLUMN ran_ms;"
@@ -172,6 +190,10 @@ static void test_migration_from_version_1(void **state)
     OK(f, store_points_after(f->store, "ftjob-1", 0, 10, collect_point, &got, &f->err));
     assert_int_equal(got.count, 2);
     assert_true(got.values[0] == 2.5 && got.values[1] == 1.5);
+    const struct store_held_page all = {.job_id = "", .limit = 9};
+    int64_t held = 0;
+    OK(f, store_attempts_held(f->store, &all, check_held, NULL, &held, &f->err));
+    assert_int_equal(held, 1);
 }
 
 static int check_file(void *context, const struct store_file *file, struct err *err)

@@ -1,0 +1,171 @@
+/* store_attempts: what attempts held, of jobs that run, have ended, and are deleted. */
+#include "daemon/store_attempts.h"
+#include "tests/lib/store_fixture.h"
+
+static void put(struct fixture *f, const char *job_id, int64_t number, int64_t started_ms,
+                int64_t ended_ms)
+{
+    const struct store_attempt attempt = {.job_id = job_id,
+                                          .number = number,
+                                          .started_ms = started_ms,
+                                          .ended_ms = ended_ms,
+                                          .boot_id = "",
+                                          .outcome = ended_ms > 0 ? "ok" : "",
+                                          .outcome_text = "a sentence of the user's",
+                                          .gpus = number == 2 ? "GPU-a,GPU-b" : "",
+                                          .from_step = number * 10,
+                                          .step = number * 10 + 15,
+                                          .tokens = number * 100};
+    OK(f, store_attempt_put(f->store, &attempt, &f->err));
+}
+
+static void move(struct fixture *f, const char *job_id, enum job_state from, enum job_state to,
+                 int64_t attempt)
+{
+    char event_id[64];
+    static int count;
+    int64_t row = 0;
+    (void)snprintf(event_id, sizeof event_id, "ftevent-move-%d", count++);
+    const struct store_job_move move = {.id = job_id,
+                                        .from = from,
+                                        .to = to,
+                                        .now_ms = 5000,
+                                        .event_id = event_id,
+                                        .event_text = "moved",
+                                        .event_level = "info",
+                                        .attempt = attempt};
+    OK(f, store_job_move(f->store, &move, &row, &f->err));
+}
+
+static int print_held(void *context, const struct store_held *held, struct err *err)
+{
+    (void)err;
+    struct ids *out = context;
+    assert_string_equal(held->owner, "admin");
+    assert_string_equal(held->model, "tiny");
+    assert_int_equal(held->slots, 2);
+    assert_int_equal(held->has_gpus, held->number == 2);
+    assert_int_equal(held->tokens, held->number * 100);
+    (void)snprintf(out->text + strlen(out->text), sizeof out->text - strlen(out->text),
+                   "%s/%d %s %d-%d kept %d; ", held->job_id + strlen("ftjob-"), (int)held->number,
+                   held->state, (int)held->started_ms, (int)held->ended_ms, (int)held->kept_step);
+    out->count++;
+    return 0;
+}
+
+/* All pages of `limit`. */
+static struct ids held(struct fixture *f, int64_t limit)
+{
+    struct ids out = {.count = 0};
+    char job_id[64] = "";
+    int64_t number = 0, count = limit;
+    while (count == limit) {
+        const struct store_held_page page = {
+            .now_ms = 9000, .job_id = job_id, .number = number, .limit = limit};
+        const char *newest = out.text + strlen(out.text);
+        OK(f, store_attempts_held(f->store, &page, print_held, &out, &count, &f->err));
+        for (const char *at = newest; (at = strchr(at, '/')) != NULL; at++) { /* the last one */
+            const char *begin = at;
+            while (begin > newest && begin[-1] != ' ')
+                begin--;
+            (void)snprintf(job_id, sizeof job_id, "ftjob-%.*s", (int)(at - begin), begin);
+            number = at[1] - '0';
+        }
+    }
+    return out;
+}
+
+/* Job 1 runs for the second time, 2 has ended, 3 waits after an end that was never written. */
+static void make_jobs(struct fixture *f)
+{
+    for (int n = 1; n <= 3; n++) {
+        char id[32];
+        (void)snprintf(id, sizeof id, "ftjob-%d", n);
+        add_job(f, n, "null");
+        put(f, id, 1, 1000 * n, n == 3 ? 0 : 1000 * n + 500);
+        move(f, id, JOB_STATE_VALIDATING, JOB_STATE_QUEUED, 0);
+        move(f, id, JOB_STATE_QUEUED, JOB_STATE_STARTING, 1);
+        if (n == 2) {
+            move(f, id, JOB_STATE_STARTING, JOB_STATE_FAILED, 0);
+            continue;
+        }
+        move(f, id, JOB_STATE_STARTING, JOB_STATE_QUEUED, 0);
+        if (n == 3)
+            continue;
+        move(f, id, JOB_STATE_QUEUED, JOB_STATE_STARTING, 2);
+        put(f, id, 2, 4000, 0);
+        move(f, id, JOB_STATE_STARTING, JOB_STATE_RUNNING, 0);
+    }
+}
+
+#define JOB_1 "1/1 running 1000-1500 kept 20; 1/2 running 4000-9000 kept -1; "
+#define JOB_2 "2/1 failed 2000-2500 kept -1; "
+#define JOB_3 "3/1 queued 3000-3000 kept -1; "
+
+static void test_held(void **state)
+{
+    struct fixture *f = *state;
+    make_jobs(f);
+    for (int64_t limit = 1; limit < 6; limit++)
+        assert_string_equal(held(f, limit).text, JOB_1 JOB_2 JOB_3);
+}
+
+/* What was held is the same before and after, once, and what users wrote is gone. */
+static void test_deleted_jobs_stay_in_the_sums(void **state)
+{
+    struct fixture *f = *state;
+    make_jobs(f);
+    move(f, "ftjob-1", JOB_STATE_RUNNING, JOB_STATE_SUCCEEDED, 0);
+    put(f, "ftjob-1", 2, 4000, 6000);
+    struct ids before = held(f, 9);
+    assert_non_null(strstr(before.text, "1/2 succeeded 4000-6000"));
+    assert_int_equal(store_job_delete(f->store, "ftjob-3", &f->err), -ERR_BAD_STATE);
+    OK(f, store_job_delete(f->store, "ftjob-1", &f->err));
+    OK(f, store_job_delete(f->store, "ftjob-2", &f->err));
+    assert_string_equal(held(f, 1).text, before.text);
+    store_close(f->store);
+    OK(f, store_open(f->dir, &f->store, &f->err));
+    assert_string_equal(held(f, 9).text, before.text);
+    int64_t left = -1;
+    OK(f, store_query_i64(f->store, STORE_JOBS, "SELECT count(*) FROM attempts", &left, &f->err));
+    assert_int_equal(left, 1);
+}
+
+/* Where the rows of what was held cannot be written the job stays, too. */
+static void test_deletion_is_whole(void **state)
+{
+    struct fixture *f = *state;
+    make_jobs(f);
+    assert_int_equal(sqlite3_exec(f->store->databases[STORE_JOBS],
+                                  "CREATE TRIGGER refuse BEFORE DELETE ON jobs BEGIN SELECT "
+                                  "raise(ABORT, 'no'); END",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    struct ids before = held(f, 9);
+    assert_true(store_job_delete(f->store, "ftjob-2", &f->err) < 0);
+    assert_string_equal(held(f, 9).text, before.text);
+}
+
+static void test_progress(void **state)
+{
+    struct fixture *f = *state;
+    make_jobs(f);
+    struct store_progress progress = {
+        .steps_done = 7, .attempt = 2, .from_step = 5, .step = 33, .tokens = 200};
+    OK(f, store_job_progress(f->store, "ftjob-1", &progress, &f->err));
+    assert_non_null(strstr(held(f, 9).text, "1/1 running 1000-1500 kept 5; "));
+    progress = (struct store_progress){.steps_done = 8, .from_step = 1}; /* of no attempt */
+    OK(f, store_job_progress(f->store, "ftjob-1", &progress, &f->err));
+    assert_non_null(strstr(held(f, 9).text, "1/1 running 1000-1500 kept 5; "));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_held, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_deleted_jobs_stay_in_the_sums, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_deletion_is_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_progress, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
