@@ -7,7 +7,9 @@
  * is shut: that is an edge again.
  *
  * A head that does not end is cut after the idle limit, counted from the connection's start or the
- * end of the request before: the library's own limit begins anew with each byte. */
+ * end of the request before: the library's own limit begins anew with each byte. Where connections
+ * are nearly all taken, the one that has waited longest for a head goes when another comes: whoever
+ * opens many and says nothing keeps nobody out. */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "daemon/http_private.h"
@@ -17,8 +19,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-static void http_connection_shut(const struct http_connection *connection)
+static void http_connection_shut(struct http_connection *connection)
 {
+    connection->cut = true;
     (void)shutdown(connection->fd, SHUT_RDWR); /* fails only when that is done already */
 }
 
@@ -54,6 +57,27 @@ static void http_connection_watch(struct http_connection *connection)
                             http_connection_left, connection, &connection->watch, &err);
 }
 
+/* No request of it is under way, or its head is not whole. */
+static bool http_connection_waits(const struct http_connection *connection)
+{
+    return !connection->cut && (connection->request == NULL || !connection->request->begun);
+}
+
+static void http_connection_make_room(const struct http_door *door)
+{
+    const int64_t most = door->http->settings->connections_max;
+    struct http_connection *oldest = NULL;
+    if (door->connections < most - most / HTTP_SPARE_PART)
+        return;
+    for (struct http_connection *one = door->http->connections; one != NULL; one = one->next)
+        if (one->door == door && http_connection_waits(one) &&
+            (oldest == NULL ||
+             one->since_ms <= oldest->since_ms)) /* the list begins with the last */
+            oldest = one;
+    if (oldest != NULL && !http_connection_has_bytes(oldest))
+        http_connection_shut(oldest);
+}
+
 static void http_connection_start(struct http_door *door, struct MHD_Connection *from, void **slot)
 {
     const union MHD_ConnectionInfo *info =
@@ -61,9 +85,12 @@ static void http_connection_start(struct http_door *door, struct MHD_Connection 
     struct http *http = door->http;
     struct http_connection *connection = info != NULL ? mem_new(1, sizeof *connection) : NULL;
     *slot = connection;
+    http_connection_make_room(door);
     if (connection == NULL)
         return; /* it is served, but not watched */
+    door->connections++;
     *connection = (struct http_connection){.http = http,
+                                           .door = door,
                                            .fd = info->connect_fd,
                                            .since_ms = clock_monotonic_ms(),
                                            .next = http->connections};
@@ -77,6 +104,7 @@ static void http_connection_free(struct http_connection *connection)
 {
     if (connection == NULL)
         return;
+    connection->door->connections--;
     if (connection->previous != NULL)
         connection->previous->next = connection->next;
     else
@@ -123,8 +151,8 @@ void http_connections_sweep(void *context)
     struct http *http = context;
     int64_t oldest_ms = clock_monotonic_ms() - http->settings->idle_limit_s * 1000;
     for (struct http_connection *one = http->connections; one != NULL; one = one->next) {
-        bool waits = one->request == NULL || !one->request->begun;
-        if (waits && one->since_ms < oldest_ms && !http_connection_has_bytes(one))
+        if (http_connection_waits(one) && one->since_ms < oldest_ms &&
+            !http_connection_has_bytes(one))
             http_connection_shut(one); /* bytes: it is we who are late */
     }
 }

@@ -20,7 +20,8 @@ enum {
      * library cannot read (a target or headers beyond HTTP_MEMORY_BYTES, a malformed first line)
      * have its pages in any version. */
     HTTP_STRICT = MHD_VERSION >= 0x01000000,
-    HTTP_SWEEP_MS = 1000 /* between looks for connections that linger */
+    HTTP_SWEEP_MS = 1000, /* between looks for connections that linger */
+    HTTP_SPARE_PART = 8   /* of connections_max one in so many is kept free of idle ones */
 };
 
 /* A socket that is listened on, with an instance of the library for its connections. */
@@ -30,6 +31,7 @@ struct http_door {
     bool local;               /* a Unix socket: the peer's user is known */
     struct MHD_Daemon *mhd;   /* or NULL */
     struct loop_watch *watch; /* of the library's epoll descriptor */
+    int64_t connections;      /* open ones */
 };
 enum { HTTP_DOOR_TCP, HTTP_DOOR_UNIX, HTTP_DOORS };
 
@@ -51,10 +53,12 @@ struct http {
 /* A client's connection. */
 struct http_connection {
     struct http *http;
+    struct http_door *door;
     struct http_connection *previous, *next;
     int fd;                       /* the library's */
     struct loop_watch *watch;     /* for the client's leaving; NULL once it was seen */
     struct http_request *request; /* under way, or NULL */
+    bool cut;                     /* we have shut it; the library closes it */
     int64_t since_ms;             /* monotonic: from when on a request's head is waited for */
 };
 

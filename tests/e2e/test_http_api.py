@@ -488,6 +488,20 @@ class Life(unittest.TestCase):
             self.assertFalse(daemon.exists("url"))
             self.assertEqual(os.listdir(os.path.join(daemon.data_dir, "files")), [])
 
+    def test_silent_connections_keep_nobody_out(self):
+        with Daemon("--connections-max", "16") as daemon:
+            stream, _ = open_stream(daemon)
+            silent = [socket.create_connection(("127.0.0.1", daemon.port), timeout=10) for _ in range(40)]
+            begun = time.monotonic()
+            self.assertEqual(daemon.client(timeout=10).get("/healthz").status, 200)
+            self.assertLess(time.monotonic() - begun, 5)
+            stream.settimeout(0.1)
+            with self.assertRaises(socket.timeout):
+                while stream.recv(65536):  # it is open, and says no end
+                    pass
+            for connection in (stream, *silent):
+                connection.close()
+
     def test_disk_full(self):
         data_dir = tempfile.mkdtemp(prefix="ithaca-e2e-")
         files = os.path.join(data_dir, "files")

@@ -92,6 +92,47 @@ static void test_a_head_that_does_not_end(void **state)
     expect(h, 200, "status", "ok");
 }
 
+/* Whoever opens connections and says nothing keeps nobody out; what is under way stays. */
+static void test_idle_connections_make_room(void **state)
+{
+    struct http_world *h = *state;
+    enum { MANY = 60, MOST = 16 };
+    struct http_client stream, upload, idle[MANY];
+    char text[300];
+    client_open(h, &stream);
+    (void)snprintf(text, sizeof text,
+                   "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n",
+                   h->token);
+    client_send(h, &stream, text, strlen(text));
+    client_await(h, &stream, "retry:");
+    client_open(h, &upload);
+    (void)snprintf(text, sizeof text,
+                   "POST /v1/fine_tuning/estimate HTTP/1.1\r\nHost: localhost\r\n"
+                   "Connection: close\r\nAuthorization: Bearer %s\r\nContent-Length: 2\r\n\r\n{",
+                   h->token);
+    client_send(h, &upload, text, strlen(text));
+    int before = count_descriptors();
+    h->settings.connections_max = MOST;
+    for (int i = 0; i < MANY; i++) { /* and the last ones begin a head */
+        client_open(h, &idle[i]);
+        client_send(h, &idle[i], "GET /healthz HT", i % 2 ? 15 : 0);
+    }
+    int taken =
+        settle(h, before + MANY + MOST) - before - MANY; /* the clients' ends are ours too */
+    assert_true(taken > 0 && taken <= MOST);
+    ask(h, "GET", "/healthz", NULL);
+    expect(h, 200, "status", "ok");
+    client_send(h, &upload, "}", 1);
+    ask_end(h, &upload);
+    expect(h, 400, "error.param", "model"); /* it was heard to its end */
+    assert_false(stream.ended);
+    client_turn(h, &stream);
+    assert_false(stream.ended);
+    client_close(&stream);
+    for (int i = 0; i < MANY; i++)
+        client_close(&idle[i]);
+}
+
 /* Field case R60: the limit is on silence, not on how long an upload takes. */
 static void test_an_upload_that_trickles(void **state)
 {
@@ -125,8 +166,8 @@ static void test_an_upload_that_trickles(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {HTTP_TEST(test_clients_that_leave),
-                                       HTTP_TEST(test_a_head_that_does_not_end),
-                                       HTTP_TEST(test_an_upload_that_trickles)};
+    const struct CMUnitTest tests[] = {
+        HTTP_TEST(test_clients_that_leave), HTTP_TEST(test_a_head_that_does_not_end),
+        HTTP_TEST(test_idle_connections_make_room), HTTP_TEST(test_an_upload_that_trickles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
