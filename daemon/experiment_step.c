@@ -20,6 +20,7 @@
 
 enum {
     STEP_BATCH = 8,       /* jobs submitted at once: each is a write to the disk */
+    STEP_AHEAD = 16,      /* jobs that wait in the queue: not the whole grid fills it */
     STEP_SHORT_PARTS = 16 /* of the planned longest: seq_len_step where none is given */
 };
 
@@ -308,23 +309,30 @@ static int step_submit_point(struct step *step, struct step_point *point, struct
 
 static int step_submit(struct step *step, bool *ret_again, struct err *err)
 {
-    int64_t slots = 0, submitted = 0;
-    for (size_t i = 0; i < step->count; i++)
-        if (step->points[i].state == STEP_WORKING)
-            slots += step->points[i].slots;
+    const int64_t most = coordinator_slots(step->api->coordinator) + STEP_AHEAD;
+    int64_t slots = 0, jobs = 0, submitted = 0;
+    for (size_t i = 0; i < step->count; i++) {
+        bool works = step->points[i].state == STEP_WORKING;
+        slots += works ? step->points[i].slots : 0;
+        jobs += works;
+    }
     for (size_t i = 0; i < step->count; i++) {
         struct step_point *point = &step->points[i];
         if (point->state != STEP_WAITING)
             continue;
         if (step->spec.max_gpus > 0 && slots + point->slots > step->spec.max_gpus)
             return 0;
+        if (jobs == most)
+            return 0;
         *ret_again = submitted == STEP_BATCH;
         if (*ret_again)
             return 0;
         TRY(step_submit_point(step, point, err));
         submitted++;
-        if (point->state == STEP_WORKING)
-            slots += point->slots;
+        if (point->state != STEP_WORKING)
+            continue;
+        slots += point->slots;
+        jobs++;
     }
     return 0;
 }

@@ -15,7 +15,7 @@ static const struct schema_object schema_experiment_rows[] = {
          "'cancelled']},'created_at':" TIME ",'finished_at':" TIME_OR_NULL ",'owner':" TEXT
          ",'points':{'type':'object','required':['all','waiting','unfinished','succeeded',"
          "'failed','not_run'],'properties':{'all':" WHOLE ",'waiting':{'type':'integer',"
-         "'description':'For max_gpus, to become jobs'},'unfinished':{'type':'integer',"
+         "'description':'To become jobs: not all are at once'},'unfinished':{'type':'integer',"
          "'description':'Jobs'},'succeeded':" WHOLE ",'failed':" WHOLE ",'not_run':{"
          "'type':'integer','description':'They do not fit, are no legal jobs, or were cancelled'"
          "}}},'spec':" REF("ExperimentCreate") ",'longest':{'type':'object','description':"

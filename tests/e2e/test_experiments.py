@@ -168,6 +168,16 @@ class Experiments(unittest.TestCase):
             self.assertEqual([one["id"] for one in client.get(PATH).json()["data"]], [tiny["id"], answer.json()["id"]])
             self.assertEqual(client.post(f"{PATH}/{tiny['id']}/cancel").json()["status"], "cancelled")
             self.check_others(daemon, client, tiny)
+            large = self.make(client, **grid(grid={"seq_len": list(range(64, 104))}))  # of 2 slots, and 16 that wait
+            until("its jobs", 20, lambda: client.get(f"{PATH}/{large['id']}").json()["points"]["unfinished"] == 18)
+            job = client.get(f"{PATH}/{large['id']}").json()["results"][0]["job"]
+            self.assertEqual(client.post(f"/v1/fine_tuning/jobs/{job}/cancel").status, 200)
+            points = until("the next", 20, lambda: (lambda points: points["waiting"] == 21 and points)(
+                client.get(f"{PATH}/{large['id']}").json()["points"]))
+            self.assertEqual((points["unfinished"], points["not_run"]), (18, 1))
+            client.post(f"{PATH}/{large['id']}/cancel")
+            self.assertEqual(self.wait(client, large)["points"]["not_run"], 40)
+            self.assertEqual(client.delete(f"{PATH}/{large['id']}").status, 200)
             for _ in range(client.get("/v1/fine_tuning/limits").json()["experiments"]["unfinished"]):
                 self.make(client, **grid())
             answer = client.post(PATH, grid())
