@@ -15,6 +15,10 @@ const struct man_page man_pages[] = {
      .doc = "fine-tune language models on very long contexts: the daemon",
      .body = man_ithacad},
     {.name = "ithaca-job", .section = 5, .doc = "a fine-tuning job of Ithaca", .body = man_job},
+    {.name = "ithaca-experiment",
+     .section = 5,
+     .doc = "a grid of settings and context lengths that Ithaca measures",
+     .body = man_experiment},
 };
 const size_t man_page_count = sizeof man_pages / sizeof man_pages[0];
 

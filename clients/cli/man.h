@@ -37,3 +37,4 @@ void man_example(const char *lines, struct buf *out);
 void man_ithaca(struct buf *out);
 void man_ithacad(struct buf *out);
 void man_job(struct buf *out);
+void man_experiment(struct buf *out);

@@ -9,7 +9,7 @@ import unittest
 
 from ithaca_e2e import BUILD_DIR, ITHACA, ITHACAD, SOURCE_DIR
 
-PAGES = ("ithaca", "ithacad", "ithaca-job")
+PAGES = ("ithaca", "ithacad", "ithaca-job", "ithaca-experiment")
 REQUESTS = {".TH", ".SH", ".SS", ".TP", ".PP", ".RS", ".RE", ".nf", ".fi", ".br", '.\\"'}
 
 
@@ -58,6 +58,15 @@ class Man(unittest.TestCase):
             self.assertIn(f"\n.TP\n{field}\n", self.plain("ithaca-job"), field)
         self.assertIn("One of auto, none, ring, ulysses, upipe.", self.plain("ithaca-job"))
 
+    def test_fields_of_an_experiment(self):
+        with open(os.path.join(SOURCE_DIR, "api", "openapi.json"), encoding="utf-8") as file:
+            schemas = json.load(file)["components"]["schemas"]
+        page = self.plain("ithaca-experiment")
+        for name in ("ExperimentCreate", "ExperimentResult"):
+            for field, schema in schemas[name]["properties"].items():
+                self.assertIn(f"\n.TP\n{field}\n{schema['description']}.", page)
+        self.assertIn(" 1 to 64 ranks, or null. Default: null.", page)
+
     @unittest.skipUnless(shutil.which("mandoc"), "no mandoc")
     def test_mandoc(self):
         for page in self.pages.values():
@@ -82,6 +91,7 @@ class Man(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             for path, words in (("man/man1/ithaca.1", ("man", "ithaca")), ("man/man8/ithacad.8", ("man", "ithacad")),
                                 ("man/man5/ithaca-job.5", ("man", "ithaca-job")),
+                                ("man/man5/ithaca-experiment.5", ("man", "ithaca-experiment")),
                                 ("bash-completion/completions/ithaca", ("completion", "bash")),
                                 ("zsh/site-functions/_ithaca", ("completion", "zsh")),
                                 ("fish/vendor_completions.d/ithaca.fish", ("completion", "fish"))):

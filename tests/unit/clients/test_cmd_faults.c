@@ -77,6 +77,7 @@ static void test_commands(void **state)
         {cmd_tokens, {"list"}},
         {cmd_help, {"submit"}},
         {cmd_man, {"ithaca-job"}},
+        {cmd_man, {"ithaca-experiment"}},
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         walk(s, &lines[i]);
