@@ -32,6 +32,7 @@ struct host_spawn {
     const char *input_path;  /* stdin; NULL: empty */
     const char *output_path; /* stdout and stderr are appended here, mode 0600 */
     const char *error_path;  /* stderr is appended here instead, mode 0600; NULL: not */
+    bool goes_last;          /* all others have the processor before it */
     host_exit_fn *on_exit;   /* called once, after the process was reaped */
     void *context;
 };

@@ -27,6 +27,7 @@
 #include <sys/epoll.h>
 #include <sys/pidfd.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -155,7 +156,9 @@ static int host_spawn_child(const struct host_spawn *spawn, pid_t *ret_pid, stru
                              (char *const *)(uintptr_t)spawn->envp);
     (void)posix_spawn_file_actions_destroy(&files); /* cannot fail */
     (void)posix_spawnattr_destroy(&attributes);     /* cannot fail */
-    if (errnum == EAGAIN)                           /* as many processes as there may be */
+    if (errnum == 0 && spawn->goes_last)
+        (void)setpriority(PRIO_PROCESS, (id_t)*ret_pid, 19); /* else it goes with the others */
+    if (errnum == EAGAIN)                                    /* as many processes as there may be */
         return err_set(err, ERR_UNAVAILABLE, "start %s: %s", spawn->argv[0], strerror(errnum));
     return errnum == 0 ? 0 : err_set_errno(err, errnum, "start %s", spawn->argv[0]);
 }

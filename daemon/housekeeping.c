@@ -117,6 +117,7 @@ static int housekeeping_trash(struct housekeeping *self, struct err *err)
     const struct host_spawn spawn = {.argv = argv,
                                      .envp = envp,
                                      .output_path = log,
+                                     .goes_last = true,
                                      .on_exit = housekeeping_child_ended,
                                      .context = self};
     return host->ops->spawn(host, &spawn, &self->child, &identity, err);

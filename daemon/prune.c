@@ -1,8 +1,11 @@
-/* prune: a list of runs, each a list of targets. A turn takes all targets of one job, or one file:
- * looks whether they still may go, moves them away and says so. They gather in <data_dir>/pruned,
- * which goes to the trash in one piece: a child a thing would take hours for thousands. */
+/* prune: a list of runs, each a list of targets. A turn takes some things, each all targets of one
+ * job, or one file: looks whether they still may go and moves them away; then it says so of all, in
+ * one transaction, for a wait for the disk a thing would be most of what a prune takes. They gather
+ * in <data_dir>/pruned, which goes to the trash in one piece: a child a thing would take hours for
+ * thousands. */
 #include "daemon/prune.h"
 
+#include "common/clock.h"
 #include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -29,7 +32,8 @@
 
 enum {
     PRUNE_TEXT_BYTES = 2048, /* of an event: the steps of a hundred checkpoints */
-    PRUNE_GATHERED = 256     /* things that go to the trash in one piece */
+    PRUNE_GATHERED = 256,    /* that go to the trash in one piece */
+    PRUNE_TURN_MS = 3        /* of a turn of the loop, beside the wait for the disk */
 };
 
 struct prune_run {
@@ -47,8 +51,9 @@ struct prune {
     struct api *api;
     struct loop_timer *timer;
     struct prune_run *runs;
-    char *folder;  /* where it gathers what it moves */
-    int64_t moved; /* things, so far */
+    char *folder;   /* where it gathers what it moves */
+    bool is_folder; /* it is there */
+    int64_t moved;  /* so far */
 };
 
 /* ---- one thing ----------------------------------------------------------------------------- */
@@ -60,6 +65,7 @@ static int prune_hand_over(struct prune *prune, struct err *err)
     char name[64]; /* no id begins so, and no two are the same */
     (void)snprintf(name, sizeof name, "pruned-%lld-%lld", (long long)host->ops->wall_ms(host),
                    (long long)prune->moved);
+    prune->is_folder = false;
     TRY(trash_put_as(prune->api->settings->data_dir, prune->folder, name, err));
     housekeeping_wake(prune->api->housekeeping);
     return 0;
@@ -75,7 +81,9 @@ static int prune_move(struct prune *prune, const char *path, struct err *err)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     if (exports_is_reading(prune->api->exports, from))
         return err_set(err, ERR_BAD_STATE, "%s is being exported", path);
-    TRY(io_make_dirs(prune->folder, 0700, err));
+    if (!prune->is_folder)
+        TRY(io_make_dirs(prune->folder, 0700, err));
+    prune->is_folder = true;
     if (rename(from, to) != 0)
         return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s: remove", from);
     return ++prune->moved % PRUNE_GATHERED == 0 ? prune_hand_over(prune, err) : 0;
@@ -209,25 +217,34 @@ static void prune_words(const struct prune_target *targets, size_t count, struct
     }
 }
 
+/* Targets of one thing, which follow each other: the first of them is given. */
+static size_t prune_thing_count(const struct prune_target *first, size_t left)
+{
+    size_t count = 1;
+    while (first->is_job && count < left && first[count].is_job &&
+           strcmp(first[count].id, first->id) == 0)
+        count++;
+    return count;
+}
+
 /* What is gone of one thing, as an event of the job, and in the log. */
-static void prune_tell(struct prune *prune, const struct prune_run *run,
-                       const struct prune_target *targets, size_t count)
+static int prune_tell(struct prune *prune, const struct prune_run *run,
+                      const struct prune_target *targets, size_t count, struct err *err)
 {
     struct api *api = prune->api;
     CLEANUP(buf_done) struct buf words;
-    struct err err;
     int64_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += targets[i].is_gone ? targets[i].bytes : 0;
     buf_init(&words, PRUNE_TEXT_BYTES);
     prune_words(targets, count, &words);
     if (words.length == 0)
-        return;
+        return 0;
     log_info("prune", "%s: removed by %s: %s; %.1f MiB",
              targets[0].id[0] != '\0' ? targets[0].id : "the cache", run->who, buf_str(&words),
              (double)bytes / 0x1p20);
     if (!targets[0].is_job)
-        return;
+        return 0;
     CLEANUP(mem_free_ptr)
     char *text =
         mem_printf("Removed to free %.1f MiB: %s.", (double)bytes / 0x1p20, buf_str(&words));
@@ -236,8 +253,28 @@ static void prune_tell(struct prune *prune, const struct prune_run *run,
         .level = "info",
         .text = text,
         .data = json_pack("{s:s, s:I}", "user", run->who, "removed_bytes", (json_int_t)bytes)};
-    if (text == NULL || notice_put(api->store, api->host, api->bus, &notice, &err) != 0)
-        log_warn("prune", "%s has no event that tells it", targets[0].id);
+    if (text == NULL)
+        return mem_fail(err, PRUNE_TEXT_BYTES, "an event");
+    return notice_put(api->store, api->host, api->bus, &notice, err);
+}
+
+struct prune_turn {
+    struct prune *prune;
+    const struct prune_run *run;
+    size_t from; /* the first target of this turn */
+};
+
+/* Of all that this turn has taken. */
+static int prune_tell_turn(void *context, struct err *err)
+{
+    struct prune_turn *turn = context;
+    const struct prune_run *run = turn->run;
+    for (size_t i = turn->from, count; i < run->at; i += count) {
+        count = prune_thing_count(&run->targets[i], run->at - i);
+        if (prune_tell(turn->prune, run, &run->targets[i], count, err) != 0)
+            log_warn("prune", "%s has no event that tells it: %s", run->targets[i].id, err->text);
+    }
+    return 0;
 }
 
 /* ---- turns --------------------------------------------------------------------------------- */
@@ -254,12 +291,9 @@ static int prune_check_ended(void *context, const struct store_job *job, struct 
 static void prune_thing(struct prune *prune, struct prune_run *run)
 {
     struct prune_target *first = &run->targets[run->at];
-    size_t count = 1;
+    size_t count = prune_thing_count(first, run->count - run->at);
     struct err err;
     int rc = 0;
-    while (first->is_job && run->at + count < run->count &&
-           strcmp(first[count].id, first->id) == 0 && first[count].is_job)
-        count++;
     if (first->is_job)
         rc = store_job_get(prune->api->store, first->id, prune_check_ended, NULL, &err);
     for (size_t i = 0; i < count; i++) {
@@ -269,8 +303,19 @@ static void prune_thing(struct prune *prune, struct prune_run *run)
             log_warn("prune", "%s of %s stay: %s", storage_kind_name(first[i].kind), first->id,
                      err.text);
     }
-    prune_tell(prune, run, first, count);
     run->at += count;
+}
+
+static void prune_things(struct prune *prune, struct prune_run *run)
+{
+    const int64_t until_ns = clock_monotonic_ns() + PRUNE_TURN_MS * 1000000LL;
+    struct prune_turn turn = {.prune = prune, .run = run, .from = run->at};
+    struct err err;
+    while (run->at < run->count && clock_monotonic_ns() < until_ns)
+        prune_thing(prune, run);
+    if (store_events_together(prune->api->store, prune_tell_turn, &turn, &err) != 0)
+        log_warn("prune", "no event tells what was removed of %zu things: %s", run->at - turn.from,
+                 err.text);
 }
 
 static void prune_end_run(struct prune *prune)
@@ -288,8 +333,7 @@ static void prune_on_turn(void *context)
     struct prune *prune = context;
     struct prune_run *run = prune->runs;
     struct err err;
-    if (run->at < run->count)
-        prune_thing(prune, run);
+    prune_things(prune, run);
     if (run->at == run->count) {
         if (run->frees_shards && prune_cache(prune, &err) != 0)
             log_warn("prune", "%s", err.text);

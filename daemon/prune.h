@@ -5,8 +5,8 @@
  * its shards, with which it can be resumed, unless the job is named and keep is 0. Models go with
  * their job only. The survey may be old when it comes to removing: each thing is looked at again.
  *
- * Removing is a rename into the trash (trash.h), a thing a turn of the loop. It becomes an event of
- * the job, which says who it was; the log has it too, for files as well. */
+ * Removing is a rename into the trash (trash.h), some milliseconds of it a turn of the loop. It
+ * becomes an event of the job, which says who it was; the log has it too, for files as well. */
 #pragma once
 #include "daemon/storage.h"
 

@@ -189,6 +189,12 @@ struct store_event {
 };
 typedef int store_event_fn(void *context, const struct store_event *event, struct err *err);
 
+/* Calls `write`, which inserts events and nothing that is a transaction of its own: all of them
+ * are one, with one wait for the disk. An error of `write` undoes them. */
+typedef int store_write_fn(void *context, struct err *err);
+int store_events_together(struct store *store, store_write_fn *write, void *context,
+                          struct err *err);
+
 int store_event_insert(struct store *store, const struct store_event *event, int64_t *ret_row,
                        struct err *err); /* row is not read */
 /* The same, but when an event of this id is there already nothing happens: *ret_row is 0. */

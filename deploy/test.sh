@@ -84,9 +84,12 @@ if [ "$mode" = --long ]; then
     OMP_NUM_THREADS=1 build/ci/tests/test_stack_parity --complete 2>&1 | tee tests/bench/results/stack.txt
     grep -q ' 0 bad' tests/bench/results/stack.txt
     export ITHACA_BUILD_DIR=$PWD/build/ci
-    echo "== storm, 200 rounds"
-    /usr/bin/python3 tests/fault/storm.py --rounds 200 >tests/bench/results/storm.txt 2>&1 ||
+    echo "== storm, 2,000 rounds"
+    /usr/bin/python3 tests/fault/storm.py --rounds 2000 >tests/bench/results/storm.txt 2>&1 ||
         { cat tests/bench/results/storm.txt; exit 1; }
+    echo "== twenty minutes of jobs that come and go"
+    /usr/bin/python3 tests/fault/soak.py >tests/bench/results/soak.txt 2>&1 ||
+        { cat tests/bench/results/soak.txt; exit 1; }
     echo "== ranks that die, hang and run out of memory; cancel, pause and visible GPUs"
     { /usr/bin/python3 tests/fault/drill_ranks.py && /usr/bin/python3 tests/fault/drill_service.py; } \
         >tests/bench/results/drill.txt 2>&1 || { cat tests/bench/results/drill.txt; exit 1; }

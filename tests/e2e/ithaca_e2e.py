@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -278,6 +279,29 @@ def resident_bytes(pid):
     """Memory that a process has now."""
     with open(f"/proc/{pid}/statm", encoding="utf-8") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def descriptors(pid):
+    """What each descriptor of a process is of."""
+    folder = f"/proc/{pid}/fd"
+    found = []
+    for number in os.listdir(folder):
+        try:
+            found.append(os.readlink(os.path.join(folder, number)))
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    return found
+
+
+def check_databases(data_dir):
+    """Those of a daemon that has ended: every page, reference and key is whole, so no point is there twice."""
+    for name in ("jobs.db", "metrics.db"):
+        database = sqlite3.connect(os.path.join(data_dir, name))
+        try:
+            assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)], name
+            assert not database.execute("PRAGMA foreign_key_check").fetchall(), name
+        finally:
+            database.close()
 
 
 def refused(*args, **more):

@@ -1,9 +1,14 @@
 """Housekeeping over HTTP and by the command line: jobs submitted again, what the disk holds, what is removed of it."""
 import json
 import os
+import re
+import sys
 import unittest
 
-from ithaca_e2e import Daemon, until
+from ithaca_e2e import SOURCE_DIR, Daemon, until
+
+sys.path.insert(0, os.path.join(SOURCE_DIR, "tests", "bench"))
+from job_copies import job_copies  # noqa: E402
 
 LINES = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n' * 32
 SMALL = {"max_steps": 4, "seq_len": 64, "batch": {"sequences": 1}, "save": {"every_steps": 2, "keep": 4}}
@@ -223,6 +228,32 @@ class Retention(unittest.TestCase):
             events = until("told", 5, lambda: [event for event in daemon.client().get(
                 f"/v1/fine_tuning/jobs/{job}/events").json()["data"] if "Removed" in event["message"]])
             self.assertEqual(events[0]["data"]["user"], "retention")
+
+    def test_prune_of_many(self):
+        """Each job has its event, but they do not wait for the disk one by one."""
+        with Daemon() as daemon:
+            client = daemon.client()
+            job = client.submit(client.upload(LINES)["id"], ithaca=SMALL)["id"]
+            client.wait(job)
+            daemon.stop()
+            ids = [f"ftjob-copy{number:020d}" for number in range(200)]
+            job_copies(daemon.data_dir, job, ({"id": name, "fine_tuned_model": "", "result_file": ""} for name in ids))
+            for name in ids:
+                os.makedirs(os.path.join(daemon.data_dir, "jobs", name, "attempt-1", "more"))
+            daemon.start()
+            client = daemon.client()
+
+            def writes():
+                return int(re.search(r'store_write_duration_seconds_count{database="jobs"} (\d+)', client.get("/metrics").text)[1])
+            before = writes()
+            answer = client.post("/v1/storage/prune", {"kinds": ["logs"]}).json()
+            self.assertEqual((answer["count"], answer["kept_count"]), (201, 0))
+            self.assertLess(writes() - before, 120)
+            for name in ids:
+                events = client.get(f"/v1/fine_tuning/jobs/{name}/events").json()["data"]
+                self.assertRegex(events[0]["message"], r"^Removed to free [\d.]+ MiB: logs\.$")
+                self.assertFalse(os.listdir(os.path.join(daemon.data_dir, "jobs", name)))
+            until("the trash is empty", 20, lambda: not os.listdir(os.path.join(daemon.data_dir, "trash")))
 
 
 if __name__ == "__main__":

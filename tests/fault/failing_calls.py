@@ -16,7 +16,6 @@ import errno
 import mmap
 import os
 import random
-import sqlite3
 import struct
 import sys
 import tempfile
@@ -194,14 +193,7 @@ class Scene:
         assert self.daemon.stop() == 0, "it did not end well"
         left = e2e.processes_of(self.daemon.data_dir)
         assert not left, f"processes are left: {left}"
-        for name in ("jobs.db", "metrics.db"):
-            with sqlite3.connect(os.path.join(self.daemon.data_dir, name)) as database:
-                assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",), name
-                if name == "metrics.db":
-                    twice = database.execute("SELECT count(*) - count(DISTINCT job || '-' || attempt || '-' || step || '-' || "
-                                             "rank || '-' || metric) FROM points").fetchone()
-                    assert twice == (0,), f"{twice} points are there twice"
-            database.close()
+        e2e.check_databases(self.daemon.data_dir)
 
 
 def main():

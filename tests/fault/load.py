@@ -97,10 +97,6 @@ class Guests:
             return 0
 
 
-def descriptors(pid):
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
 def durations(client):
     """How long requests took by the daemon's own count, from the first line to the end of the answer: bounds of its
     histogram under which a half and 90 of 100 lie (the slow uploads are among the rest)."""
@@ -237,7 +233,7 @@ class Load:
             print(one.tell())
             assert max(one.seconds) < LOCK_S / 2, f"{one.name}: an answer took {max(one.seconds):.2f} s"
         assert self.log_peak < LOG_BYTES_MAX, f"metrics.db-wal has grown to {self.log_peak} bytes"
-        e2e.until("descriptors are given back", 20, lambda: descriptors(self.pid) <= before[1])
+        e2e.until("descriptors are given back", 20, lambda: len(e2e.descriptors(self.pid)) <= before[1])
         grown = e2e.resident_bytes(self.pid) - before[0]
         assert grown < 128 << 20, f"the daemon's memory has grown by {grown >> 20} MiB"
         files = self.client.get("/v1/files?limit=10000").json()["data"]
@@ -259,7 +255,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4 * most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
     with e2e.Daemon("--cpu-slots", str(JOBS), "--connections-max", str(most), "--idle-limit-s", str(options.idle), "--streams-max",
                     str(options.streams + options.dashboards + 20)) as daemon:
-        before = (e2e.resident_bytes(daemon.process.pid), descriptors(daemon.process.pid))
+        before = (e2e.resident_bytes(daemon.process.pid), len(e2e.descriptors(daemon.process.pid)))
         load = Load(daemon, options)
         try:
             load.run()

@@ -10,9 +10,12 @@ and resumes a job. The daemon is started again after a while. When the storm is 
     every step of it has its loss exactly once, in the newest attempt that did it, and none twice in one attempt
     the model is bit by bit that of a job in calm weather
     every checkpoint that was ever listed was whole, and so is every one that is listed now
-    no process is left, neither of the jobs nor of what the daemon started
+    no process is left, neither of the jobs nor of what the daemon started; the daemon has no more descriptors than a
+    new one
+    both databases are whole
 
-A failure prints the seed; the same seed makes the same choices (not the same moments)."""
+Every hundredth round says how far it is. A failure prints the seed; the same seed makes the same choices (not the same
+moments)."""
 import argparse
 import hashlib
 import json
@@ -152,6 +155,18 @@ class Storm:
         left = e2e.processes_of(self.daemon.data_dir, ignore={self.daemon.process.pid})
         assert not left, f"processes are left: {left}"
 
+    def end(self):
+        """The daemon has the descriptors of a new one, and the databases are whole."""
+        def held():
+            return sorted(e2e.descriptors(self.daemon.process.pid))
+        used = held()
+        assert self.daemon.stop() == 0, "ithacad did not end well"
+        self.daemon.start()
+        fresh = held()
+        assert len(used) <= len(fresh), f"descriptors are left: {used}; a new daemon has {fresh}"
+        assert self.daemon.stop() == 0, "ithacad did not end well"
+        e2e.check_databases(self.daemon.data_dir)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -166,8 +181,10 @@ def main():
         while done < options.rounds and time.monotonic() - begun < options.seconds:
             storm.round()
             done += 1
+            if done % 100 == 0:
+                print(f"{done} rounds, {time.monotonic() - begun:.0f} s", flush=True)
         storm.check_all()
-        assert daemon.stop() == 0, "ithacad did not end well"
+        storm.end()
     print(f"{done} rounds, {len(storm.jobs)} jobs, {time.monotonic() - begun:.0f} s: {storm.counts}")
 
 

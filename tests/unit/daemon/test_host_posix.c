@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -105,6 +106,29 @@ static void test_spawn_and_exit(void **state)
     struct stat info;
     assert_int_equal(stat(f->output, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
+}
+
+static void test_goes_last(void **state)
+{
+    struct fixture *f = *state;
+    for (int last = 0; last < 2; last++) {
+        const char *const argv[] = {"/bin/sleep", "100", NULL};
+        const char *const envp[] = {NULL};
+        const struct host_spawn child = {.argv = argv,
+                                         .envp = envp,
+                                         .output_path = f->output,
+                                         .goes_last = last == 1,
+                                         .on_exit = on_exit_told,
+                                         .context = f};
+        struct host_process *process = NULL;
+        struct host_identity who;
+        assert_int_equal(f->host->ops->spawn(f->host, &child, &process, &who, &f->err), 0);
+        int given = getpriority(PRIO_PROCESS, (id_t)who.pid);
+        f->host->ops->signal(f->host, process, SIGKILL);
+        wait_exits(f, last + 1);
+        f->host->ops->forget(f->host, process);
+        assert_int_equal(given, last == 1 ? 19 : getpriority(PRIO_PROCESS, 0));
+    }
 }
 
 static void test_signal_and_missing_program(void **state)
@@ -318,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_spawn_and_exit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_goes_last, setup, teardown),
         cmocka_unit_test_setup_teardown(test_signal_and_missing_program, setup, teardown),
         cmocka_unit_test_setup_teardown(test_adopt, setup, teardown),
         cmocka_unit_test_setup_teardown(test_session, setup, teardown),
