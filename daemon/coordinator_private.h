@@ -101,6 +101,7 @@ struct coordinator {
     int64_t queue_decided;  /* of these, those that the last pass of a tick has seen */
     int64_t queue_shown;    /* those that the last pass of all has seen */
     int64_t pass_ms;        /* of it (monotonic) */
+    int64_t head_ms;        /* of it: as of struct sched_pass */
     int64_t charged_ms;     /* until when use is counted (monotonic) */
     int64_t usage_put_ms;   /* when it was written (monotonic) */
     int64_t usage_epoch_ms; /* wall time less monotonic time, at the start */

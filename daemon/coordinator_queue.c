@@ -17,7 +17,12 @@
 
 #include <stdio.h>
 
-enum { QUEUE_PASS_MS = 1000, QUEUE_MARGIN_MS = 60000, QUEUE_SAVE_MS = 30000 };
+enum {
+    QUEUE_PASS_MS = 1000,
+    QUEUE_MARGIN_MS = 60000,
+    QUEUE_SAVE_MS = 30000,
+    QUEUE_LIMIT_S = 60 /* no job does much in less */
+};
 #define QUEUE_FAR_MS 1e14 /* three thousand years: as good as not known */
 
 /* ---- use ----------------------------------------------------------------------------------- */
@@ -199,6 +204,7 @@ static int queue_pass(struct coordinator *coordinator, struct queue_pass *pass, 
     queue_keep(sched);
     coordinator->queue_shown = coordinator->queue_changes;
     coordinator->pass_ms = sched->now_ms;
+    coordinator->head_ms = sched->head_ms;
     return 0;
 }
 
@@ -290,6 +296,21 @@ static void queue_tell_dependency(const struct coordinator_job *job, char *ret, 
     (void)snprintf(ret, bytes, "waits for the jobs it depends on");
 }
 
+/* And with which time limit it would pass the others now, where there is one worth the name. */
+static void queue_tell_behind(const struct coordinator_job *job, char *ret, size_t bytes)
+{
+    const struct coordinator *coordinator = job->coordinator;
+    int64_t limit_s =
+        (coordinator->head_ms - coordinator_now(coordinator) - QUEUE_MARGIN_MS) / 1000;
+    int length = snprintf(ret, bytes, "waits behind %lld other job%s", (long long)job->position - 1,
+                          job->position == 2 ? "" : "s");
+    if (limit_s >= QUEUE_LIMIT_S &&
+        job_spec_slots(&job->spec) <= inventory_free_slots(&coordinator->inventory))
+        (void)snprintf(ret + length, bytes - (size_t)length,
+                       "; with a time_limit_s of %lld or less it could start now",
+                       (long long)limit_s);
+}
+
 static void queue_tell(const struct coordinator_job *job, char *ret, size_t bytes)
 {
     const struct coordinator *coordinator = job->coordinator;
@@ -317,8 +338,8 @@ static void queue_tell(const struct coordinator_job *job, char *ret, size_t byte
         coordinator_gpus_explain(coordinator, ret, bytes);
         return;
     case SCHED_USER_SLOTS:
-        (void)snprintf(ret, bytes, "needs %lld slots; all jobs of %s may have %lld at once", slots,
-                       user, (long long)policy->user_slots_max);
+        (void)snprintf(ret, bytes, "needs %lld slot%s; all jobs of %s may have %lld at once", slots,
+                       slots == 1 ? "" : "s", user, (long long)policy->user_slots_max);
         return;
     case SCHED_USER_JOBS:
         (void)snprintf(ret, bytes, "%s runs as many jobs as one user may: %lld", user,
@@ -331,8 +352,7 @@ static void queue_tell(const struct coordinator_job *job, char *ret, size_t byte
         coordinator_gpus_explain(coordinator, ret, bytes);
         return;
     case SCHED_BEHIND:
-        (void)snprintf(ret, bytes, "waits behind %lld other job%s", (long long)job->position - 1,
-                       job->position == 2 ? "" : "s");
+        queue_tell_behind(job, ret, bytes);
         return;
     }
     must(false);

@@ -341,5 +341,7 @@ void sched_pass(struct sched_pass *pass)
         sched_judge(&walk, job);
         job->position = job->verdict == SCHED_START ? 0 : ++position;
     }
+    bool known = walk.head != NULL && walk.reserved_ms != SCHED_NEVER;
+    pass->head_ms = known ? walk.reserved_ms : 0;
     sched_estimate(&walk);
 }

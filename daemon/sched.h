@@ -96,6 +96,7 @@ struct sched_pass {
     size_t job_count;
     struct sched_running *running;
     size_t running_count; /* at most LIMIT_RANKS: each has a slot */
+    int64_t head_ms; /* result: what ends by then may pass the head; 0: no such time is known */
 };
 
 void sched_pass(struct sched_pass *pass);

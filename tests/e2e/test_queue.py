@@ -2,6 +2,7 @@
 """The queue of a machine of two slots: why jobs wait, holds, dependencies, changes, room made for others, drain, and what
 users see of each other."""
 import os
+import re
 import sys
 import unittest
 
@@ -101,6 +102,21 @@ class Queue(unittest.TestCase):
         self.assertEqual(self.client.request("PATCH", path, {"ithaca": {"priority": 1}}).error()["code"], "invalid_state")
         self.daemon.hold(None)
         self.succeeds(first, second)
+
+    def test_2_how_to_pass_is_told(self):
+        """A long job behind one that waits for the whole machine: what it is told to do starts it."""
+        self.daemon.hold(1)
+        endless = {**SMALL, "max_steps": 10 ** 7}
+        running = self.submit({**endless, "time_limit_s": 600}, "running")
+        wide, long = self.submit(WIDE), self.submit(endless)
+        self.assertIsNotNone(self.client.job(wide)["ithaca"]["estimated_start"])
+        reason = self.client.job(long)["ithaca"]["pending_reason"]
+        told = re.fullmatch(r"waits behind 1 other job; with a time_limit_s of (\d+) or less it could start now", reason)
+        self.assertTrue(told and 500 < int(told[1]) <= 600, reason)
+        self.change(long, time_limit_s=int(told[1]) - 60)  # the one that runs comes nearer to its end meanwhile
+        self.client.wait(long, ("running",))
+        for job in (running, wide, long):
+            self.client.post(f"/v1/fine_tuning/jobs/{job}/cancel")
 
     def test_3_a_dependency_that_fails(self):
         first = self.submit({**SMALL, "hold": True})

@@ -461,7 +461,7 @@ static void test_caps(void **state)
     world_run(w);
     bool first_runs = world_row(w, &one).state == JOB_STATE_STARTING;
     expect_reason(w, first_runs ? &two : &one, 1,
-                  "needs 1 slots; all jobs of admin may have 1 at once");
+                  "needs 1 slot; all jobs of admin may have 1 at once");
     struct job_spec spec = {.gpus = 2, .model = "m", .training_file = "f"};
     char id[LIMIT_ID_BYTES + 1];
     assert_int_equal(coordinator_submit(w->coordinator, &spec, 0, "/m", "admin", id, &w->err),

@@ -215,6 +215,7 @@ static void test_nobody_passes_whose_end_is_not_known(void **state)
     expect(&s, 'a', SCHED_SLOTS, 1);
     expect(&s, 'b', SCHED_BEHIND, 2);
     assert_int_equal(find(&s, 'a')->start_ms, 0);
+    assert_int_equal(s.pass.head_ms, 0);
 }
 
 static void test_what_ends_in_time_passes(void **state)
@@ -228,6 +229,7 @@ static void test_what_ends_in_time_passes(void **state)
     wait_for(&s, 'c', 1)->lasts_ms = 10000;
     wait_for(&s, 'd', 1)->lasts_ms = 5;
     decide(&s, "abCd");
+    assert_int_equal(s.pass.head_ms, NOW + 10000);
     assert_int_equal(find(&s, 'a')->start_ms, NOW + 10000);
     assert_int_equal(find(&s, 'b')->start_ms, 0); /* after a, whose end is not known */
     expect(&s, 'd', SCHED_BEHIND, 3);             /* no slot is left */
