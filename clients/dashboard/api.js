@@ -13,6 +13,14 @@ export const onSignedOut = (call) => { signedOut = call; };
 
 const parsed = (text) => { try { return JSON.parse(text); } catch { return null; } }; // null: of a proxy, say
 
+// The daemon's time in Unix seconds: its answers carry it, so a browser whose clock is wrong tells right how long a job takes.
+let ahead = 0;
+export const now = () => Date.now() / 1000 + ahead;
+function setClock(answer) {
+  const at = Date.parse(answer.headers.get("Date"));
+  if (!Number.isNaN(at)) ahead = (at - Date.now()) / 1000;
+}
+
 // The text of an answer.
 async function send(method, path, body, headers = {}) {
   const json = body !== undefined && !(body instanceof FormData);
@@ -20,6 +28,7 @@ async function send(method, path, body, headers = {}) {
   try {
     answer = await fetch(path, { method, credentials: "same-origin", cache: "no-store", body: json ? JSON.stringify(body) : body,
       headers: json ? { "Content-Type": "application/json", ...headers } : headers });
+    setClock(answer);
     text = await answer.text();
   } catch {
     throw new ApiError(0, "The daemon does not answer. This page tries again by itself.", null);

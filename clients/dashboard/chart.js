@@ -23,6 +23,17 @@ function smoothed(values, weight) {
   });
 }
 
+// "700, 1500 to 1503": the steps that are broken; of neighbours the first and the last.
+function ranges(steps, broken) {
+  const list = [];
+  for (let i = 0; i < steps.length; i++) {
+    const first = i;
+    while (broken(i)) i++;
+    if (i > first) list.push(i - first === 1 ? String(steps[first]) : `${steps[first]} to ${steps[i - 1]}`);
+  }
+  return list;
+}
+
 // Charts that are to be drawn: as many a frame as fit into it, those in view first, so that the page answers at once
 // however many there are.
 const waiting = new Set();
@@ -76,18 +87,20 @@ export class Chart {
     const steps = [...new Set(labels.flatMap((label) => [...this.lines[label].keys()]))].sort((a, b) => a - b);
     const raw = labels.map((label) => steps.map((step) => this.lines[label].get(step) ?? null));
     const columns = this.smooths ? [...raw.map((values) => smoothed(values, this.view.smoothing)), ...raw] : raw;
-    this.marks = steps.filter((_, i) => raw.some((values) => Number.isNaN(values[i])));
+    const broken = (i) => raw.some((values) => Number.isNaN(values[i]));
+    this.marks = steps.filter((_, i) => broken(i));
+    this.told = ranges(steps, broken);
     this.newest = columns.slice(0, labels.length).map((values) => values.findLast((value) => value !== null));
     return steps.map((step, i) => [step, ...columns.map((column) => column[i])]);
   }
 
   say(values, step) {
-    const labels = Object.keys(this.lines), told = this.marks.slice(0, MARKS_TOLD).join(", ");
+    const labels = Object.keys(this.lines), more = this.told.length - MARKS_TOLD;
     const text = (value) => (Number.isNaN(value) ? "not finite" : this.options.format(value));
     fill(this.legend, step === undefined ? null : h("b", {}, `${this.options.x} ${number(step, 12)}`), labels.map((label, i) =>
       h("span", { class: `key t${this.tone(label, i)}` }, labels.length > 1 || this.options.named ? `${label} ` : "", h("b", {}, text(values[i])))),
     this.marks.length === 0 ? null : h("span", { class: "marks" },
-      `Not finite at ${this.options.x} ${told}${this.marks.length > MARKS_TOLD ? ` and ${this.marks.length - MARKS_TOLD} more` : ""}`));
+      `Not finite at ${this.options.x} ${this.told.slice(0, MARKS_TOLD).join(", ")}${more > 0 ? ` and ${more} more` : ""}`));
     if (step === undefined) this.canvas.setAttribute("aria-label", `${this.options.title}. Newest: ${labels.map((label, i) => `${label} ${text(values[i])}`).join(", ")}`);
   }
 
@@ -109,6 +122,9 @@ export class Chart {
     const colors = labels.map((label, i) => css(`--c${this.tone(label, i)}`)), log = this.view.log && !this.options.stacked;
     const options = { file: rows, labels: [this.options.x, ...labels, ...(this.smooths ? labels.map((label) => `${label}, as it was`) : [])], logscale: log,
       includeZero: !log && Boolean(this.options.stacked || this.options.zero), colors: this.smooths ? [...colors, ...colors.map((color) => color + FAINT)] : colors };
+    if (rows.length === 1) options.dateWindow = [rows[0][0] - 1, rows[0][0] + 1]; // else it has no width
+    else if (this.alone) options.dateWindow = null;
+    this.alone = rows.length === 1;
     if (this.graph === undefined) this.make(options);
     else this.graph.updateOptions(options);
     this.say(this.newest);

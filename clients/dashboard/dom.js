@@ -30,7 +30,7 @@ export function table(heads, rows, kind = "stack") {
 }
 
 export const row = (heads, cells) => h("tr", { class: "row" },
-  cells.map((cell, i) => h("td", { "data-label": heads[i] }, cell ?? "–")));
+  cells.map((cell, i) => h("td", { "data-label": heads[i], class: (cell ?? "–") === "–" ? "none" : null }, cell ?? "–")));
 
 export function progress(done, total, what = "Steps") {
   const share = total > 0 ? Math.min(1, done / total) : 0;

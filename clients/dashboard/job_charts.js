@@ -1,6 +1,6 @@
 // job_charts: what a job measures, as charts.
 import { Chart, tools } from "/dashboard/chart.js";
-import { h } from "/dashboard/dom.js";
+import { fill, h } from "/dashboard/dom.js";
 import { Series } from "/dashboard/series.js";
 import { bytes, percent, seconds } from "/dashboard/text.js";
 
@@ -61,13 +61,14 @@ export class JobCharts {
     this.validAt = at("Validation loss by position");
     this.all = [this.charts[0], this.lossAt, this.validAt, ...this.charts.slice(1)];
     this.tools = tools(() => this.all, ...more);
-    this.nothing = h("section", { class: "card empty" }, h("h2", {}, "Nothing measured yet"), h("p", {}, "Charts come with the first step."));
+    this.nothing = h("section", { class: "card empty" });
     this.element = h("div", {}, this.tools, this.nothing, h("div", { class: "grid" }, this.all.map((chart) => chart.element)));
   }
 
-  // rank: whose step time is shown; seqLen: of the job
-  draw(rank, seqLen) {
+  // rank: whose step time is shown; seqLen: of the job; over: it has ended
+  draw(rank, seqLen, over) {
     this.nothing.hidden = this.series.lines.size > 0;
+    fill(this.nothing, over ? h("h2", {}, "Nothing was measured") : [h("h2", {}, "Nothing measured yet"), h("p", {}, "Charts come with the first step.")]);
     this.tools.hidden = !this.nothing.hidden;
     CHARTS.forEach(({ of, keys }, i) => {
       const first = Object.keys(keys).find((key) => this.series.has(key));

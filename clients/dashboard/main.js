@@ -35,7 +35,7 @@ function show() {
   leave = page(view, made ? like : argument, session);
 }
 
-function setSession(value) {
+function setSession(value, said) {
   session = value;
   byId("nav").hidden = byId("signout").hidden = value === null;
   if (value !== null) {
@@ -48,7 +48,7 @@ function setSession(value) {
   leave = null;
   byId("live").textContent = "";
   delete byId("live").dataset.state;
-  signin(view, setSession);
+  signin(view, setSession, said);
 }
 
 // Before a lost stream is opened anew: false when the session has ended. A daemon that is away says nothing about it.
@@ -94,6 +94,6 @@ byId("signout").addEventListener("click", async () => {
   setSession(null);
 });
 addEventListener("hashchange", () => { show(); scrollTo(0, 0); view.focus({ preventScroll: true }); });
-onSignedOut(() => { if (session !== null) setSession(null); });
+onSignedOut(() => { if (session !== null) setSession(null, "Your session has ended: it was signed out elsewhere, or its token does not count any more."); });
 
 get("/v1/session").then(setSession, () => setSession(null));

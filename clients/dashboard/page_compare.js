@@ -15,11 +15,11 @@ const DRAW_MS = 500;
 const JOBS_MAX = 8; // as many as there are colours
 
 export function compare(view, argument = "") {
-  const ids = argument.split(",").filter((id) => id).slice(0, JOBS_MAX);
+  const asked = argument.split(",").filter((id) => id), ids = asked.slice(0, JOBS_MAX);
   const runs = ids.map((id) => new Series(id, CHARTS.map((chart) => chart.key)));
   const names = new Map(ids.map((id) => [id, id]));
   const charts = CHARTS.map((options) => new Chart({ ...options, named: true, tone: (label) => [...names.values()].indexOf(label) }));
-  const links = h("div", { class: "legend" });
+  const links = h("div", { class: "legend" }), unread = h("div");
   let ended = false;
   const draw = () => CHARTS.forEach(({ key }, i) => {
     const lines = {};
@@ -27,16 +27,19 @@ export function compare(view, argument = "") {
     charts[i].element.hidden = Object.keys(lines).length === 0;
     charts[i].set(lines);
   });
+  // What of a job cannot be read is said; the others are shown.
   const load = async () => {
-    try {
-      await Promise.all(runs.map(async (run) => {
+    const errors = await Promise.all(runs.map(async (run) => {
+      try {
         const job = await get(`${JOBS}/${run.jobId}`);
         names.set(run.jobId, `${job.model} ${run.jobId.slice(-6)}`);
         await run.load();
-      }));
-      fill(links, ids.map((id, i) => h("span", { class: `key t${i}` }, h("a", { href: `#/jobs/${id}` }, names.get(id)))));
-      if (!ended) draw();
-    } catch (error) { if (!ended && error.status !== 0) fill(view, note("bad", error.message)); }
+      } catch (error) { return error; }
+    }));
+    if (ended) return;
+    fill(links, ids.map((id, i) => h("span", { class: `key t${i}` }, h("a", { href: `#/jobs/${id}` }, names.get(id)))));
+    fill(unread, errors.filter((error) => error && error.status !== 0).map((error) => note("bad", error.message)));
+    draw();
   };
   const paint = gather(() => { if (!ended) draw(); }, DRAW_MS);
   const stop = listen((kind, data) => {
@@ -45,8 +48,9 @@ export function compare(view, argument = "") {
     if (run?.add(data)) run.load().then(paint, () => {});
     else if (run) paint();
   });
-  fill(view, h("div", { class: "head" }, h("h1", {}, `${ids.length} jobs compared`), h("div", { class: "actions" }, links)),
-    tools(() => charts), h("div", { class: "grid" }, charts.map((chart) => chart.element)));
+  fill(view, h("div", { class: "head" }, h("h1", {}, `${ids.length} ${ids.length === 1 ? "job" : "jobs"} compared`), h("div", { class: "actions" }, links)),
+    asked.length > ids.length ? note("warn", `These are the first ${ids.length} of ${asked.length}: a chart has as many colours.`) : null,
+    unread, tools(() => charts), h("div", { class: "grid" }, charts.map((chart) => chart.element)));
   if (!opening()) load(); // else when the stream is there
   return () => { ended = true; stop(); paint.end(); charts.forEach((chart) => chart.end()); };
 }

@@ -7,7 +7,7 @@ import { drawMemory } from "/dashboard/job_memory.js";
 import { profileCard } from "/dashboard/job_profile.js";
 import { checkpointsCard, eventsCard, outputCard } from "/dashboard/job_said.js";
 import { listen, opening } from "/dashboard/live.js";
-import { badge, bytes, ENDS, number, percent, seconds, time, until, words } from "/dashboard/text.js";
+import { badge, bytes, ENDS, number, percent, seconds, tags, time, until, words } from "/dashboard/text.js";
 
 const POLL_MS = 4000; // the time that is left, why it waits: they change without a message
 const READ_MS = 1000; // at most so often is the job read anew
@@ -41,6 +41,16 @@ function measuredFacts(measured) {
     ["Speed of a GPU", measured.tokens_per_s_gpu ? `${number(Math.round(measured.tokens_per_s_gpu))} tokens/s` : null], ["MFU, causal", percent(measured.mfu_causal)]];
 }
 
+// Names of files by their ids, each asked for once; of a file that is gone the id stays.
+const files = new Map();
+function nameFiles(ids, draw) {
+  for (const id of ids.filter((one) => one && !files.has(one))) {
+    files.set(id, id);
+    get(`/v1/files/${id}`).then((file) => { files.set(id, file.filename); draw(); }, () => {});
+  }
+}
+const named = (title, id) => (id ? [title, h("bdi", {}, files.get(id) ?? id)] : null);
+
 function standing(job) {
   const own = job.ithaca, over = ENDS.includes(own.state);
   return h("section", { class: "card" }, own.steps_total > 0 ? h("div", { class: "above" }, progress(own.steps_done, own.steps_total)) : null,
@@ -51,7 +61,10 @@ function standing(job) {
       ["Attempt", own.restarts ? `${own.attempt}, ${own.restarts} after faults` : String(own.attempt)], ["Owner", own.owner], ["Priority", String(own.spec.priority)],
       job.trained_tokens ? ["Trained tokens", number(job.trained_tokens)] : null, ...dataFacts(own.data),
       own.experiment ? ["Experiment", h("a", { href: `#/experiments/${own.experiment}` }, own.experiment)] : null, ...measuredFacts(own.measured),
-      own.spec.tags.length ? ["Tags", own.spec.tags.join(", ")] : null, own.gpus.length ? ["GPUs", own.gpus.map((gpu) => gpu.slice(0, 12)).join(", ")] : null]));
+      own.spec.lora ? ["LoRA", `rank ${own.spec.lora.r}`] : null,
+      named("Training file", job.training_file), named("Validation file", job.validation_file),
+      ...job.result_files.map((id) => ["Metrics", h("a", { href: `/v1/files/${id}/content`, download: `${job.id}-metrics.csv` }, "CSV")]),
+      own.spec.tags.length ? ["Tags", tags(own.spec.tags)] : null, Object.keys(job.metadata ?? {}).length ? ["Metadata", Object.entries(job.metadata).map(([name, value]) => h("div", {}, h("bdi", {}, name), ": ", h("bdi", {}, value)))] : null, own.gpus.length ? ["GPUs", own.gpus.map((gpu) => gpu.slice(0, 12)).join(", ")] : null]));
 }
 
 export function job(view, id, session) {
@@ -68,7 +81,10 @@ export function job(view, id, session) {
       fill(refused);
       if (method === "DELETE") location.hash = "#/jobs";
       else await load();
-    } catch (error) { fill(refused, note("bad", error.message)); }
+    } catch (error) {
+      fill(refused, note("bad", error.message));
+      if (error.status === 404) await load(); // it was removed meanwhile
+    }
   };
   const drawHead = () => {
     const own = now.ithaca;
@@ -87,20 +103,26 @@ export function job(view, id, session) {
   };
   const draw = () => {
     if (now === null || ended) return;
-    charts.draw(Number(rank.value || 0), now.ithaca.spec.seq_len);
+    charts.draw(Number(rank.value || 0), now.ithaca.spec.seq_len, ENDS.includes(now.ithaca.state));
     drawMemory(memory, plan, series, now.ithaca.spec.gpus);
   };
-  // What cannot be read is said until it can be; that the daemon is away the header says.
+  // What cannot be read is said until it can be; that the daemon is away the header says. Of a job that is gone nothing is
+  // left to look at.
   const guarded = (call) => async () => {
     try {
       await call();
       fill(unread);
-    } catch (error) { if (error.status !== 0 || now === null) fill(unread, note("bad", error.message)); }
+    } catch (error) {
+      if (error.status === 404) { now = null; content.hidden = true; }
+      if (error.status !== 0 || now === null) fill(unread, note("bad", error.message), h("a", { class: "button", href: "#/jobs" }, "All jobs"));
+    }
   };
   const stand = async () => {
     now = await get(path);
     content.hidden = false;
-    if (!ended) drawHead();
+    if (ended) return;
+    drawHead();
+    nameFiles([now.training_file, now.validation_file], () => { if (now !== null && !ended) drawHead(); });
   };
   const readSaid = async () => {
     const all = news ? [events.load(), checkpoints.load()] : [];

@@ -2,9 +2,10 @@
 import { request } from "/dashboard/api.js";
 import { fill, h, note } from "/dashboard/dom.js";
 
-export function signin(view, done) {
+// said: why it is asked for again, or undefined.
+export function signin(view, done, said) {
   const token = h("input", { id: "token", type: "password", autocomplete: "off", required: true, spellcheck: "false" });
-  const wrong = h("div");
+  const wrong = h("div", {}, said ? note("warn", said) : "");
   const button = h("button", { class: "first", type: "submit" }, "Sign in");
   const send = async (event) => {
     event.preventDefault();

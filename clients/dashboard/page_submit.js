@@ -35,7 +35,7 @@ export function submit(view, like, session) {
   const build = (schema, models, files, given) => {
     const option = (value, text) => h("option", { value }, text);
     const model = choice("model", "Model", "Base model", models.filter((one) => one.ithaca?.ready !== false).map((one) => option(one.id, one.id)));
-    const named = files.map((one) => option(one.id, `${one.filename} (${bytes(one.bytes)})`));
+    const named = files.filter((one) => one.status !== "error").map((one) => option(one.id, `${one.filename} (${bytes(one.bytes)})`));
     const file = choice("training", "Training file", "Conversations, one JSON object a line", named);
     const valid = choice("validation", "Validation file", "Evaluated as training goes", option("", "none"), named.map((one) => one.cloneNode(true)));
     const suffix = new Field({ path: ["suffix"], schema: { ...schema.properties.suffix, type: "string" } }, () => {});
@@ -54,7 +54,8 @@ export function submit(view, like, session) {
       const body = { model: model.control.value, training_file: file.control.value, validation_file: valid.control.value || null, ithaca: collect(fields) };
       if (suffix.value) body.suffix = suffix.value;
       try {
-        location.hash = `#/jobs/${(await make(JOBS, body, key)).id}`;
+        const made = await make(JOBS, body, key);
+        if (!ended) location.hash = `#/jobs/${made.id}`;
       } catch (error) {
         const field = fields.find((one) => `ithaca.${one.path.join(".")}` === error.field || one.path.join(".") === error.field);
         field?.say(error.message);

@@ -1,11 +1,15 @@
 // text: numbers, sizes, times and states as people read them.
+import { now } from "/dashboard/api.js";
 import { h } from "/dashboard/dom.js";
 
 const TONES = { running: "run", starting: "run", succeeded: "good", failed: "bad", cancelled: "warn", paused: "warn",
-  pausing: "warn", preempting: "warn", cancelling: "warn", finished: "good", "does not fit": "bad", refused: "bad", fits: "good" };
+  pausing: "warn", preempting: "warn", cancelling: "warn", finished: "good", "does not fit": "bad", refused: "bad", fits: "good", error: "bad", warning: "warn" };
 export const ENDS = ["succeeded", "failed", "cancelled"];
 
 export const badge = (state) => h("span", { class: "badge", "data-tone": TONES[state] ?? "idle" }, state);
+
+// What people called a thing; each by its own direction of writing.
+export const tags = (list) => (list.length > 0 ? h("div", { class: "tags small soft" }, list.map((tag) => h("bdi", {}, tag))) : "");
 
 export function number(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
@@ -36,13 +40,13 @@ export function seconds(value) {
 // A point in time, short: of today the hour, of other days the day too; all of it where the pointer rests.
 export function time(unix) {
   if (!unix) return "–";
-  const at = new Date(unix * 1000), now = new Date();
-  const today = at.toDateString() === now.toDateString(), year = at.getFullYear() === now.getFullYear();
+  const at = new Date(unix * 1000), today = new Date();
+  const isToday = at.toDateString() === today.toDateString(), year = at.getFullYear() === today.getFullYear();
   const hour = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
   const day = { month: "short", day: "numeric", ...(year ? {} : { year: "numeric" }) };
   return h("time", { datetime: at.toISOString(), title: at.toLocaleString() },
-    at.toLocaleString("en", today ? { ...hour, second: "2-digit" } : { ...day, ...hour }));
+    at.toLocaleString("en", isToday ? { ...hour, second: "2-digit" } : { ...day, ...hour }));
 }
-export const until = (unix) => (unix ? seconds(Math.max(0, unix - Date.now() / 1000)) : "–");
+export const until = (unix) => (unix ? seconds(Math.max(0, unix - now())) : "–");
 export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`);
 export const words = (name) => name.replaceAll("_", " ");

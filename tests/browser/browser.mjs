@@ -15,7 +15,7 @@ const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const said = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 export const ask = async (what) => { console.log(`ask ${what}`); return (await said.next()).value; };
 
-const browser = await chromium.launch({ executablePath: program, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+export const browser = await chromium.launch({ executablePath: program, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 export const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme: "light" });
 export const page = await context.newPage();
 page.setDefaultTimeout(WAIT_MS);

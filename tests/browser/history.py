@@ -4,7 +4,7 @@ import math
 import os
 import sqlite3
 
-NOT_FINITE = {700: ("loss", math.nan), 1500: ("loss", math.inf)}
+NOT_FINITE = {700: ("loss", math.nan), **dict.fromkeys(range(1500, 1510), ("loss", math.inf))}
 GIB = 1 << 30
 
 
