@@ -308,12 +308,13 @@ int model_config_load(const char *model_dir, struct model_config *ret, struct er
         return mem_fail(err, strlen(model_dir), "a path");
     CLEANUP(json_unref) json_t *json = NULL;
     int rc = json_parse_file(path, LIMIT_MODEL_CONFIG_BYTES, &json, err);
-    if (rc == -ERR_BAD_JSON || rc == -ERR_TOO_LARGE) {
-        err->code = ERR_MODEL; /* the sentence stands; it is the model that is wrong */
-        return -ERR_MODEL;
-    }
-    TRY(rc);
-    return model_config_parse(json, path, ret, err);
+    if (rc == 0)
+        rc = model_config_parse(json, path, ret, err);
+    if (rc != -ERR_BAD_JSON && rc != -ERR_TOO_LARGE && rc != -ERR_MODEL)
+        return rc;
+    err->code = ERR_MODEL; /* the sentence stands; it is the model that is wrong */
+    (void)snprintf(err->field, sizeof err->field, "model"); /* of who asked, not config.json's */
+    return -ERR_MODEL;
 }
 
 static json_t *model_config_id_json(int64_t token)

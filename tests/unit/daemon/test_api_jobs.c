@@ -61,6 +61,7 @@ static void test_refusals(void **state)
     }
     ask(h, "POST", JOBS, "{\"model\":\"broken\",\"training_file\":\"file-a\"}");
     expect(h, 400, "error.code", "invalid_model");
+    expect(h, 400, "error.param", "model"); /* what is wrong of its files the message says */
     ask(h, "POST", JOBS, "{\"model\":\"tiny-llama\",");
     expect(h, 400, "error.code", "invalid_json");
     ask(h, "GET", JOBS, NULL);
