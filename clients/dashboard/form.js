@@ -1,10 +1,7 @@
 // form: fields from the job schema: one for each property, its control by type, its help, unit, default and range from
 // the schema's own words. What is typed is checked here by the same schema; the daemon checks it again.
-import { ApiError, post } from "/dashboard/api.js";
 import { h } from "/dashboard/dom.js";
 import { words } from "/dashboard/text.js";
-
-const TYPING_MS = 350; // so long nothing is typed before a plan is asked for
 
 // Rows of the schema in its order: {path, schema}. Objects are walked; one that may be null has a switch of its own.
 export function rows(schema, path = []) {
@@ -114,19 +111,4 @@ export function cards(fields) {
 export function goTo(field) {
   field.element.closest("details")?.setAttribute("open", "");
   field.control.focus();
-}
-
-// Asks for the plan of what is typed, once nothing more is: show(answer) or fail(error), of the newest question alone.
-export function planning(path, show, fail) {
-  let timer = 0, asked = 0;
-  const ask = (body) => {
-    clearTimeout(timer);
-    const own = asked += 1;
-    timer = setTimeout(async () => {
-      const answer = await post(path, body).catch((error) => error);
-      if (own === asked) (answer instanceof ApiError ? fail : show)(answer);
-    }, TYPING_MS);
-  };
-  ask.end = () => { clearTimeout(timer); asked += 1; };
-  return ask;
 }

@@ -1,10 +1,11 @@
 // page_experiment: a new experiment. Beside the form stand its points as the daemon plans them: what each takes, and
 // which cannot run, with the figure.
 import { get, make, newKey } from "/dashboard/api.js";
+import { made, planning } from "/dashboard/asking.js";
 import { fill, h, note, row, table } from "/dashboard/dom.js";
 import { written } from "/dashboard/experiment_axes.js";
 import { ExperimentForm } from "/dashboard/experiment_form.js";
-import { cards, goTo, planning } from "/dashboard/form.js";
+import { cards, goTo } from "/dashboard/form.js";
 import { badge, bytes, seconds, words } from "/dashboard/text.js";
 
 const PATH = "/v1/experiments";
@@ -43,8 +44,8 @@ export function experiment(view, like, session) {
     const body = form.read();
     fill(wrong);
     points = null;
-    if (body) estimate(body);
-    else { estimate.end(); say(h("p", { class: "soft" }, "Once all fields are right.")); }
+    if (body) estimate.ask(body);
+    else { estimate.drop(); say(h("p", { class: "soft" }, "Once all fields are right.")); }
   };
   const go = async (event) => {
     event.preventDefault();
@@ -53,8 +54,8 @@ export function experiment(view, like, session) {
     if (points && runs(points) === 0) { fill(wrong, note("bad", "None of its points can run; the plan says why.")); return; }
     button.disabled = true;
     try {
-      const made = await make(PATH, body, key);
-      if (!ended) location.hash = `#/experiments/${made.id}`;
+      const { id } = await make(PATH, body, key);
+      if (!ended) location.hash = `#/experiments/${id}`;
     } catch (error) {
       const field = form.refuse(error);
       fill(wrong, note("bad", error.message));
@@ -77,8 +78,7 @@ export function experiment(view, like, session) {
     changed();
   };
 
-  Promise.all([get("/dashboard/job.schema.json"), get("/dashboard/openapi.json"), get("/v1/models"), like ? get(`${PATH}/${like}`) : null]).then(
-    ([job, api, models, given]) => { if (!ended) build(job.properties.ithaca.properties, api.components.schemas.ExperimentCreate.properties, models.data, given?.spec); },
-    (error) => { if (!ended) fill(view, note("bad", error.message)); });
-  return () => { ended = true; estimate.end(); };
+  const end = made(view, () => Promise.all([get("/dashboard/job.schema.json"), get("/dashboard/openapi.json"), get("/v1/models"), like ? get(`${PATH}/${like}`) : null]),
+    (job, api, models, given) => build(job.properties.ithaca.properties, api.components.schemas.ExperimentCreate.properties, models.data, given?.spec));
+  return () => { ended = true; end(); estimate.end(); };
 }

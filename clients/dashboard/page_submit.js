@@ -1,9 +1,10 @@
 // page_submit: a new job. Beside the form stands the plan for what is typed: memory against what there is, step time,
 // and, where it does not fit, the changes that do.
 import { get, JOBS, make, newKey, request } from "/dashboard/api.js";
+import { made, planning } from "/dashboard/asking.js";
 import { bar, keys, parts } from "/dashboard/bars.js";
 import { facts, fill, h, note } from "/dashboard/dom.js";
-import { cards, collect, Field, goTo, planning, rows } from "/dashboard/form.js";
+import { cards, collect, Field, goTo, rows } from "/dashboard/form.js";
 import { bytes, number, percent, seconds, words } from "/dashboard/text.js";
 
 const FIRST = ["gpus", "seq_len", "optimizer.learning_rate", "batch.sequences", "max_steps", "save.every_steps"];
@@ -32,7 +33,7 @@ export function submit(view, like, session) {
 
   const estimate = planning("/v1/fine_tuning/estimate", drawPlan, (error) => fill(plan, h("h2", {}, "Plan"), note("bad", error.message)));
 
-  const build = (schema, models, files, given) => {
+  const build = (schema, { data: models }, { data: files }, given) => {
     const option = (value, text) => h("option", { value }, text);
     const model = choice("model", "Model", "Base model", models.filter((one) => one.ithaca?.ready !== false).map((one) => option(one.id, one.id)));
     const named = files.filter((one) => one.status !== "error").map((one) => option(one.id, `${one.filename} (${bytes(one.bytes)})`));
@@ -40,7 +41,7 @@ export function submit(view, like, session) {
     const valid = choice("validation", "Validation file", "Evaluated as training goes", option("", "none"), named.map((one) => one.cloneNode(true)));
     const suffix = new Field({ path: ["suffix"], schema: { ...schema.properties.suffix, type: "string" } }, () => {});
     const upload = h("input", { id: "upload", type: "file", accept: ".jsonl,.json" });
-    const change = () => { fill(wrong); if (model.control.value && fields.every((field) => field.check())) estimate({ model: model.control.value, ithaca: collect(fields) }); };
+    const change = () => { fill(wrong); if (model.control.value && fields.every((field) => field.check())) estimate.ask({ model: model.control.value, ithaca: collect(fields) }); };
     const fields = rows(schema.properties.ithaca).map((one) => new Field(one, change));
     const first = (field) => FIRST.includes(field.path.join("."));
     let key = newKey();
@@ -54,8 +55,8 @@ export function submit(view, like, session) {
       const body = { model: model.control.value, training_file: file.control.value, validation_file: valid.control.value || null, ithaca: collect(fields) };
       if (suffix.value) body.suffix = suffix.value;
       try {
-        const made = await make(JOBS, body, key);
-        if (!ended) location.hash = `#/jobs/${made.id}`;
+        const job = await make(JOBS, body, key);
+        if (!ended) location.hash = `#/jobs/${job.id}`;
       } catch (error) {
         const field = fields.find((one) => `ithaca.${one.path.join(".")}` === error.field || one.path.join(".") === error.field);
         field?.say(error.message);
@@ -73,9 +74,9 @@ export function submit(view, like, session) {
       form.append("file", upload.files[0]);
       upload.disabled = true;
       try {
-        const made = await request("POST", "/v1/files", form);
-        for (const select of [file.control, valid.control]) select.append(option(made.id, `${made.filename} (${bytes(made.bytes)})`));
-        file.control.value = made.id;
+        const sent = await request("POST", "/v1/files", form);
+        for (const select of [file.control, valid.control]) select.append(option(sent.id, `${sent.filename} (${bytes(sent.bytes)})`));
+        file.control.value = sent.id;
         fill(wrong);
       } catch (error) { fill(wrong, note("bad", error.message)); }
       upload.disabled = false;
@@ -98,8 +99,6 @@ export function submit(view, like, session) {
     change();
   };
 
-  Promise.all([get("/dashboard/job.schema.json"), get("/v1/models"), get("/v1/files?limit=100&purpose=fine-tune"), like ? get(`${JOBS}/${like}/request`) : null]).then(
-    ([schema, models, files, given]) => { if (!ended) build(schema, models.data, files.data, given); },
-    (error) => { if (!ended) fill(view, note("bad", error.message)); });
-  return () => { ended = true; estimate.end(); };
+  const end = made(view, () => Promise.all([get("/dashboard/job.schema.json"), get("/v1/models"), get("/v1/files?limit=100&purpose=fine-tune"), like ? get(`${JOBS}/${like}/request`) : null]), build);
+  return () => { ended = true; end(); estimate.end(); };
 }

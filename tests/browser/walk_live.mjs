@@ -1,7 +1,7 @@
 // The dashboard with jobs that run: signs in, submits from the form, watches live, compares, cancels, reloads, loses the
 // daemon and finds it again; on a phone's width, in both themes.
 import assert from "node:assert/strict";
-import { allowed, ask, clean, end, has, page, phone, shot, step, token, until, url } from "./browser.mjs";
+import { allowed, ask, clean, context, end, has, page, phone, shot, step, token, until, url } from "./browser.mjs";
 
 let streams = 0;
 page.on("request", (request) => { streams += request.url().endsWith("/v1/stream") ? 1 : 0; });
@@ -80,14 +80,21 @@ await page.reload();
 await has("24 of 40");
 await page.locator(".chart canvas").first().waitFor();
 
-step("the daemon restarts in mid-run");
+step("the daemon restarts in mid-run; a form in another tab goes on, too");
+const form = await context.newPage();
+await form.goto(`${url}/#/submit`);
+await form.getByText("Peak of a rank").waitFor();
 allowed(true);
 await ask("stop");
+await form.locator("#field-seq_len").fill("512");
+await form.getByRole("alert").getByText("does not answer").waitFor();
 await until(async () => (await page.locator("#live").textContent()) === "no connection");
 assert.ok(await page.locator(".chart canvas").first().isVisible(), "what was shown stays");
 await shot("no-connection");
 await ask("start");
 await until(async () => (await page.locator("#live").getAttribute("data-state")) === "live");
+await form.getByText("Peak of a rank").waitFor();
+await form.close();
 allowed(false);
 await ask("hold none");
 await page.locator(".badge", { hasText: "succeeded" }).first().waitFor({ timeout: 30000 });
