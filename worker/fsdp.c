@@ -21,11 +21,15 @@ static int fsdp_wait(struct fsdp *fsdp, struct stream *stream, struct err *err)
     return exposed_leave(fsdp->device->exposed, stream, err);
 }
 
+static bool fsdp_is_layer(const struct fsdp *fsdp, int64_t unit)
+{
+    return fsdp->kind == FSDP_ADAPTERS || (unit > 0 && unit < fsdp->unit_count - 1);
+}
+
 /* Where a unit is gathered to: of the layers' buffers the one that was not used last. */
 static int fsdp_place(const struct fsdp *fsdp, int64_t unit)
 {
-    bool layer = fsdp->kind == FSDP_ADAPTERS || (unit > 0 && unit < fsdp->unit_count - 1);
-    if (layer)
+    if (fsdp_is_layer(fsdp, unit))
         return FSDP_LAYER_B - fsdp->gathered_last;
     return unit == 0 ? FSDP_EMBED : FSDP_TAIL;
 }
@@ -151,6 +155,7 @@ int fsdp_grad_begin(struct fsdp *fsdp, int64_t unit, struct stream *stream, floa
         *ret_grad = fsdp->units[unit].grad;
         return 0;
     }
+    TRY(fsdp_grad_settle(fsdp, stream, err)); /* it may be in this buffer */
     const struct device_ops *dev = fsdp->device->dev;
     float *grad = fsdp_grad_buffer(fsdp, unit);
     size_t bytes = (size_t)fsdp_padded(fsdp, unit) * sizeof(float);
@@ -193,13 +198,18 @@ static int fsdp_grad_shard(struct fsdp *fsdp, const struct fsdp_unit *unit, cons
     return chunks_end(chunks, stream, err);
 }
 
-static int fsdp_grad_reduce(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err)
+/* This rank's piece of a full gradient, which is reduced in place. */
+static float *fsdp_grad_piece(struct fsdp *fsdp, int64_t unit)
+{
+    return fsdp_grad_buffer(fsdp, unit) + fsdp->index * fsdp->units[unit].shard;
+}
+
+static int fsdp_grad_keep(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err)
 {
     struct fsdp_unit *u = &fsdp->units[unit];
-    float *full = fsdp_grad_buffer(fsdp, unit);
-    float *piece = full + fsdp->index * u->shard;
+    float *piece = fsdp_grad_piece(fsdp, unit);
     if (fsdp->shards > 1)
-        TRY(coll_reduce_scatter(fsdp->coll, stream, full, piece, u->shard, DTYPE_F32, err));
+        TRY(coll_wait(fsdp->coll, stream, err));
     if (fsdp->shards > 1 && u->grad_begun)
         return fsdp_grad_shard(fsdp, u, piece, stream, err);
     u->grad_begun = true;
@@ -211,13 +221,34 @@ int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct
 {
     if (fsdp_grad_in_place(fsdp))
         return 0;
+    TRY(fsdp_grad_settle(fsdp, stream, err));
+    struct coll_call call = {.kind = COLL_reduce_scatter,
+                             .dtype = DTYPE_F32,
+                             .count = fsdp->units[unit].shard,
+                             .send = fsdp_grad_buffer(fsdp, unit),
+                             .recv = fsdp_grad_piece(fsdp, unit)};
     TRY(exposed_enter(fsdp->device->exposed, EXPOSED_REDUCE, stream, err));
-    TRY(fsdp_grad_reduce(fsdp, unit, stream, err));
+    if (fsdp->shards > 1)
+        TRY(coll_start(fsdp->coll, stream, &call, err));
+    TRY(exposed_leave(fsdp->device->exposed, stream, err));
+    fsdp->reducing = unit;
+    return fsdp_is_layer(fsdp, unit) ? 0 : fsdp_grad_settle(fsdp, stream, err);
+}
+
+int fsdp_grad_settle(struct fsdp *fsdp, struct stream *stream, struct err *err)
+{
+    int64_t unit = fsdp->reducing;
+    if (unit < 0)
+        return 0;
+    fsdp->reducing = -1;
+    TRY(exposed_enter(fsdp->device->exposed, EXPOSED_REDUCE, stream, err));
+    TRY(fsdp_grad_keep(fsdp, unit, stream, err));
     return exposed_leave(fsdp->device->exposed, stream, err);
 }
 
 int fsdp_grad_finish(struct fsdp *fsdp, struct stream *stream, struct err *err)
 {
+    TRY(fsdp_grad_settle(fsdp, stream, err));
     if (fsdp->shards > 1 || fsdp->coll->world == 1)
         return 0;
     TRY(exposed_enter(fsdp->device->exposed, EXPOSED_REDUCE, stream, err));

@@ -10,17 +10,20 @@
  *     TRY(fsdp_prefetch(fsdp, next, stream, err));           under way while this one is worked on
  *     TRY(fsdp_grad_begin(fsdp, unit, stream, &grad, err));  fp32, the whole unit, to be += into
  *     ...
- *     TRY(fsdp_grad_end(fsdp, unit, stream, err));           reduce-scattered, added to the shard
+ *     TRY(fsdp_grad_end(fsdp, unit, stream, err));           reduce-scatter under way
+ *     ... work that needs no gradient ...
+ *     TRY(fsdp_grad_settle(fsdp, stream, err));              added to the shard
  * after the last micro-step:
  *     TRY(fsdp_grad_finish(fsdp, stream, err));
  *
  * Two layers stay gathered at once (ping-pong): a gather may overwrite the one before the last, and
  * so a prefetch. The embedding and the last unit have buffers of their own, whose contents last
- * only while they are used (common/mem_plan.h): they are gathered anew each time. A gradient is
- * reduced when it is complete, before the next is begun: to let that run on would take a second
- * full gradient. One gradient is open at a time, and beside it the last unit's when the embeddings
- * are tied (the final norm's, open while the head adds to the embedding's). All ranks make the same
- * calls in the same order, whether or not they have tokens.
+ * only while they are used (common/mem_plan.h): they are gathered anew each time. A layer's
+ * gradient is reduced beside the work up to the next one's begin, which settles it: to let that run
+ * on would take a second full gradient. The other units' are settled as they end, for their buffers
+ * are others' after that. One gradient is open at a time, and beside it the last unit's when the
+ * embeddings are tied (the final norm's, open while the head adds to the embedding's). All ranks
+ * make the same calls in the same order, whether or not they have tokens.
  *
  * With one shard (one rank, or `fsdp: false`: every rank holds everything) nothing is gathered: on
  * a device whose [act] is fp32 the weights are the master itself, gradients accumulate in place
@@ -79,6 +82,7 @@ struct fsdp {
     int64_t gathered_unit[FSDP_SLOTS]; /* which unit each holds, -1 none */
     int gathered_last; /* the layers' slot used last: the other is overwritten next */
     bool under_way;    /* a gather is started and not waited for */
+    int64_t reducing;  /* the unit whose gradient is not settled; -1: none */
     float *grad_layer, *grad_embed, *grad_tail; /* (the unit) open gradients; unused in place */
     float *unit_f32;       /* (largest unit) what fsdp_gather_master and fsdp_gather_grad return */
     unsigned on_host;      /* bit k: states of chunk_kind k lie on the host */
@@ -111,6 +115,8 @@ int fsdp_prefetch(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct
 int fsdp_grad_begin(struct fsdp *fsdp, int64_t unit, struct stream *stream, float **ret_grad,
                     struct err *err);
 int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct err *err);
+/* Waits for what grad_end started; fine when there is nothing. */
+int fsdp_grad_settle(struct fsdp *fsdp, struct stream *stream, struct err *err);
 int fsdp_grad_finish(struct fsdp *fsdp, struct stream *stream, struct err *err);
 /* Of a new step. Gradients that are then not begun are undefined. */
 int fsdp_grad_zero(struct fsdp *fsdp, struct stream *stream, struct err *err);

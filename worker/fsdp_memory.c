@@ -14,7 +14,8 @@ int fsdp_init(struct fsdp *fsdp, const struct model_shape *shape, struct device 
                           .shards = sharded ? coll->world : 1,
                           .index = sharded ? coll->rank : 0,
                           .unit_count = shape->unit_count,
-                          .gathered_unit = {-1, -1, -1, -1}};
+                          .gathered_unit = {-1, -1, -1, -1},
+                          .reducing = -1};
     fsdp->units = mem_new((size_t)shape->unit_count, sizeof *fsdp->units);
     if (fsdp->units == NULL)
         return mem_fail(err, (size_t)shape->unit_count * sizeof *fsdp->units, "fsdp units");

@@ -326,9 +326,12 @@ static int model_replay(struct model *model, const struct batch *batch, int64_t 
 static int model_layer_backward(struct model *model, const struct batch *batch, int64_t l,
                                 struct stream *stream, struct err *err)
 {
+    struct fsdp *trained = model->lora != NULL ? &model->lora->fsdp : model->fsdp;
     bool again = model->options.recompute == JOB_recompute_INPUT;
     bool last = l == model->options.first_layer; /* of this pass */
     model_note(model, "layer", l);
+    if (!again && model_replay_from(model, l) == l) /* nothing to reduce the layer before beside */
+        TRY(fsdp_grad_settle(trained, stream, err));
     TRY(offload_arrive(&model->offload, stream, err));
     TRY(model_replay(model, batch, l, stream, err));
     struct model_acts acts = model_layer_acts(model, l);
@@ -339,14 +342,14 @@ static int model_layer_backward(struct model *model, const struct batch *batch, 
                           .index = l,
                           .backward = true};
     TRY(model_gather_layer(model, &layer, last ? -1 : model_replay_from(model, l - 1), err));
-    TRY(model->lora != NULL
-            ? fsdp_grad_begin(&model->lora->fsdp, l, stream, &layer.adapter_grad, err)
-            : fsdp_grad_begin(model->fsdp, l + 1, stream, &layer.grad, err));
     if (again)
         TRY(context_forward(&layer, err));
+    int64_t unit = model->lora != NULL ? l : l + 1;
+    TRY(fsdp_grad_begin(trained, unit, stream,
+                        model->lora != NULL ? &layer.adapter_grad : &layer.grad, err));
     TRY(layer_bwd(&layer, again, err));
-    return model->lora != NULL ? fsdp_grad_end(&model->lora->fsdp, l, stream, err)
-                               : fsdp_grad_end(model->fsdp, l + 1, stream, err);
+    TRY(fsdp_grad_end(trained, unit, stream, err));
+    return last ? fsdp_grad_settle(trained, stream, err) : 0;
 }
 
 static int model_embed_backward(struct model *model, const struct batch *batch,

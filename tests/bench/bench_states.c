@@ -95,7 +95,8 @@ static int do_work(struct scene *s, enum work work, struct err *err)
         return fsdp_gather(&s->fsdp, LAYER, NULL, &weights, err);
     case WORK_GRAD_FIRST:
     case WORK_GRAD_LATER:
-        return fsdp_grad_end(&s->fsdp, LAYER, NULL, err);
+        TRY(fsdp_grad_end(&s->fsdp, LAYER, NULL, err));
+        return fsdp_grad_settle(&s->fsdp, NULL, err);
     case WORK_NORM:
         return optim_norm(&s->optim, NULL, &norm, err);
     case WORK_UPDATE:

@@ -174,6 +174,49 @@ static int prefetch_play(struct rank *rank, struct err *err)
     return wrong == 0 ? 0 : err_set(err, ERR_INTERNAL, "%d gathered units differ", wrong);
 }
 
+/* All of a unit's gradient is this, on this rank. */
+static int reduce_fill(struct rank *rank, int64_t unit, float value, struct err *err)
+{
+    float *grad = NULL;
+    TRY(fsdp_grad_begin(&rank->fsdp, unit, NULL, &grad, err));
+    for (int64_t i = 0; i < rank->fsdp.units[unit].shard * rank->fsdp.shards; i++)
+        grad[i] = value;
+    return fsdp_grad_end(&rank->fsdp, unit, NULL, err);
+}
+
+static int reduce_wrong(const struct rank *rank, int64_t unit, float want)
+{
+    int wrong = 0;
+    for (int64_t i = 0; i < rank->fsdp.units[unit].shard; i++)
+        wrong += rank->fsdp.units[unit].grad[i] != want;
+    return wrong;
+}
+
+/* A layer's gradient is reduced beside gathers, up to the next begin; another's at once. */
+static int reduce_play(struct rank *rank, struct err *err)
+{
+    struct fsdp *fsdp = &rank->fsdp;
+    const void *weights = NULL;
+    float mine = (float)rank->number + 1, sum = 6; /* of three ranks */
+    int wrong = 0;
+    TRY(fsdp_grad_zero(fsdp, NULL, err));
+    TRY(reduce_fill(rank, 2, mine, err));
+    wrong += fsdp->reducing != 2;
+    TRY(fsdp_gather(fsdp, 1, NULL, &weights, err));
+    TRY(fsdp_prefetch(fsdp, 2, NULL, err));
+    wrong += fsdp->reducing != 2;
+    TRY(reduce_fill(rank, 1, 2 * mine, err));
+    wrong += fsdp->reducing != 1 || reduce_wrong(rank, 2, sum);
+    TRY(fsdp_grad_settle(fsdp, NULL, err));
+    wrong += fsdp->reducing != -1 || reduce_wrong(rank, 1, 2 * sum);
+    TRY(reduce_fill(rank, 0, mine, err));
+    wrong += fsdp->reducing != -1 || reduce_wrong(rank, 0, sum);
+    TRY(reduce_fill(rank, 2, mine, err)); /* of another micro-step */
+    TRY(fsdp_grad_finish(fsdp, NULL, err));
+    wrong += fsdp->reducing != -1 || reduce_wrong(rank, 2, 2 * sum);
+    return wrong == 0 ? 0 : err_set(err, ERR_INTERNAL, "%d gradients or states differ", wrong);
+}
+
 static int prefetch_rank(const struct launch_plan *plan, int number)
 {
     struct err err = {0};
@@ -183,6 +226,8 @@ static int prefetch_rank(const struct launch_plan *plan, int number)
     int rc = rank_open(&rank, plan, number, &err);
     if (rc == 0)
         rc = prefetch_play(&rank, &err);
+    if (rc == 0)
+        rc = reduce_play(&rank, &err);
     if (rc != 0)
         (void)fprintf(stderr, "rank %d: %s\n", number, err.text);
     rank_close(&rank);
