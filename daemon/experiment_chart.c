@@ -1,10 +1,12 @@
 /* experiment_chart: two panels, one above the other, and a legend. Context is on a logarithmic
  * scale, with a mark at each length that was asked for; the other axis is linear, from 0. Measured
  * is drawn as a line with dots, planned memory as dashes, which points that were not run have too.
- */
+ * What cannot run may need a hundred times as much as what can: the scale is that of what can, and
+ * dashes leave the panel. */
 #include "daemon/experiment_chart.h"
 
 #include "common/mem.h"
+#include "daemon/store_experiments.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,15 +14,15 @@
 #include <string.h>
 
 enum {
-    CHART_WIDTH = 720,
+    CHART_WIDTH = 800,
     CHART_PANEL = 300, /* height of one */
     CHART_LEFT = 64,   /* of it, for the scale */
-    CHART_RIGHT = 200, /* for the legend */
+    CHART_RIGHT = 280, /* for the legend */
     CHART_TOP = 36,    /* for its title */
     CHART_BOTTOM = 44, /* for the lengths */
     CHART_LINES = 5,   /* of the linear scale */
     CHART_LEGEND = 14, /* labels named: what a panel has room for */
-    CHART_LABEL = 26,  /* characters of each */
+    CHART_LABEL = 40,  /* characters of each */
     CHART_COLOURS = 8
 };
 
@@ -34,6 +36,7 @@ struct chart_dot {
     size_t series;
     double seq_len;
     double values[CHART_VALUES]; /* NaN: there is none */
+    bool runs;                   /* else it does not fit, or is no legal job */
 };
 
 struct chart {
@@ -50,6 +53,13 @@ static double chart_number(const json_t *row, const char *column)
 {
     const json_t *value = json_object_get(row, column);
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static bool chart_runs(const json_t *row)
+{
+    const char *status = json_string_value(json_object_get(row, "status"));
+    return status == NULL ||
+           (strcmp(status, STORE_POINT_NO_ROOM) != 0 && strcmp(status, STORE_POINT_REFUSED) != 0);
 }
 
 static size_t chart_series(struct chart *chart, const json_t *row)
@@ -91,6 +101,7 @@ static int chart_fill(struct chart *chart, const json_t *rows)
         if (!(dot->seq_len > 0))
             continue;
         dot->series = chart_series(chart, row);
+        dot->runs = chart_runs(row);
         dot->values[CHART_SPEED] = chart_number(row, "tokens_per_s_gpu");
         dot->values[CHART_DEVICE] = chart_number(row, "device_bytes") * 0x1p-30;
         dot->values[CHART_PLANNED] = chart_number(row, "planned_device_bytes") * 0x1p-30;
@@ -123,14 +134,23 @@ static double chart_y(double top, double share)
     return top + CHART_PANEL - CHART_BOTTOM - share * (CHART_PANEL - CHART_TOP - CHART_BOTTOM);
 }
 
-/* 1, 2 or 5 times a power of ten, so that CHART_LINES of it reach the most there is. */
-static double chart_unit(const struct chart *chart, const bool shown[CHART_VALUES])
+/* The most there is, of all points or of those that can run. */
+static double chart_most(const struct chart *chart, const bool shown[CHART_VALUES], bool all)
 {
     double most = 0;
     for (size_t i = 0; i < chart->count; i++)
         for (int v = 0; v < CHART_VALUES; v++)
-            if (shown[v] && chart->dots[i].values[v] > most)
+            if (shown[v] && (all || chart->dots[i].runs) && chart->dots[i].values[v] > most)
                 most = chart->dots[i].values[v];
+    return most;
+}
+
+/* 1, 2 or 5 times a power of ten, so that CHART_LINES of it reach the most there is. */
+static double chart_unit(const struct chart *chart, const bool shown[CHART_VALUES])
+{
+    double most = chart_most(chart, shown, false);
+    if (!(most > 0))
+        most = chart_most(chart, shown, true);
     if (!(most > 0))
         return 1;
     double unit = pow(10, floor(log10(most / CHART_LINES)));
@@ -243,10 +263,15 @@ static void chart_panel(const struct chart *chart, double top, const char *title
     buf_printf(out, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">%s</text>\n", CHART_LEFT,
                top + 20, title);
     chart_scale(chart, top, unit, out);
+    buf_printf(out,
+               "<clipPath id=\"panel-%.0f\"><rect x=\"0\" y=\"%.0f\" width=\"%d\" height=\"%d\"/>"
+               "</clipPath><g clip-path=\"url(#panel-%.0f)\">\n",
+               top, top + CHART_TOP - 4, CHART_WIDTH, CHART_PANEL - CHART_TOP, top);
     for (size_t series = 0; series < chart->series; series++)
         for (int v = 0; v < CHART_VALUES; v++)
             if (shown[v])
                 chart_line(chart, series, (enum chart_value)v, top, unit * CHART_LINES, out);
+    buf_text(out, "</g>\n");
     chart_legend(chart, top, out);
 }
 

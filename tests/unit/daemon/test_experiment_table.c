@@ -139,12 +139,37 @@ static void test_chart(void **state)
     buf_done(&out);
 }
 
+/* What cannot run does not press the rest to the ground; alone it has a scale of its own. */
+static void test_scale(void **state)
+{
+    (void)state;
+    const char *large = "{\"label\":\"\",\"model\":\"m\",\"seq_len\":262144,"
+                        "\"planned_device_bytes\":322122547200}"; /* 300 GiB */
+    CLEANUP(json_unref) json_t *rows = two_rows();
+    CLEANUP(json_unref) json_t *alone = json_array();
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    json_t *row = row_of(large, "", STORE_POINT_NO_ROOM, "");
+    assert_int_equal(json_array_append(rows, row) | json_array_append_new(alone, row), 0);
+    experiment_chart_svg(rows, &out);
+    assert_int_equal(buf_error(&out, &err), 0);
+    assert_non_null(strstr(buf_str(&out), ">2.5</text>"));
+    assert_null(strstr(buf_str(&out), ">100</text>"));
+    assert_int_equal(count_of(buf_str(&out), "clip-path"), 2);
+    buf_clear(&out);
+    experiment_chart_svg(alone, &out);
+    if (strstr(buf_str(&out), ">100</text>") == NULL)
+        fail_msg("%s", buf_str(&out));
+    buf_done(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_row),
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_chart),
+        cmocka_unit_test(test_scale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
