@@ -222,6 +222,7 @@ int fsdp_grad_end(struct fsdp *fsdp, int64_t unit, struct stream *stream, struct
     if (fsdp_grad_in_place(fsdp))
         return 0;
     TRY(fsdp_grad_settle(fsdp, stream, err));
+    TRY(fsdp_wait(fsdp, stream, err)); /* later it would wait for what starts here, too */
     struct coll_call call = {.kind = COLL_reduce_scatter,
                              .dtype = DTYPE_F32,
                              .count = fsdp->units[unit].shard,
