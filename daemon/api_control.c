@@ -1,5 +1,6 @@
-/* api_control: cancel, pause, resume and change a job. A cancelled or paused one is
- * answered when no process of it is left, or after CONTROL_WAIT_MS with the state it is in. */
+/* api_control: cancel, pause, resume and change a job. A cancelled or paused one is answered when
+ * no process of it is left, or after a while with the state that it is in: nobody who cancels waits
+ * for processes that end slowly; a pause writes a checkpoint. */
 #include "common/mem.h"
 #include "daemon/access.h"
 #include "daemon/api.h"
@@ -14,8 +15,9 @@
 #include <string.h>
 
 enum {
-    CONTROL_WAIT_MS = 30000
-}; /* below the time-outs of proxies; the state is visible after it */
+    CONTROL_CANCEL_MS = 2000,
+    CONTROL_PAUSE_MS = 30000, /* below the time-outs of proxies */
+};
 
 static int control_answer(struct api *api, struct http_request *request,
                           const struct store_job *job, struct err *err)
@@ -80,7 +82,7 @@ static void control_late(void *context)
 }
 
 static int control_wait(struct api *api, struct http_request *request, enum job_state passing,
-                        struct err *err)
+                        int64_t wait_ms, struct err *err)
 {
     struct control_wait *wait = mem_new(1, sizeof *wait);
     if (wait == NULL)
@@ -94,7 +96,7 @@ static int control_wait(struct api *api, struct http_request *request, enum job_
                    http_request_route(request)->name);
     http_request_on_end(request, control_wait_end, wait);
     TRY(loop_timer_new(api->loop, control_late, wait, &wait->timer, err));
-    loop_timer_set(wait->timer, CONTROL_WAIT_MS, 0);
+    loop_timer_set(wait->timer, wait_ms, 0);
     bus_listen(api->bus, &wait->listener);
     http_defer(request, NULL, NULL);
     control_look(wait);
@@ -107,13 +109,13 @@ int api_control_cancel(struct api *api, struct http_request *request, struct err
 {
     TRY(coordinator_cancel(api->coordinator, http_request_route(request)->name, err));
     loop_timer_set(api->tick, 0, COORDINATOR_TICK_MS); /* one without a process ends in it */
-    return control_wait(api, request, JOB_STATE_CANCELLING, err);
+    return control_wait(api, request, JOB_STATE_CANCELLING, CONTROL_CANCEL_MS, err);
 }
 
 int api_control_pause(struct api *api, struct http_request *request, struct err *err)
 {
     TRY(coordinator_pause(api->coordinator, http_request_route(request)->name, err));
-    return control_wait(api, request, JOB_STATE_PAUSING, err);
+    return control_wait(api, request, JOB_STATE_PAUSING, CONTROL_PAUSE_MS, err);
 }
 
 /* {"checkpoint": "ftckpt_..."}; no body is fine. */

@@ -7,6 +7,9 @@
 #include "common/mem.h"
 
 #include <stdio.h>
+#include <string.h>
+
+enum { CONTROL_CANCEL_MS = 30000, CONTROL_LOOK_MS = 250 };
 
 /* One request about a job; method NULL: GET. New reference. */
 static int control_request(struct cli *cli, const char *method, const char *id, const char *tail,
@@ -17,24 +20,44 @@ static int control_request(struct cli *cli, const char *method, const char *id, 
     return client_job(client, method, id, tail, body, ret, err);
 }
 
+static const char *control_state(const json_t *job)
+{
+    return cli_text(json_object_get(job, "ithaca"), "state");
+}
+
+static int control_print(const struct cli *cli, const char *id, const json_t *job, struct err *err)
+{
+    if (cli->json)
+        return cli_print_json(job, err);
+    (void)printf("%s is %s\n", id, control_state(job));
+    return 0;
+}
+
 /* Sends it and prints the state that the job has then. */
 static int control_send(struct cli *cli, const char *method, const char *id, const char *tail,
                         const json_t *body, struct err *err)
 {
     CLEANUP(json_unref) json_t *job = NULL;
     TRY(control_request(cli, method, id, tail, body, &job, err));
-    if (cli->json)
-        return cli_print_json(job, err);
-    (void)printf("%s is %s\n", id, cli_text(json_object_get(job, "ithaca"), "state"));
-    return 0;
+    return control_print(cli, id, job, err);
 }
 
+/* The API does not wait for processes that end slowly; a script that goes on with `ithaca rm` does.
+ */
 int cmd_cancel(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
+    CLEANUP(json_unref) json_t *job = NULL;
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
-    return control_send(cli, "POST", id, "/cancel", NULL, err);
+    TRY(control_request(cli, "POST", id, "/cancel", NULL, &job, err));
+    const int64_t until_ms = clock_monotonic_ms() + CONTROL_CANCEL_MS;
+    while (strcmp(control_state(job), "cancelling") == 0 && clock_monotonic_ms() < until_ms) {
+        json_unref(&job);
+        clock_sleep_ms(CONTROL_LOOK_MS);
+        TRY(control_request(cli, NULL, id, "", NULL, &job, err));
+    }
+    return control_print(cli, id, job, err);
 }
 
 int cmd_rm(struct cli *cli, struct err *err)

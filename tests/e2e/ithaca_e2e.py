@@ -131,6 +131,12 @@ class Client:
             return job if job["ithaca"]["state"] in states else None
         return until(f"{job_id} is {' or '.join(states)}", seconds, question)
 
+    def cancel(self, job_id):
+        """The job, cancelled. The request itself may be answered before."""
+        answer = self.post(f"/v1/fine_tuning/jobs/{job_id}/cancel")
+        assert answer.status == 200, answer.text
+        return self.wait(job_id, ("cancelled",))
+
     def stream(self, path, last_event_id=None):
         """Messages of an event stream: (event, id, data); comments are left out. Ends when the stream does."""
         headers = {"Authorization": f"Bearer {self.token}"}

@@ -136,9 +136,7 @@ class Jobs(unittest.TestCase):
 
     def test_cancel_while_running(self):
         job_id = self.running()
-        answer = self.client.post(f"/v1/fine_tuning/jobs/{job_id}/cancel")
-        self.assertEqual(answer.status, 200, answer.text)
-        self.assertEqual(answer.json()["status"], "cancelled")
+        self.client.cancel(job_id)
         self.assertEqual(self.left(), [])
         again = self.client.post(f"/v1/fine_tuning/jobs/{job_id}/cancel")
         self.assertEqual(again.status, 200 if again.json().get("status") == "cancelled" else 400, again.text)
@@ -148,8 +146,7 @@ class Jobs(unittest.TestCase):
         for delay in (0, 0.05, 0.1, 0.2, 0.3):
             job_id = self.client.submit(self.file, ithaca=LONG)["id"]
             time.sleep(delay)
-            job = self.client.post(f"/v1/fine_tuning/jobs/{job_id}/cancel").json()
-            self.assertEqual(job["status"], "cancelled")
+            self.client.cancel(job_id)
             self.assertEqual(self.left(), [])
 
     def test_cancel_while_queued_and_order(self):

@@ -203,7 +203,7 @@ class Recovery(Scene):
         running, waiting = self.submit(LONG), self.submit()
         self.client.wait(waiting, ("queued",))
         self.assertEqual(self.run_cli("pause", waiting), f"{waiting} is paused\n")
-        self.post(running, "cancel")
+        self.client.cancel(running)
         self.assertEqual(self.ithaca(waiting)["state"], "paused")
         self.assertIn("paused until it is resumed", self.run_cli("show", waiting))
         self.assertEqual(self.run_cli("resume", waiting), f"{waiting} is queued\n")
@@ -231,7 +231,7 @@ class Recovery(Scene):
             folder = self.path(job_id, "checkpoints")
             e2e.until("a checkpoint is being written", 60, lambda: os.path.isdir(folder) and any(
                 name.endswith(".tmp") for name in os.listdir(folder)), every=0.001)
-            self.assertEqual(self.post(job_id, "cancel")["status"], "cancelled")
+            self.client.cancel(job_id)
             self.assertEqual(self.left(), [])
             self.checkpoints(job_id)
             self.post(job_id, "resume", status=400)
@@ -242,7 +242,7 @@ class Recovery(Scene):
         pausing = threading.Thread(target=self.client.post, args=(f"/v1/fine_tuning/jobs/{job_id}/pause",))
         pausing.start()
         self.client.wait(job_id, ("pausing", "paused"))
-        self.assertEqual(self.post(job_id, "cancel")["status"], "cancelled")
+        self.client.cancel(job_id)
         pausing.join()
         self.checkpoints(job_id)
 
@@ -329,7 +329,7 @@ class Recovery(Scene):
         self.assertEqual(self.post(job_id, "resume")["status"], "queued")
         self.steps(job_id, saved[0] + 1)
         self.assertEqual(self.ithaca(job_id)["attempt"], 2)
-        self.post(job_id, "cancel")
+        self.client.cancel(job_id)
 
     # ---- the daemon is stopped
 

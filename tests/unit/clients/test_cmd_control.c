@@ -39,6 +39,18 @@ static void test_posts(void **state)
     scene_expect(s, "{\n  \"status\": \"paused\"\n}\n");
 }
 
+static void test_cancel_waits_for_the_end(void **state)
+{
+    struct scene *s = *state;
+    reply_state(s, "cancelling"); /* its ranks end slowly */
+    reply_state(s, "cancelling");
+    reply_state(s, "cancelled");
+    scene_run(s, cmd_cancel, "ftjob-a", NULL);
+    scene_expect(s, "ftjob-a is cancelled\n");
+    scene_asked(s, 0, "POST /v1/fine_tuning/jobs/ftjob-a/cancel HTTP/1.1");
+    scene_asked(s, 2, "GET /v1/fine_tuning/jobs/ftjob-a HTTP/1.1");
+}
+
 static void test_changes(void **state)
 {
     struct scene *s = *state;
@@ -98,7 +110,8 @@ static void test_checkpoints(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCENE_TEST(test_posts), SCENE_TEST(test_changes),
-                                       SCENE_TEST(test_mistakes), SCENE_TEST(test_checkpoints)};
+    const struct CMUnitTest tests[] = {
+        SCENE_TEST(test_posts), SCENE_TEST(test_cancel_waits_for_the_end), SCENE_TEST(test_changes),
+        SCENE_TEST(test_mistakes), SCENE_TEST(test_checkpoints)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,6 +51,28 @@ static void test_cancel_waits_for_processes(void **state)
     assert_true(json_is_string(answer(h, "data.1.data.request_id")));
 }
 
+/* Processes that do not end hold nobody up who cancels. */
+static void test_cancel_is_answered_soon(void **state)
+{
+    struct http_world *h = *state;
+    struct world_attempt a;
+    char path[192];
+    struct world_job job = world_running(h->w, &a, "");
+    job_path(&job, "/cancel", path);
+    const int64_t begun_ms = clock_monotonic_ms();
+    ask(h, "POST", path, "");
+    const int64_t took_ms = clock_monotonic_ms() - begun_ms;
+    assert_true(took_ms >= 2000 && took_ms < 20000);
+    expect(h, 200, "status", "running");
+    expect(h, 200, "ithaca.state", "cancelling");
+    const struct exit_report report = world_clean_exit(&a);
+    world_exit_report(&a, &report);
+    fake_host_end(a.keeper, 0, 0);
+    world_attempt_close(&a);
+    world_run(h->w);
+    world_expect(h->w, &job, JOB_STATE_CANCELLED);
+}
+
 static void test_pause_and_resume(void **state)
 {
     struct http_world *h = *state;
@@ -130,9 +152,8 @@ static void test_nobody_waits_any_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_cancel_waits_for_processes),
-        HTTP_TEST(test_pause_and_resume),
-        HTTP_TEST(test_wrong_states),
+        HTTP_TEST(test_cancel_waits_for_processes), HTTP_TEST(test_cancel_is_answered_soon),
+        HTTP_TEST(test_pause_and_resume),           HTTP_TEST(test_wrong_states),
         HTTP_TEST(test_nobody_waits_any_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
