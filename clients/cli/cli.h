@@ -80,6 +80,8 @@ int cli_print_text(const struct buf *text, struct err *err); /* to stdout, where
 /* Follows a job to its end; the status is the job's: 0 or the failure's code. Used by watch and
  * submit --follow. */
 int cmd_watch_job(struct cli *cli, const char *job_id, struct err *err);
+/* Whether a training file is a local one; else it must look like an id. */
+int cmd_files_check(const char *path_or_id, bool *ret_local, struct err *err);
 /* The id of a training file: a local file is uploaded first, anything else is taken as an id. New
  * string. */
 int cmd_files_resolve(struct cli *cli, const char *path_or_id, char **ret_id, struct err *err);

@@ -89,19 +89,27 @@ int cmd_files(struct cli *cli, struct err *err)
     return files_show_or_rm(cli, client, id, strcmp(verb, "rm") == 0 ? "DELETE" : NULL, err);
 }
 
+int cmd_files_check(const char *path_or_id, bool *ret_local, struct err *err)
+{
+    *ret_local = io_exists(path_or_id);
+    if (*ret_local || strncmp(path_or_id, "file-", 5) == 0)
+        return 0;
+    return err_set(err, ERR_NOT_FOUND, "%s: no such file (and not the id of an uploaded one)",
+                   path_or_id);
+}
+
 int cmd_files_resolve(struct cli *cli, const char *path_or_id, char **ret_id, struct err *err)
 {
     struct client *client = NULL;
     CLEANUP(json_unref) json_t *file = NULL;
     const char *id = path_or_id;
-    if (io_exists(path_or_id)) {
+    bool local = false;
+    TRY(cmd_files_check(path_or_id, &local, err));
+    if (local) {
         TRY(cli_client(cli, &client, err));
         TRY(client_upload(client, path_or_id, "fine-tune", &file, err));
         TRY(json_get_string(file, "id", ERR_PROTOCOL, &id, err));
         (void)fprintf(stderr, "uploaded %s as %s\n", path_or_id, id);
-    } else if (strncmp(path_or_id, "file-", 5) != 0) {
-        return err_set(err, ERR_NOT_FOUND, "%s: no such file (and not the id of an uploaded one)",
-                       path_or_id);
     }
     *ret_id = mem_strdup(id);
     return *ret_id != NULL ? 0 : mem_fail(err, LIMIT_ID_BYTES, "an id");

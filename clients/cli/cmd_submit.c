@@ -1,46 +1,89 @@
 /* cmd_submit: builds the job's JSON from a file, or from what an older job asked for, and options;
- * uploads local files, posts it. The daemon alone judges values. */
+ * lets the daemon judge it, uploads local files, posts it. */
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
 #include "clients/cli/job_body.h"
 #include "common/mem.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* The files of a job: options, and keys of its body. */
+static const char *const submit_files[][2] = {{"--training-file", "training_file"},
+                                              {"--validation-file", "validation_file"}};
+enum { SUBMIT_FILES = sizeof submit_files / sizeof submit_files[0] };
 
 /* Takes the options of a job over `job`. */
 static int submit_options(struct cli *cli, json_t *job, struct err *err)
 {
-    static const char *const files[][2] = {{"--training-file", "training_file"},
-                                           {"--validation-file", "validation_file"}};
     TRY(job_body_options(cli, job, err));
-    for (size_t i = 0; i < 2; i++) {
-        const char *given = cli_take_option(cli, files[i][0]);
+    for (size_t i = 0; i < SUBMIT_FILES; i++) {
+        const char *given = cli_take_option(cli, submit_files[i][0]);
         if (given != NULL)
-            TRY(job_body_set_string(job, files[i][1], given, err));
+            TRY(job_body_set_string(job, submit_files[i][1], given, err));
     }
     return 0;
 }
 
-/* A local file is uploaded, and its id takes its place. */
-static int submit_file(struct cli *cli, json_t *job, const char *key, struct err *err)
+/* A job that is refused anyway is refused before its files are sent: as one of files that have some
+ * id already. */
+static int submit_check(struct client *client, const json_t *job, struct err *err)
+{
+    CLEANUP(json_unref) json_t *sent = json_copy((json_t *)(uintptr_t)job);
+    CLEANUP(json_unref) json_t *estimate = NULL;
+    bool any = false, local = false;
+    for (size_t i = 0; i < SUBMIT_FILES; i++) {
+        const char *key = submit_files[i][1], *given = json_string_value(json_object_get(job, key));
+        if (given != NULL)
+            TRY(cmd_files_check(given, &local, err));
+        if (given != NULL && local)
+            TRY(job_body_set_string(sent, key, "file-local", err));
+        any |= given != NULL && local;
+    }
+    if (!any)
+        return 0;
+    TRY(client_json(client, "POST", "/v1/fine_tuning/estimate", sent, &estimate, err));
+    const char *message = json_string_value(json_object_get(estimate, "message"));
+    return message != NULL ? err_set(err, ERR_DOES_NOT_FIT, "%s", message) : 0;
+}
+
+/* A local file is uploaded, and its id takes its place; *ret_sent: its id, of the body. */
+static int submit_file(struct cli *cli, json_t *job, const char *key, const char **ret_sent,
+                       struct err *err)
 {
     const char *given = json_string_value(json_object_get(job, key));
     CLEANUP(mem_free_ptr) char *id = NULL;
     if (given == NULL)
         return 0;
     TRY(cmd_files_resolve(cli, given, &id, err));
-    return job_body_set_string(job, key, id, err);
+    const bool sent = strcmp(given, id) != 0;
+    TRY(job_body_set_string(job, key, id, err));
+    if (sent)
+        *ret_sent = json_string_value(json_object_get(job, key));
+    return 0;
+}
+
+static int submit_post(struct cli *cli, struct client *client, json_t *job,
+                       const char *sent[SUBMIT_FILES], json_t **ret, struct err *err)
+{
+    for (size_t i = 0; i < SUBMIT_FILES; i++)
+        TRY(submit_file(cli, job, submit_files[i][1], &sent[i], err));
+    return client_json(client, "POST", "/v1/fine_tuning/jobs", job, ret, err);
 }
 
 static int submit_send(struct cli *cli, json_t *job, bool follow, struct err *err)
 {
     CLEANUP(json_unref) json_t *answer = NULL;
     struct client *client = NULL;
-    const char *id = NULL;
+    const char *id = NULL, *sent[SUBMIT_FILES] = {NULL};
     TRY(cli_client(cli, &client, err));
-    TRY(submit_file(cli, job, "training_file", err));
-    TRY(submit_file(cli, job, "validation_file", err));
-    TRY(client_json(client, "POST", "/v1/fine_tuning/jobs", job, &answer, err));
+    TRY(submit_check(client, job, err));
+    int rc = submit_post(cli, client, job, sent, &answer, err);
+    for (size_t i = 0; rc != 0 && i < SUBMIT_FILES; i++)
+        if (sent[i] != NULL)
+            (void)fprintf(stderr, "%s stays: submit with %s %s, or remove it: ithaca files rm %s\n",
+                          sent[i], submit_files[i][0], sent[i], sent[i]);
+    TRY(rc);
     TRY(json_get_string(answer, "id", ERR_PROTOCOL, &id, err));
     if (cli->json && !follow)
         return cli_print_json(answer, err);

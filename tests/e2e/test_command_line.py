@@ -2,6 +2,7 @@
 import http.server
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -123,6 +124,27 @@ class Cli(unittest.TestCase):
             done = self.run_cli("--url", f"http://localhost:{self.daemon.port}", "ls", **found)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(self.run_cli("ls", ITHACA_URL="", **found).returncode, 0)
+
+    def test_refused_jobs_leave_no_file_behind(self):
+        """Or say which, and how to use it: one that only the submit itself refuses."""
+        path = os.path.join(self.place, "train.jsonl")
+        with open(path, "wb") as file:
+            file.write(LINES)
+        files = self.run_cli("files", "ls").stdout
+        for options in (["--model", "no-such-model"], ["--model", "tiny-llama", "--set", "seq_len=0"],
+                        ["--model", "tiny-llama", "--set", "gpus=63"],
+                        ["--model", "tiny-llama", "--validation-file", os.path.join(self.place, "absent.jsonl")]):
+            done = self.run_cli("submit", "--training-file", path, *options)
+            self.assertNotEqual(done.returncode, 0, options)
+            self.assertEqual(self.run_cli("files", "ls").stdout, files, (options, done.stderr))
+        done = self.run_cli("submit", "--training-file", path, "--model", "tiny-llama", "--set", "seq_len=64", "--set",
+                            'depends_on=["ftjob-none"]')
+        self.assertNotEqual(done.returncode, 0)
+        said = re.search(rb"^(file-\S+) stays: submit with --training-file \1, or remove it: ithaca files rm \1$",
+                         done.stderr, re.M)
+        self.assertTrue(said, done.stderr)
+        self.assertEqual(self.run_cli("files", "rm", said[1].decode()).returncode, 0)
+        self.assertEqual(self.run_cli("files", "ls").stdout, files)
 
     def test_ctrl_c_leaves_the_job_and_says_so(self):
         path = os.path.join(self.place, "train.jsonl")

@@ -2,6 +2,10 @@
  * files are uploaded; nothing is sent while the command line is wrong. */
 #include "tests/lib/fake_server.h"
 
+#define FITS "{\"object\":\"fine_tuning.estimate\",\"message\":null}"
+#define REFUSED                                                                          \
+    "{\"error\":{\"message\":\"no\",\"type\":\"invalid_request_error\",\"param\":\"x\"," \
+    "\"code\":\"invalid_value\"}}"
 #define CREATED "{\"id\":\"ftjob-new\",\"status\":\"validating_files\"}"
 
 /* The body of the n-th request as JSON without blanks. */
@@ -53,20 +57,54 @@ static void test_local_files_are_uploaded(void **state)
     CLEANUP(mem_free_ptr) char *train = scene_path(s, "train.jsonl");
     CLEANUP(mem_free_ptr) char *absent = scene_path(s, "absent.jsonl");
     scene_put(s, "train.jsonl", "{}\n");
+    scene_reply(s, 200, FITS);
     scene_reply(s, 200, "{\"id\":\"file-up\"}");
     scene_reply(s, 200, CREATED);
     scene_run(s, cmd_submit, "--model=m", "--training-file", train, "--validation-file", "file-2",
               NULL);
     scene_expect(s, "ftjob-new\n");
-    scene_asked(s, 0, "POST /v1/files HTTP/1.1");
-    expect_job(s, 1,
+    scene_asked(s, 0, "POST /v1/fine_tuning/estimate HTTP/1.1");
+    assert_string_equal(s->server.asked[0].body,
+                        "{\"model\":\"m\",\"ithaca\":{},\"training_file\":\"file-local\","
+                        "\"validation_file\":\"file-2\"}");
+    scene_asked(s, 1, "POST /v1/files HTTP/1.1");
+    expect_job(s, 2,
                "{\"model\":\"m\",\"ithaca\":{},\"training_file\":\"file-up\",\"validation_file\":"
                "\"file-2\"}");
     assert_non_null(strstr(s->errors, "uploaded"));
-    scene_run(s, cmd_submit, "--model=m", "--training-file", absent, NULL);
-    assert_int_equal(s->rc, -ERR_NOT_FOUND);
+    assert_null(strstr(s->errors, "stays"));
+    scene_run(s, cmd_submit, "--model=m", "--training-file", train, "--validation-file", absent,
+              NULL);
+    assert_int_equal(s->rc, -ERR_NOT_FOUND); /* before the other one is sent */
     assert_non_null(strstr(s->err.text, absent));
-    assert_int_equal(s->server.asked_count, 2);
+    assert_int_equal(s->server.asked_count, 3);
+}
+
+/* A job that will be refused is refused before its file is sent; where only the submit itself finds
+ * out, it is said what became of the file. */
+static void test_refused_with_a_local_file(void **state)
+{
+    struct scene *s = *state;
+    CLEANUP(mem_free_ptr) char *train = scene_path(s, "train.jsonl");
+    scene_put(s, "train.jsonl", "{}\n");
+    scene_reply(s, 200, "{\"object\":\"fine_tuning.estimate\",\"message\":\"needs 9 GiB\"}");
+    scene_run(s, cmd_submit, "--model=m", "--training-file", train, NULL);
+    assert_int_equal(s->rc, -ERR_DOES_NOT_FIT);
+    assert_string_equal(s->err.text, "needs 9 GiB");
+    scene_reply(s, 400, REFUSED);
+    scene_run(s, cmd_submit, "--model=m", "--training-file", train, NULL);
+    assert_int_equal(s->rc, -ERR_INVALID_VALUE);
+    assert_int_equal(s->server.asked_count, 2); /* and no file */
+    assert_null(strstr(s->errors, "stays"));
+    scene_reply(s, 200, FITS);
+    scene_reply(s, 200, "{\"id\":\"file-up\"}");
+    scene_reply(s, 400, REFUSED);
+    scene_run(s, cmd_submit, "--model=m", "--validation-file", train, "--training-file=file-1",
+              NULL);
+    assert_int_equal(s->rc, -ERR_INVALID_VALUE);
+    assert_non_null(strstr(s->errors, "file-up stays: submit with --validation-file file-up, or "
+                                      "remove it: ithaca files rm file-up\n"));
+    assert_null(strstr(s->errors, "file-1 stays"));
 }
 
 static void test_mistakes(void **state)
@@ -157,6 +195,7 @@ int main(void)
         SCENE_TEST(test_options),
         SCENE_TEST(test_file_and_options),
         SCENE_TEST(test_local_files_are_uploaded),
+        SCENE_TEST(test_refused_with_a_local_file),
         SCENE_TEST(test_mistakes),
         SCENE_TEST(test_follow),
         SCENE_TEST(test_resubmit),
