@@ -3,6 +3,7 @@
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
 #include "clients/cli/progress.h"
+#include "common/clock.h"
 #include "common/limits.h"
 #include "common/mem.h"
 
@@ -11,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { WATCH_CHECK_MS = 500 };
 
 struct watch {
     struct cli *cli;
@@ -124,6 +127,39 @@ static void watch_expect_interrupt(const char *job_id)
     (void)sigaction(SIGINT, &action, NULL); /* cannot fail for SIGINT */
 }
 
+/* How far the check of the job's files is; false: that is over, or the daemon does not say. */
+static bool watch_check(struct progress *progress, const json_t *job)
+{
+    char text[160];
+    const json_t *ithaca = json_object_get(job, "ithaca");
+    const json_t *at = json_object_get(json_object_get(ithaca, "data"), "preparing");
+    const double all = cli_number(at, "bytes_total");
+    if (strcmp(cli_text(ithaca, "state"), "validating") != 0)
+        return false;
+    if (at == NULL)
+        return true;
+    const double done = all > 0 ? fmin(cli_number(at, "bytes") / all, 1) : 0;
+    (void)snprintf(text, sizeof text, "checking file %lld of %lld: %.0f%%, %lld rows",
+                   cli_whole(at, "file"), cli_whole(at, "files"), 100 * done,
+                   cli_whole(at, "rows"));
+    progress_check(progress, done, text);
+    return true;
+}
+
+/* Until the job's files are checked, which is no event; its stream begins with its first one.
+ * *job: as it was, and then as it is. */
+static int watch_checks(struct watch *watch, struct client *client, const char *path, json_t **job,
+                        struct err *err)
+{
+    while (!watch->cli->json && watch_check(&watch->progress, *job)) {
+        clock_sleep_ms(WATCH_CHECK_MS);
+        json_unref(job);
+        TRY(client_json(client, NULL, path, NULL, job, err));
+    }
+    progress_checked(&watch->progress);
+    return 0;
+}
+
 int cmd_watch_job(struct cli *cli, const char *job_id, struct err *err)
 {
     struct client *client = NULL;
@@ -140,7 +176,9 @@ int cmd_watch_job(struct cli *cli, const char *job_id, struct err *err)
     watch.progress.steps_total =
         json_integer_value(json_object_get(json_object_get(before, "ithaca"), "steps_total"));
     watch_expect_interrupt(job_id);
-    int rc = client_stream(client, stream, watch_on_event, &watch, err);
+    int rc = watch_checks(&watch, client, path, &before, err);
+    if (rc == 0)
+        rc = client_stream(client, stream, watch_on_event, &watch, err);
     (void)signal(SIGINT, SIG_DFL);
     progress_finish(&watch.progress);
     TRY(rc);

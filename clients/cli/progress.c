@@ -38,15 +38,20 @@ void progress_step(struct progress *progress, int64_t step, double loss, double 
     progress->step_time_s = progress_smooth(progress->step_time_s, step_time_s);
 }
 
+static void progress_bar(FILE *out, double done)
+{
+    (void)fputc('[', out);
+    for (int cell = 0; cell < PROGRESS_BAR_CELLS; cell++)
+        (void)fputc(cell < (int)(done * PROGRESS_BAR_CELLS) ? '#' : '-', out);
+    (void)fputc(']', out);
+}
+
 static void progress_line(const struct progress *progress)
 {
     FILE *out = progress->out;
     if (progress->steps_total > 0) {
-        int64_t full = progress->step * PROGRESS_BAR_CELLS / progress->steps_total;
-        (void)fputc('[', out);
-        for (int64_t cell = 0; cell < PROGRESS_BAR_CELLS; cell++)
-            (void)fputc(cell < full ? '#' : '-', out);
-        (void)fprintf(out, "]  %lld/%lld", (long long)progress->step,
+        progress_bar(out, (double)progress->step / (double)progress->steps_total);
+        (void)fprintf(out, "  %lld/%lld", (long long)progress->step,
                       (long long)progress->steps_total);
     } else {
         (void)fprintf(out, "step %lld", (long long)progress->step);
@@ -79,6 +84,28 @@ void progress_show(struct progress *progress)
         (void)fputc('\n', progress->out);
     }
     (void)fflush(progress->out);
+}
+
+void progress_check(struct progress *progress, double done, const char *text)
+{
+    const int64_t now_ms = clock_monotonic_ms();
+    const bool first = progress->checked_ms == 0;
+    if (!progress->terminal && !first && now_ms - progress->checked_ms < PROGRESS_PIPE_EVERY_MS)
+        return;
+    progress->checked_ms = now_ms;
+    if (progress->terminal)
+        (void)fputs("\r\033[K", progress->out);
+    progress_bar(progress->out, done);
+    (void)fprintf(progress->out, "  %s%s", text, progress->terminal ? "" : "\n");
+    progress->open = progress->terminal;
+    (void)fflush(progress->out);
+}
+
+void progress_checked(struct progress *progress)
+{
+    if (progress->open)
+        (void)fputs("\r\033[K", progress->out);
+    progress->open = false;
 }
 
 void progress_say(struct progress *progress, const char *sentence)

@@ -20,6 +20,7 @@ struct progress {
     double tokens_per_s; /* smoothed; NaN: not known */
     double step_time_s;  /* smoothed; NaN: not known */
     int64_t printed_ms;  /* monotonic time of the last line in a pipe */
+    int64_t checked_ms;  /* the same of lines of the check; 0: none yet */
 };
 
 void progress_init(struct progress *progress, FILE *out);
@@ -27,6 +28,10 @@ void progress_init(struct progress *progress, FILE *out);
 void progress_step(struct progress *progress, int64_t step, double loss, double tokens_per_s,
                    double step_time_s);
 void progress_show(struct progress *progress);
+/* How far the check of its files is, before the first step: a share, and words. checked: the bar
+ * goes. */
+void progress_check(struct progress *progress, double done, const char *text);
+void progress_checked(struct progress *progress);
 /* A sentence on a line of its own; the bar is drawn again below it. */
 void progress_say(struct progress *progress, const char *sentence);
 void progress_finish(struct progress *progress); /* shows the last state and ends the line */

@@ -43,6 +43,28 @@ static void test_ends(void **state)
     assert_string_equal(s->out, ""); /* results only */
 }
 
+/* While its files are checked the job itself is asked. */
+static void test_check_of_files(void **state)
+{
+    struct scene *s = *state;
+    static const char stream[] =
+        STREAM "event: event\nid: 1-0\ndata: {\"message\":\"queued\"}\n\n" END;
+    static const char at[] = "{\"id\":\"ftjob-a\",\"ithaca\":{\"state\":\"validating\",\"data\":{"
+                             "\"preparing\":{\"file\":1,\"files\":2,\"bytes\":70,"
+                             "\"bytes_total\":80,\"rows\":12345}}}}";
+    scene_reply(s, 200, "{\"id\":\"ftjob-a\",\"ithaca\":{\"state\":\"validating\",\"data\":null}}");
+    for (int i = 0; i < 2; i++) /* a line at first and each fifth second */
+        scene_reply(s, 200, at);
+    scene_reply(s, 200, "{\"id\":\"ftjob-a\",\"ithaca\":{\"state\":\"queued\"}}");
+    scene_raw(s, stream, sizeof stream - 1);
+    scene_reply(s, 200, "{\"id\":\"ftjob-a\",\"status\":\"cancelled\"}");
+    scene_run(s, cmd_watch, "ftjob-a", NULL);
+    assert_int_equal(s->rc, -ERR_CANCELLED);
+    assert_non_null(strstr(s->errors, "[#####################---]  checking file 1 of 2: 88%, "
+                                      "12345 rows\nqueued\n"));
+    assert_int_equal(s->server.asked_count, 6);
+}
+
 static void test_what_is_shown(void **state)
 {
     struct scene *s = *state;
@@ -94,7 +116,8 @@ static void test_mistakes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCENE_TEST(test_ends), SCENE_TEST(test_what_is_shown),
-                                       SCENE_TEST(test_json), SCENE_TEST(test_mistakes)};
+    const struct CMUnitTest tests[] = {SCENE_TEST(test_ends), SCENE_TEST(test_check_of_files),
+                                       SCENE_TEST(test_what_is_shown), SCENE_TEST(test_json),
+                                       SCENE_TEST(test_mistakes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,10 +94,13 @@ static void test_terminal(void **state)
     struct screen screen;
     screen_open(&screen);
     struct progress *progress = &screen.progress;
+    progress_check(progress, 0.5, "checking");
+    assert_string_equal(screen_take(&screen), REDRAW "[############------------]  checking");
+    progress_checked(progress);
     progress->steps_total = 8;
     progress_step(progress, 2, 1.5, 2000, 10);
     progress_show(progress);
-    assert_string_equal(screen_take(&screen), REDRAW
+    assert_string_equal(screen_take(&screen), REDRAW REDRAW
                         "[######------------------]  2/8  loss 1.5000  2.0k tok/s  eta 1:00");
     progress_step(progress, 3, NAN, NAN, 20); /* the newest step counts a tenth */
     progress->valid_loss = 0.25;
