@@ -29,7 +29,7 @@ struct experiment_answer {
 
 struct experiment_rows {
     struct api *api;
-    json_t *rows; /* NULL: only counted */
+    json_t *rows; /* of the results; NULL: they are only counted */
     json_int_t all, waiting, unfinished, succeeded, failed, left;
 };
 
@@ -57,21 +57,26 @@ static int experiment_add_row(struct experiment_rows *rows, const struct store_p
                : mem_fail(err, 0, "results");
 }
 
-static int experiment_on_point(void *context, const struct store_point_row *point, struct err *err)
+static void experiment_on_status(void *context, const char *status, int64_t count)
 {
     struct experiment_rows *rows = context;
-    rows->all++;
-    if (strcmp(point->status, STORE_POINT_WAITING) == 0)
-        rows->waiting++;
-    else if (strcmp(point->status, STORE_POINT_SUBMITTED) == 0)
-        rows->unfinished++;
-    else if (strcmp(point->status, job_state_name(JOB_STATE_SUCCEEDED)) == 0)
-        rows->succeeded++;
-    else if (strcmp(point->status, job_state_name(JOB_STATE_FAILED)) == 0)
-        rows->failed++;
+    rows->all += count;
+    if (strcmp(status, STORE_POINT_WAITING) == 0)
+        rows->waiting += count;
+    else if (strcmp(status, STORE_POINT_SUBMITTED) == 0)
+        rows->unfinished += count;
+    else if (strcmp(status, job_state_name(JOB_STATE_SUCCEEDED)) == 0)
+        rows->succeeded += count;
+    else if (strcmp(status, job_state_name(JOB_STATE_FAILED)) == 0)
+        rows->failed += count;
     else
-        rows->left++;
-    return rows->rows != NULL ? experiment_add_row(rows, point, err) : 0;
+        rows->left += count;
+}
+
+static int experiment_on_point(void *context, const struct store_point_row *point, struct err *err)
+{
+    experiment_on_status(context, point->status, 1);
+    return experiment_add_row(context, point, err);
 }
 
 static const char *experiment_status(const struct store_experiment *experiment,
@@ -117,8 +122,12 @@ static int experiment_on_row(void *context, const struct store_experiment *exper
     struct experiment_rows rows = {.api = answer->api, .rows = list};
     TRY(json_parse(experiment->spec_json, strlen(experiment->spec_json), experiment->id, &spec,
                    err));
-    TRY(store_experiment_points(answer->api->store, experiment->id, experiment_on_point, &rows,
-                                err));
+    if (answer->rows)
+        TRY(store_experiment_points(answer->api->store, experiment->id, experiment_on_point, &rows,
+                                    err));
+    else
+        TRY(store_experiment_statuses(answer->api->store, experiment->id, experiment_on_status,
+                                      &rows, err));
     answer->json = json_pack(
         "{s:s, s:s, s:o, s:s, s:o, s:o, s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I}, s:O, s:o*, s:O*}",
         "id", experiment->id, "object", "experiment", "name", api_text(experiment->name), "status",

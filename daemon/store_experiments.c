@@ -238,6 +238,24 @@ int store_experiment_points(struct store *store, const char *id, store_point_row
     }
 }
 
+int store_experiment_statuses(struct store *store, const char *id, store_status_fn *status,
+                              void *context, struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT status, count(*) FROM experiment_points WHERE experiment_id = ? "
+                    "GROUP BY status",
+                    err));
+    store_bind_text(&query, id);
+    for (;;) {
+        bool found = false;
+        TRY(store_query_step(&query, &found, err));
+        if (!found)
+            return 0;
+        status(context, store_column_text(&query, 0), store_column_i64(&query, 1));
+    }
+}
+
 int store_experiment_settle(struct store *store, const char *id, int64_t number, const char *status,
                             const char *note, const char *measured_json, struct err *err)
 {

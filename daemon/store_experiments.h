@@ -63,6 +63,10 @@ int store_experiment_points(struct store *store, const char *id, store_point_row
                             void *context, struct err *err);
 int store_experiment_add(struct store *store, const char *id, const struct store_point_row *point,
                          struct err *err);
+/* How many of its points have each status. */
+typedef void store_status_fn(void *context, const char *status, int64_t count);
+int store_experiment_statuses(struct store *store, const char *id, store_status_fn *status,
+                              void *context, struct err *err);
 /* How a point came to its end; it has none yet. */
 int store_experiment_settle(struct store *store, const char *id, int64_t number, const char *status,
                             const char *note, const char *measured_json, struct err *err);

@@ -271,6 +271,8 @@ static const char *const store_migrations_jobs[] = {
     " coalesce((SELECT min(n.from_step) FROM attempts AS n WHERE n.job_id = a.job_id AND"
     " n.number > a.number), -1) AS kept_step, a.tokens AS tokens"
     " FROM attempts AS a JOIN jobs AS j ON j.id = a.job_id;",
+    /* 12: how far experiments are, for their list */
+    "CREATE INDEX experiment_points_status ON experiment_points (experiment_id, status);",
 };
 
 static const char *const store_migrations_metrics[] = {

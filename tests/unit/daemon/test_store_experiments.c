@@ -42,6 +42,13 @@ static int collect_point(void *context, const struct store_point_row *row, struc
     return 0;
 }
 
+static void collect_status(void *context, const char *status, int64_t count)
+{
+    char line[64];
+    (void)snprintf(line, sizeof line, "%s %d;", status, (int)count);
+    strncat(context, line, 64);
+}
+
 static void expect(struct fixture *f, const char *owner, const char *wanted)
 {
     char seen[256] = "";
@@ -109,6 +116,18 @@ static void test_points_and_jobs(void **state)
     assert_string_equal(seen, "0 submitted ftjob-1 ;1 does_not_fit  ;2 failed  {};");
 }
 
+static void test_statuses(void **state)
+{
+    struct fixture *f = *state;
+    char seen[256] = "";
+    add(f, "exp-a", "ann");
+    add(f, "exp-b", "ann"); /* whose points are its own */
+    const struct store_point_row more = point_of(2, STORE_POINT_WAITING);
+    OK(f, store_experiment_add(f->store, "exp-a", &more, &f->err));
+    OK(f, store_experiment_statuses(f->store, "exp-a", collect_status, seen, &f->err));
+    assert_string_equal(seen, "does_not_fit 1;waiting 2;");
+}
+
 static void test_delete(void **state)
 {
     struct fixture *f = *state;
@@ -140,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_lists, setup, teardown),
         cmocka_unit_test_setup_teardown(test_points_and_jobs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_statuses, setup, teardown),
         cmocka_unit_test_setup_teardown(test_delete, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
