@@ -2,6 +2,7 @@
  * written while rows are read. */
 #include "daemon/experiment_step.h"
 
+#include "common/host_memory.h"
 #include "common/job_spec.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -35,6 +36,7 @@ enum step_state {
 
 struct step_point {
     int64_t number, series, seq_len, slots;
+    int64_t host_bytes; /* of the machine's memory */
     enum step_state state;
     char job_id[LIMIT_ID_BYTES + 1];
     char *body; /* of its job, while it waits; owned */
@@ -121,6 +123,7 @@ static int step_take_point(void *context, const struct store_point_row *row, str
     TRY(json_get_i64(facts, "series", ERR_CORRUPT, &point.series, err));
     TRY(json_get_i64(facts, "seq_len", ERR_CORRUPT, &point.seq_len, err));
     TRY(json_get_i64(facts, "slots", ERR_CORRUPT, &point.slots, err));
+    point.host_bytes = json_integer_value(json_object_get(facts, "machine_bytes"));
     point.state = step_state_of(row, measured);
     (void)snprintf(point.job_id, sizeof point.job_id, "%s", row->job_id);
     if (point.state == STEP_WAITING && (point.body = mem_strdup(row->body_json)) == NULL)
@@ -307,32 +310,51 @@ static int step_submit_point(struct step *step, struct step_point *point, struct
                                    why.text, "", err);
 }
 
+/* What jobs of the experiment have or wait for. */
+struct step_taken {
+    int64_t jobs, slots, host_bytes;
+};
+
+static void step_take_up(struct step_taken *taken, const struct step_point *point)
+{
+    taken->jobs++;
+    taken->slots += point->slots;
+    if (__builtin_add_overflow(taken->host_bytes, point->host_bytes, &taken->host_bytes))
+        taken->host_bytes = INT64_MAX;
+}
+
+/* Whether one more is too much. The queue gives out slots; of the host's memory, which jobs side by
+ * side would take from each other, it knows nothing. */
+static bool step_is_full(const struct step *step, const struct step_taken *taken,
+                         const struct step_point *point)
+{
+    struct step_taken then = *taken;
+    step_take_up(&then, point);
+    return (step->spec.max_gpus > 0 && then.slots > step->spec.max_gpus) ||
+           then.jobs > coordinator_slots(step->api->coordinator) + STEP_AHEAD ||
+           (taken->jobs > 0 && then.host_bytes > host_memory_read().total);
+}
+
 static int step_submit(struct step *step, bool *ret_again, struct err *err)
 {
-    const int64_t most = coordinator_slots(step->api->coordinator) + STEP_AHEAD;
-    int64_t slots = 0, jobs = 0, submitted = 0;
-    for (size_t i = 0; i < step->count; i++) {
-        bool works = step->points[i].state == STEP_WORKING;
-        slots += works ? step->points[i].slots : 0;
-        jobs += works;
-    }
+    struct step_taken taken = {.jobs = 0};
+    int64_t submitted = 0;
+    for (size_t i = 0; i < step->count; i++)
+        if (step->points[i].state == STEP_WORKING)
+            step_take_up(&taken, &step->points[i]);
     for (size_t i = 0; i < step->count; i++) {
         struct step_point *point = &step->points[i];
         if (point->state != STEP_WAITING)
             continue;
-        if (step->spec.max_gpus > 0 && slots + point->slots > step->spec.max_gpus)
-            return 0;
-        if (jobs == most)
+        if (step_is_full(step, &taken, point))
             return 0;
         *ret_again = submitted == STEP_BATCH;
         if (*ret_again)
             return 0;
         TRY(step_submit_point(step, point, err));
         submitted++;
-        if (point->state != STEP_WORKING)
-            continue;
-        slots += point->slots;
-        jobs++;
+        if (point->state == STEP_WORKING)
+            step_take_up(&taken, point);
     }
     return 0;
 }
