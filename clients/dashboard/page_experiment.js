@@ -66,7 +66,8 @@ export function experiment(view, like, session) {
     }
   };
   const build = (job, own, models, given) => {
-    const here = models.filter((one) => one.ithaca?.ready !== false).map((one) => one.id);
+    const named = [given?.base.model, ...given?.grid.model ?? []]; // a tuned model has the shape of its base: offered where it was asked for
+    const here = models.filter((one) => one.ithaca?.ready || named.includes(one.id)).map((one) => one.id);
     form = new ExperimentForm({ job, own, here, given }, changed);
     const open = form.shapes.values.length > 0 || here.length === 0;
     fill(view, h("div", { class: "head" }, h("h1", {}, "New experiment")), may ? null : note("warn", "Your token may read, not submit."),
