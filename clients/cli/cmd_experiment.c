@@ -39,17 +39,6 @@ static void experiment_line(const json_t *experiment)
     (void)printf("\n");
 }
 
-/* A number of a row in its scale, or nothing. */
-static void experiment_cell(struct table *table, const json_t *row, const char *column,
-                            const char *format, double scale)
-{
-    const json_t *value = json_object_get(row, column);
-    char text[64] = "";
-    if (json_is_number(value))
-        (void)snprintf(text, sizeof text, format, json_number_value(value) * scale);
-    table_cell(table, "%s", text);
-}
-
 static int experiment_table(const json_t *rows, struct err *err)
 {
     static const struct table_column columns[] = {
@@ -74,18 +63,18 @@ static int experiment_table(const json_t *rows, struct err *err)
     json_array_foreach(rows, i, row)
     {
         bool rehearsed = json_is_true(json_object_get(row, "rehearsed"));
-        experiment_cell(&table, row, "number", "%.0f", 1);
-        experiment_cell(&table, row, "seq_len", "%.0f", 1);
+        plan_experiment_cell(&table, row, "number", "%.0f", 1);
+        plan_experiment_cell(&table, row, "seq_len", "%.0f", 1);
         table_cell(&table, "%s%s",
                    json_is_string(json_object_get(row, "label")) ? cli_text(row, "label") : "",
                    rehearsed ? " (rehearsed)" : "");
         table_cell(&table, "%s", cli_text(row, "status"));
-        experiment_cell(&table, row, "tokens_per_s_gpu", "%.5g", 1);
-        experiment_cell(&table, row, "mfu_causal", "%.1f", 100);
-        experiment_cell(&table, row, "mfu_full", "%.1f", 100);
-        experiment_cell(&table, row, "device_bytes", "%.3g", 0x1p-30);
-        experiment_cell(&table, row, "planned_device_bytes", "%.3g", 0x1p-30);
-        experiment_cell(&table, row, "host_bytes", "%.3g", 0x1p-30);
+        plan_experiment_cell(&table, row, "tokens_per_s_gpu", "%.5g", 1);
+        plan_experiment_cell(&table, row, "mfu_causal", "%.1f", 100);
+        plan_experiment_cell(&table, row, "mfu_full", "%.1f", 100);
+        plan_experiment_cell(&table, row, "device_bytes", "%.3g", 0x1p-30);
+        plan_experiment_cell(&table, row, "planned_device_bytes", "%.3g", 0x1p-30);
+        plan_experiment_cell(&table, row, "host_bytes", "%.3g", 0x1p-30);
         table_cell(&table, "%s", cli_text(row, "job"));
     }
     (void)terminal_size(&width, &height); /* 0: it is none */

@@ -117,6 +117,16 @@ static bool plan_fits(const json_t *row)
     return strcmp(cli_text(row, "status"), "waiting") == 0;
 }
 
+void plan_experiment_cell(struct table *table, const json_t *row, const char *column,
+                          const char *format, double scale)
+{
+    const json_t *value = json_object_get(row, column);
+    char text[64] = "";
+    if (json_is_number(value))
+        (void)snprintf(text, sizeof text, format, json_number_value(value) * scale);
+    table_cell(table, "%s", text);
+}
+
 static int plan_print_table(const json_t *rows, struct err *err)
 {
     static const struct table_column columns[] = {
@@ -140,10 +150,10 @@ static int plan_print_table(const json_t *rows, struct err *err)
         table_cell(&table, "%lld", cli_whole(row, "seq_len"));
         table_cell(&table, "%s%s", cli_text(row, "label"), rehearsed ? " (rehearsed)" : "");
         table_cell(&table, "%s", plan_fits(row) ? "fits" : cli_text(row, "status"));
-        table_cell(&table, "%.3g", cli_number(row, "planned_device_bytes") * 0x1p-30);
-        table_cell(&table, "%.3g", cli_number(row, "planned_host_bytes") * 0x1p-30);
-        table_cell(&table, "%.4g", cli_number(row, "planned_step_s"));
-        table_cell(&table, "%.4g", cli_number(row, "planned_tokens_per_s_gpu"));
+        plan_experiment_cell(&table, row, "planned_device_bytes", "%.3g", 0x1p-30);
+        plan_experiment_cell(&table, row, "planned_host_bytes", "%.3g", 0x1p-30);
+        plan_experiment_cell(&table, row, "planned_step_s", "%.4g", 1);
+        plan_experiment_cell(&table, row, "planned_tokens_per_s_gpu", "%.4g", 1);
         clock_duration((int64_t)(cli_number(row, "planned_run_s") + 0.5), run);
         table_cell(&table, "%s", plan_fits(row) ? run : "");
     }

@@ -42,6 +42,8 @@ static void test_commands(void **state)
     struct scene *s = *state;
     CLEANUP(mem_free_ptr) char *file = scene_path(s, "train.jsonl");
     CLEANUP(mem_free_ptr) char *job = scene_path(s, "job.json");
+    CLEANUP(mem_free_ptr) char *grid = scene_path(s, "grid.json");
+    scene_put(s, "grid.json", "{\"base\":{\"model\":\"tiny-llama\"},\"grid\":{\"seq_len\":[64]}}");
     scene_put(s, "train.jsonl", "{}\n");
     scene_put(s, "job.json", "{\"model\":\"m\",\"training_file\":\"file-1\"}");
     scene_put(s, "admin.token", "secret\n");
@@ -76,6 +78,12 @@ static void test_commands(void **state)
         {cmd_gpus, {NULL}},
         {cmd_tokens, {"list"}},
         {cmd_help, {"submit"}},
+        {cmd_experiment, {"plan", grid}},
+        {cmd_experiment, {"plan", grid, "--gpus=1", "--memory=80GB", "--host-memory=100"}},
+        {cmd_experiment, {"run", grid, "--set=steps=1"}},
+        {cmd_experiment, {"list"}},
+        {cmd_experiment, {"show", "exp-1"}},
+        {cmd_experiment, {"cancel", "exp-1"}},
         {cmd_man, {"ithaca-job"}},
         {cmd_man, {"ithaca-experiment"}},
     };
