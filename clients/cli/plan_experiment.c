@@ -48,13 +48,15 @@ int plan_experiment_file(struct cli *cli, json_t **ret, struct err *err)
 static int plan_machine(struct cli *cli, struct plan_experiment *plan, bool *ret_other,
                         struct err *err)
 {
-    plan->machine = (struct mem_ask){.backend = MEM_BACKEND_COUNT, .ranks_max = LIMIT_RANKS};
     struct mem_ask *machine = &plan->machine;
+    *machine = (struct mem_ask){.backend = MEM_BACKEND_COUNT};
     TRY(plan_command_number(cli, "--gpus", &machine->ranks_max, err));
     TRY(plan_command_memory(cli, machine, &plan->card, err));
     plan_command_backend(cli, &machine->backend);
-    *ret_other = machine->backend != MEM_BACKEND_COUNT || machine->ranks_max != LIMIT_RANKS ||
+    *ret_other = machine->backend != MEM_BACKEND_COUNT || machine->ranks_max > 0 ||
                  machine->device_bytes > 0 || machine->host_bytes > 0;
+    if (machine->ranks_max == 0)
+        machine->ranks_max = LIMIT_RANKS;
     if (machine->backend == MEM_BACKEND_COUNT)
         machine->backend = MEM_BACKEND_CUDA;
     return cli_finish_arguments(cli, err);

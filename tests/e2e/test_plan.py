@@ -93,6 +93,8 @@ class Plan(unittest.TestCase):
         text = run(*words).stdout.splitlines()
         self.assertEqual(len(text), 2 + len(one))
         self.assertRegex(text[-1], rf"^{len(one)} of {len(one)} points fit; their steps take \d+s, ")
+        for machine in (["--gpus", "64"], ["--memory", "80GB"], ["--host-memory", "100"], ["--backend", "cpu"]):
+            self.assertEqual(run(*words[:3], *machine).returncode, 0, machine)  # any of them, and no daemon is asked
         for more, status, said in ((["--set", "grid"], 64, "FIELD=VALUE"),
                                    (["--set", "base.model=none"], 66, "no shape is known"),
                                    (["--set", "stepz=1"], 65, "stepz is not a field")):
