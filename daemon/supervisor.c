@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SUPERVISOR_LATE_MS = 1000 }; /* ten times COORDINATOR_TICK_MS */
+
 static int64_t supervisor_now(const struct supervisor *supervisor)
 {
     return supervisor->host->ops->monotonic_ms(supervisor->host);
@@ -390,8 +392,9 @@ static void supervisor_check(struct supervisor *supervisor, int64_t now_ms)
 
 void supervisor_tick(struct supervisor *supervisor)
 {
-    int64_t now_ms = supervisor_now(supervisor);
-    if (supervisor->over)
+    int64_t now_ms = supervisor_now(supervisor), before_ms = supervisor->ticked_ms;
+    supervisor->ticked_ms = now_ms;
+    if (supervisor->over || (before_ms != 0 && now_ms - before_ms > SUPERVISOR_LATE_MS))
         return;
     if (supervisor->keeper_ended) {
         bool left = supervisor_sweep(supervisor);

@@ -6,6 +6,9 @@
  * rank that is silent, ranks that talk but do not move: each stops the attempt with a reason that
  * names rank, step and phase.
  *
+ * The daemon itself may have stood still (SIGSTOP, a debugger, a disk that hangs): ranks are not
+ * silent then, they were not heard.
+ *
  * A pause is asked of every rank, and again of one that connects anew; the attempt then ends by
  * itself, with a checkpoint. All limits hold meanwhile.
  *
@@ -84,6 +87,7 @@ struct supervisor {
     bool adopted; /* frames may have gone to an earlier daemon */
     bool pausing; /* ranks are asked to */
     int64_t started_ms;
+    int64_t ticked_ms; /* of the last supervisor_tick(); 0: none yet */
     bool keeper_ended;
     struct host_exit keeper_exit;
     int64_t ended_ms;  /* when the keeper ended */
@@ -131,6 +135,8 @@ int supervisor_hello(struct supervisor *supervisor, const struct wire_hello *hel
 /* A frame of a rank that said HELLO. METRICS and EVENT count only as signs of life here. */
 int supervisor_frame(struct supervisor *supervisor, uint32_t rank, const struct wire_frame *frame,
                      struct err *err);
+/* Decides. Called each COORDINATOR_TICK_MS; after a tick that was seconds late nothing is decided
+ * until the next one: what ranks have said meanwhile is read between the two. */
 void supervisor_tick(struct supervisor *supervisor);
 /* Asks all ranks for a checkpoint and their end; again is fine. */
 void supervisor_pause(struct supervisor *supervisor);

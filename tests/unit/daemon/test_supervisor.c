@@ -162,6 +162,31 @@ static void test_rank_is_silent(void **state)
     world_attempt_close(&a);
 }
 
+/* A minute without a tick: what the ranks have said is read after the first one. */
+static void test_daemon_stood_still(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    (void)world_running(w, &a, "");
+    beat(&a, 0, 9, 33);
+    beat(&a, 1, 9, 33);
+    world_run(w);
+    w->fake.now_ms += 60000;
+    beat(&a, 0, 40, 120);
+    beat(&a, 1, 40, 120);
+    coordinator_tick(w->coordinator);
+    world_run(w);
+    assert_int_equal(a.keeper->last_signal, 0);
+    w->fake.now_ms += 60000;
+    beat(&a, 0, 80, 240); /* the other one is silent */
+    coordinator_tick(w->coordinator);
+    assert_int_equal(a.keeper->last_signal, 0);
+    world_run(w);
+    assert_int_equal(a.keeper->last_signal, SIGTERM);
+    end_keeper(&a, NULL, SIGTERM);
+    world_attempt_close(&a);
+}
+
 static void test_ranks_do_not_move(void **state)
 {
     struct world *w = *state;
@@ -311,6 +336,7 @@ int main(void)
         WORLD_TEST(test_no_model_left),
         WORLD_TEST(test_rank_does_not_connect),
         WORLD_TEST(test_rank_is_silent),
+        WORLD_TEST(test_daemon_stood_still),
         WORLD_TEST(test_ranks_do_not_move),
         WORLD_TEST(test_dead_rank_found_silent_first),
         WORLD_TEST(test_time_limit),
