@@ -119,6 +119,8 @@ static int api_begin(void *context, struct http_request *request, struct err *er
     TRY(access_check(api, request, err));
     TRY(route_query_check(http_request_route(request), err));
     enum route_id route = http_request_route(request)->route;
+    if (route_changes(route))
+        TRY(store_check_files(api->store, err)); /* before a file of it is written */
     if (route == ROUTE_FILES_CREATE)
         return files_begin(api, request, err);
     return route == ROUTE_UPLOADS_PART ? uploads_begin(api, request, err) : 0;

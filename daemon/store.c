@@ -113,19 +113,17 @@ static int store_open_database(struct store *store, enum store_database which, c
     return store_schema_migrate(store->databases[which], which, path, err);
 }
 
+/* The folder itself: a file in it could be removed, and a second daemon would lock a new one. */
 static int store_lock(struct store *store, const char *data_dir, struct err *err)
 {
-    CLEANUP(mem_free_ptr) char *path = io_join(data_dir, "lock");
-    if (path == NULL)
-        return mem_fail(err, strlen(data_dir), "a path");
-    store->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    store->lock_fd = open(data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (store->lock_fd < 0)
-        return err_set_errno(err, errno, "%s", path);
+        return err_set_errno(err, errno, "%s", data_dir);
     if (flock(store->lock_fd, LOCK_EX | LOCK_NB) == 0)
         return 0;
     if (errno == EWOULDBLOCK)
         return err_set(err, ERR_IN_USE, "%s is in use by another daemon", data_dir);
-    return err_set_errno(err, errno, "%s", path);
+    return err_set_errno(err, errno, "%s", data_dir);
 }
 
 static int store_name_metrics(struct store *store, struct err *err)
@@ -201,9 +199,16 @@ void store_set_request(struct store *store, const struct store_request *request)
     store->request = request;
 }
 
+int store_check_files(struct store *store, struct err *err)
+{
+    TRY(store_guests_find_files(store, STORE_JOBS, err));
+    return store_guests_find_files(store, STORE_METRICS, err);
+}
+
 int store_check(struct store *store, struct err *err)
 {
     int64_t unused = 0;
+    TRY(store_check_files(store, err));
     TRY(store_query_i64(store, STORE_JOBS, "SELECT count(*) FROM tokens", &unused, err));
     return store_query_i64(store, STORE_METRICS, "SELECT count(*) FROM metric_names", &unused, err);
 }
@@ -306,6 +311,8 @@ int store_query_run(struct store_query *query, struct err *err)
     bool row = false;
     bool alone = sqlite3_get_autocommit(store->databases[query->database]) != 0;
     int64_t begun_ns = clock_monotonic_ns();
+    if (alone)
+        TRY(store_guests_find_files(store, query->database, err));
     TRY(store_query_step(query, &row, err));
     must(!row);
     if (alone) /* else its transaction counts */
@@ -375,6 +382,7 @@ int store_transaction_begin(struct store_transaction *transaction, enum store_da
 {
     sqlite3 *handle = transaction->store->databases[database];
     transaction->begun_ns = clock_monotonic_ns();
+    TRY(store_guests_find_files(transaction->store, database, err));
     SQL_TRY(handle, sqlite3_exec(handle, "BEGIN IMMEDIATE", NULL, NULL, NULL));
     transaction->database = database;
     transaction->open = true;

@@ -31,6 +31,8 @@ struct store;
 int store_open(const char *data_dir, struct store **ret_store, struct err *err);
 void store_close(struct store *store);                 /* NULL is fine; checkpoints the logs */
 int store_check(struct store *store, struct err *err); /* for /readyz: both answer a query */
+/* ERR_UNAVAILABLE while a file of theirs is not where it was opened: then nothing is written. */
+int store_check_files(struct store *store, struct err *err);
 
 /* How long writes take; database 0: jobs.db, 1: metrics.db. */
 struct exposition_histogram;

@@ -9,9 +9,16 @@
  * memory and at their ranks; states of jobs are always taken. A log that was that long is cut when
  * it begins anew.
  *
+ * A remover. A database whose file, or whose log, was moved, deleted or replaced can still be
+ * written by the descriptors that the daemon has, and all of it would be gone with the daemon. So
+ * nothing is written until the files are back.
+ *
  * SQLite calls a hook after each commit, in place of its own checkpoints: there is one of ours. */
 #include "common/clock.h"
 #include "daemon/store_sql.h"
+
+#include <errno.h>
+#include <sys/stat.h>
 
 enum {
     STORE_PATIENCE_MS = 50,        /* a turn of the loop may be that late, once */
@@ -53,11 +60,49 @@ static int store_on_commit(void *context, sqlite3 *database, const char *name, i
     return SQLITE_OK;
 }
 
+static const char *store_file_path(struct store *store, enum store_database which, int file)
+{
+    const char *path = sqlite3_db_filename(store->databases[which], "main");
+    return file == 0 ? path : sqlite3_filename_wal(path);
+}
+
+static int store_remember_files(struct store *store, enum store_database which, struct err *err)
+{
+    struct store_guest *guest = &store->guests[which];
+    for (int file = 0; file < 2; file++) {
+        struct stat info;
+        const char *path = store_file_path(store, which, file);
+        if (stat(path, &info) != 0)
+            return err_set_errno(err, errno, "%s", path);
+        guest->files[file].device = info.st_dev;
+        guest->files[file].number = info.st_ino;
+    }
+    return 0;
+}
+
+int store_guests_find_files(struct store *store, enum store_database which, struct err *err)
+{
+    const struct store_guest *guest = &store->guests[which];
+    for (int file = 0; file < 2 && guest->files[file].number != 0; file++) {
+        struct stat info;
+        const char *path = store_file_path(store, which, file);
+        bool is_there = stat(path, &info) == 0;
+        if (!is_there || info.st_ino != guest->files[file].number ||
+            info.st_dev != guest->files[file].device)
+            return err_set(err, ERR_UNAVAILABLE,
+                           "%s was %s while the daemon has it open, and nothing can be stored: put "
+                           "back the file that was there, or stop ithacad and put back a backup",
+                           path, is_there ? "replaced" : "moved or deleted");
+    }
+    return 0;
+}
+
 int store_guests_watch(struct store *store, struct err *err)
 {
     for (int i = 0; i < STORE_DATABASE_COUNT; i++) {
         struct store_guest *guest = &store->guests[i];
         *guest = (struct store_guest){.log_pages_max = STORE_LOG_PAGES};
+        TRY(store_remember_files(store, (enum store_database)i, err));
         SQL_TRY(store->databases[i],
                 sqlite3_exec(store->databases[i], "PRAGMA journal_size_limit = 16777216", NULL,
                              NULL, NULL));

@@ -18,6 +18,7 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum store_database { STORE_JOBS, STORE_METRICS, STORE_DATABASE_COUNT };
 
@@ -36,11 +37,15 @@ struct store_guest {
     int64_t busy_ns;       /* monotonic time at which the wait under way began */
     int64_t checkpoint_ns; /* of the last checkpoint */
     int log_pages_max;     /* too long: more than these */
+    struct {
+        dev_t device;
+        ino_t number; /* 0: it is not watched yet */
+    } files[2];       /* the database and its log, as they were opened */
 };
 
 struct store {
     sqlite3 *databases[STORE_DATABASE_COUNT];
-    int lock_fd; /* <data_dir>/lock, flocked */
+    int lock_fd; /* the data folder, flocked */
     struct store_statement statements[STORE_STATEMENTS_MAX];
     int statement_count;
     char point_job[LIMIT_ID_BYTES + 1]; /* job whose number is known: see store_points.c */
@@ -112,6 +117,8 @@ int store_fail(sqlite3 *database, int sqlite_code, const char *call, struct err 
 
 /* From now on other processes hold nothing up. */
 int store_guests_watch(struct store *store, struct err *err);
+/* Before every write: ERR_UNAVAILABLE while the database's files are not where they were opened. */
+int store_guests_find_files(struct store *store, enum store_database which, struct err *err);
 /* Before a write that can wait: ERR_UNAVAILABLE while a reader keeps the log too long. */
 int store_guests_admit(struct store *store, enum store_database which, struct err *err);
 

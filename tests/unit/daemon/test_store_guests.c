@@ -92,11 +92,48 @@ static void test_a_reader_does_not_fill_the_disk(void **state)
     assert_int_equal(stored, step - 1); /* each that was taken, once */
 }
 
+static void rename_file(struct fixture *f, const char *from, const char *to)
+{
+    CLEANUP(mem_free_ptr) char *old = io_join(f->dir, from);
+    CLEANUP(mem_free_ptr) char *new = io_join(f->dir, to);
+    assert_int_equal(rename(old, new), 0);
+}
+
+/* What would be written to a file that is gone is refused; once it is back, all goes on. */
+static void test_a_file_that_is_away(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const names[] = {"jobs.db", "jobs.db-wal", "metrics.db", "metrics.db-wal"};
+    assert_int_equal(put_points(f, 1, 1), 0);
+    add_job(f, 1, "null");
+    for (int which = 0; which < 4; which++) {
+        for (int replaced = 0; replaced < 2; replaced++) {
+            rename_file(f, names[which], "away");
+            if (replaced) {
+                CLEANUP(mem_free_ptr) char *path = io_join(f->dir, names[which]);
+                OK(f, io_write_file(path, "another", 7, 0600, &f->err));
+            }
+            int rc = which >= 2 ? put_points(f, 2, 1)
+                                : store_token_used(f->store, "token-a", 5, &f->err);
+            assert_int_equal(rc, -ERR_UNAVAILABLE);
+            assert_non_null(strstr(f->err.text, names[which]));
+            assert_non_null(
+                strstr(f->err.text, replaced ? "was replaced" : "was moved or deleted"));
+            assert_int_equal(store_check(f->store, &f->err), -ERR_UNAVAILABLE);
+            rename_file(f, "away", names[which]);
+            OK(f, store_check(f->store, &f->err));
+        }
+        assert_int_equal(put_points(f, 2 + which, 1), 0);
+        add_job(f, 2 + which, "null");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_writer_is_waited_for_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_reader_does_not_fill_the_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_file_that_is_away, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

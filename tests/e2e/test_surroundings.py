@@ -1,0 +1,104 @@
+#!/usr/bin/python3
+"""What is done to the daemon's files and to the daemon itself while a job runs: files or folder moved away, replaced and put
+back, a second daemon, a stop of the whole process. Nothing that was answered is lost, and what is wrong is said."""
+import os
+import shutil
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from ithaca_e2e import Daemon, check_databases, form, refused, until  # noqa: E402
+
+LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
+JOB = {"gpus": 2, "max_steps": 12, "seq_len": 64, "batch": {"sequences": 2}, "max_restarts": 0}
+
+
+class Surroundings(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon("--heartbeat-limit-s", "2", "--coll-timeout-s", "1")
+        self.addCleanup(self.daemon.__exit__, None, None, None)
+        self.folder = self.daemon.data_dir
+        self.client = self.daemon.client()
+        self.file = self.client.upload(LINE * 64)["id"]
+        self.daemon.hold(3)
+        self.job = self.client.submit(self.file, ithaca=JOB)["id"]
+        until("the third step", 60, lambda: self.steps() >= 3)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def steps(self):
+        return self.client.job(self.job)["ithaca"]["steps_done"]
+
+    def finish(self):
+        """The job succeeds with each of its points, and all is there for a new daemon."""
+        self.daemon.hold(None)
+        self.client.wait(self.job)
+        self.assertEqual(self.daemon.stop(), 0)
+        check_databases(self.folder)
+        self.daemon.start()
+        self.client = self.daemon.client()
+        jobs = self.client.get("/v1/fine_tuning/jobs").json()["data"]
+        self.assertEqual([(job["id"], job["status"], job["error"]) for job in jobs], [(self.job, "succeeded", None)])
+        series = self.client.get(f"/v1/fine_tuning/jobs/{self.job}/metrics?keys=loss").json()["data"]
+        self.assertEqual([point[0] for point in series[0]["points"]], list(range(1, 13)))
+
+    def refuses(self, said):
+        """Whatever would be stored; what is asked for is answered."""
+        body, kind = form([("purpose", None, b"fine-tune"), ("file", "a.jsonl", LINE)])
+        for answer in (self.client.post("/v1/fine_tuning/jobs", {"model": "tiny-llama", "training_file": self.file}),
+                       self.client.post("/v1/files", body, headers={"Content-Type": kind}),
+                       self.client.post(f"/v1/fine_tuning/jobs/{self.job}/cancel"), self.client.get("/readyz")):
+            self.assertEqual((answer.status, answer.error()["code"]), (503, "unavailable"), answer.text)
+            self.assertIn(said, answer.error()["message"])
+            self.assertNotIn(self.folder, answer.text)
+        self.assertEqual(self.client.get("/healthz").status, 200)
+        self.assertEqual(self.client.job(self.job)["ithaca"]["state"], "running")
+
+    def test_databases_moved_away(self):
+        """A job that trains, and ends, meanwhile."""
+        for name, last in (("jobs.db", 6), ("metrics.db-wal", 9), ("jobs.db", None)):
+            os.rename(self.path(name), self.path("away"))
+            self.refuses(f"{name} was moved or deleted")
+            shutil.copy(self.path("away"), self.path(name))
+            self.refuses(f"{name} was replaced")
+            self.daemon.hold(last)
+            time.sleep(0.5)  # steps are done and told meanwhile
+            os.rename(self.path("away"), self.path(name))
+            until("what waited is stored", 30, lambda: self.steps() >= (last or 12))
+        self.finish()
+
+    def test_data_folder_moved_away(self):
+        os.rename(self.folder, self.folder + ".away")
+        try:
+            self.refuses("jobs.db was moved or deleted")
+        finally:
+            os.rename(self.folder + ".away", self.folder)
+        self.finish()
+
+    def test_second_daemon(self):
+        """Whatever was removed of the folder, and by whatever name it is called."""
+        for name in os.listdir(self.folder):
+            if name.startswith("lock"):
+                os.unlink(self.path(name))
+        os.symlink(self.folder, self.folder + ".link")
+        self.addCleanup(os.unlink, self.folder + ".link")
+        status, told = refused(data_dir=self.folder + ".link")
+        self.assertEqual(status, 75)
+        self.assertIn("is in use by another daemon", told)
+        self.finish()
+
+    def test_daemon_stopped_for_longer_than_ranks_may_be_silent(self):
+        os.kill(self.daemon.process.pid, signal.SIGSTOP)
+        self.daemon.hold(9)
+        time.sleep(4)  # twice the limit
+        os.kill(self.daemon.process.pid, signal.SIGCONT)
+        until("steps of meanwhile are there", 30, lambda: self.steps() >= 9)
+        self.assertEqual(self.client.job(self.job)["ithaca"]["state"], "running")
+        self.finish()
+
+
+if __name__ == "__main__":
+    unittest.main()
