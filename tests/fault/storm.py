@@ -4,9 +4,10 @@
     tests/fault/storm.py [--rounds N] [--seconds S] [--seed K]     ends after N rounds or S seconds, whichever comes first
 
 A round kills one of: the daemon, a keeper, a rank, the daemon and then a keeper or rank, everything at once; or pauses
-and resumes a job. The daemon is started again after a while. When the storm is over, all must be well:
+and resumes a job. The daemon is started again after a while. Jobs that have ended are looked at, and deleted but for the
+newest (a disk does not hold thousands). In all that, and when the storm is over, all must be well:
 
-    every job that was submitted is there once, and has succeeded (max_restarts is out of reach)
+    every job that was submitted and not deleted is there once, and has succeeded (max_restarts is out of reach)
     every step of it has its loss exactly once, in the newest attempt that did it, and none twice in one attempt
     the model is bit by bit that of a job in calm weather
     every checkpoint that was ever listed was whole, and so is every one that is listed now
@@ -32,6 +33,7 @@ LINE = '{"messages":[{"role":"user","content":"Where is ship %d?"},{"role":"assi
 DATA = "".join(LINE % (number, 7 * number % 10) for number in range(24)).encode()
 STEPS = 24
 JOBS = 2  # at once
+KEPT = 6  # of those that have ended
 JOB = {"gpus": 2, "seq_len": 32, "max_steps": STEPS, "batch": {"sequences": 2}, "max_restarts": 100,
        "save": {"every_steps": 4, "keep": 3}}
 TARGETS = ("daemon", "daemon", "keeper", "rank", "rank", "daemon+keeper", "daemon+rank", "all", "pause")
@@ -42,11 +44,12 @@ class Storm:
         self.daemon, self.random = daemon, random.Random(seed)
         self.client = daemon.client()
         self.file = self.client.upload(DATA)["id"]
-        self.jobs = []
+        self.running = []  # jobs that have not ended, as far as is known
         self.counts = {}
-        calm = self.client.submit(self.file, seed=1, ithaca=JOB)
-        self.submitted = [calm["id"]]
-        self.reference = self.digest(self.client.wait(calm["id"], seconds=120)["id"])
+        calm = self.client.submit(self.file, seed=1, ithaca=JOB)["id"]
+        self.submitted = [calm]  # those that are there, the newest last
+        self.reference = self.digest(self.client.wait(calm, seconds=120)["id"])
+        self.count = 1
 
     def digest(self, job_id):
         with open(os.path.join(self.daemon.data_dir, "jobs", job_id, "model", "model.safetensors"), "rb") as file:
@@ -60,14 +63,25 @@ class Storm:
         return self.client.job(job_id)
 
     def unfinished(self):
-        return [job_id for job_id in self.jobs if self.job(job_id)["ithaca"]["state"] not in e2e.END_STATES]
+        """Jobs that have not ended. Those that have since the last time are looked at."""
+        for job_id in self.running[:]:
+            job = self.job(job_id)
+            if job["ithaca"]["state"] in e2e.END_STATES:
+                self.check_job(job)
+                self.running.remove(job_id)
+        return self.running
 
     def fill(self):
-        """Submits until JOBS are unfinished. Every job that was submitted is listed once."""
+        """Deletes and submits. What is listed are the jobs that are there, once each, in their order."""
+        while len(self.submitted) > KEPT + JOBS and self.submitted[0] not in self.unfinished():
+            answer = self.client.delete(f"/v1/fine_tuning/jobs/{self.submitted.pop(0)}")
+            assert answer.status == 200, answer.text
         for _ in range(JOBS - len(self.unfinished())):
             self.submitted.append(self.client.submit(self.file, seed=1, ithaca=JOB)["id"])
-        listed = self.client.get("/v1/fine_tuning/jobs?limit=10000").json()["data"]
-        self.jobs = [job["id"] for job in listed]
+            self.running.append(self.submitted[-1])
+            self.count += 1
+        listed = [job["id"] for job in self.client.get("/v1/fine_tuning/jobs?limit=100").json()["data"]]
+        assert listed == self.submitted[::-1], f"{self.submitted} were submitted, {listed[::-1]} are listed"
 
     def kill(self, pids):
         if pids:
@@ -143,17 +157,23 @@ class Storm:
             else:
                 assert len(steps) == len(set(steps)), f"{job_id}, attempt {attempt}: losses of steps {steps}"
 
+    def check_job(self, job):
+        """One that has ended."""
+        assert job["status"] == "succeeded", f"{job['id']}: {job['error']}"
+        assert job["trained_tokens"], job
+        self.check_points(job["id"], job["ithaca"]["attempt"])
+        self.check_listed(job["id"])
+        assert self.digest(job["id"]) == self.reference, f"{job['id']}: another model"
+
     def check_all(self):
-        assert sorted(self.jobs) == sorted(self.submitted), f"{len(self.submitted)} submitted, {len(self.jobs)} listed"
-        for job_id in self.jobs:
-            job = self.client.wait(job_id, seconds=120)
-            assert job["status"] == "succeeded", f"{job_id}: {job['error']}"
-            assert job["trained_tokens"], job
-            self.check_points(job_id, job["ithaca"]["attempt"])
-            self.check_listed(job_id)
-            assert self.digest(job_id) == self.reference, f"{job_id}: another model"
+        for job_id in self.running:
+            self.client.wait(job_id, seconds=120)
+        for job_id in self.submitted:
+            self.check_job(self.job(job_id))
         left = e2e.processes_of(self.daemon.data_dir, ignore={self.daemon.process.pid})
         assert not left, f"processes are left: {left}"
+        there = os.listdir(os.path.join(self.daemon.data_dir, "jobs"))
+        assert sorted(there) == sorted(self.submitted), f"folders of {there}, jobs {self.submitted}"
 
     def end(self):
         """The daemon has the descriptors of a new one, and the databases are whole."""
@@ -185,7 +205,7 @@ def main():
                 print(f"{done} rounds, {time.monotonic() - begun:.0f} s", flush=True)
         storm.check_all()
         storm.end()
-    print(f"{done} rounds, {len(storm.jobs)} jobs, {time.monotonic() - begun:.0f} s: {storm.counts}")
+    print(f"{done} rounds, {storm.count} jobs, {time.monotonic() - begun:.0f} s: {storm.counts}")
 
 
 if __name__ == "__main__":
