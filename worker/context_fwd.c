@@ -73,6 +73,7 @@ static int stage_project(const struct context_stage *stage, void *q, void *k, vo
     for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp) {
         struct offload_span span = layer_span(layer, row);
         struct offload_tile x;
+        TRY(offload_arrive(&model->offload, &span, layer->stream, err));
         TRY(offload_tile_read(&model->offload, OFFLOAD_RING_X, layer->acts->x, &span, layer->stream,
                               &x, err));
         TRY(stage_project_tile(stage, &span, x.data, q, k, v, err));

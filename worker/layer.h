@@ -10,8 +10,9 @@ struct layer {
     struct model *model;
     const struct batch *batch;
     struct stream *stream;
-    bool replayed; /* O is where the layer keeps it */
-    bool goes_on;  /* and the next layer is replayed, too */
+    bool replayed;       /* O is where the layer keeps it */
+    bool goes_on;        /* and the next layer is replayed, too */
+    int64_t keep_output; /* the input as which y is kept away, tile by tile; 0: it is not */
     const struct model_acts *acts;
     int64_t index;        /* 0 .. L-1 */
     bool backward;        /* in its backward pass */

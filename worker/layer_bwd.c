@@ -89,6 +89,7 @@ static int layer_bwd_mlp(const struct layer *layer, int64_t row, struct err *err
     const struct model_acts *acts = layer->acts;
     struct offload_span span = layer_span(layer, row);
     struct offload_tile kept, dx;
+    TRY(offload_arrive(offload, &span, layer->stream, err));
     TRY(offload_tile_read(offload, OFFLOAD_RING_X, acts->x_mid != NULL ? acts->x_mid : acts->x,
                           &span, layer->stream, &kept, err));
     TRY(offload_tile_read(offload, OFFLOAD_RING_DX, model->dx, &span, layer->stream, &dx, err));

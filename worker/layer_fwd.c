@@ -142,6 +142,17 @@ static int layer_fwd_keep_mid(const struct layer *layer, const struct offload_sp
     return offload_tile_write(offload, &mid, kept, span, layer->stream, err);
 }
 
+/* A tile of y is complete. */
+static int layer_fwd_keep_output(const struct layer *layer, const struct offload_span *span,
+                                 struct err *err)
+{
+    struct offload *offload = &layer->model->offload;
+    if (layer->keep_output == 0)
+        return 0;
+    TRY(offload_ready(offload, OFFLOAD_INPUT, layer->stream, err));
+    return offload_out(offload, OFFLOAD_INPUT, layer->keep_output, span, layer->stream, err);
+}
+
 int layer_fwd_mlp(const struct layer *layer, void *y, struct err *err)
 {
     struct model *model = layer->model;
@@ -149,12 +160,14 @@ int layer_fwd_mlp(const struct layer *layer, void *y, struct err *err)
     for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp) {
         struct offload_span span = layer_span(layer, row);
         struct offload_tile x;
+        TRY(offload_arrive(&model->offload, &span, layer->stream, err));
         TRY(offload_tile_read(&model->offload, OFFLOAD_RING_X, layer->acts->x, &span, layer->stream,
                               &x, err));
         void *at = x.chunk != NULL ? x.data : model_at(model, y, row * width);
         TRY(layer_fwd_keep_mid(layer, &span, x.data, at, err));
         TRY(layer_fwd_mlp_tile(layer, row, span.rows, at, err));
         TRY(offload_tile_write(&model->offload, &x, y, &span, layer->stream, err));
+        TRY(layer_fwd_keep_output(layer, &span, err));
     }
     return 0;
 }

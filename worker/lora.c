@@ -300,6 +300,7 @@ int lora_inputs(const struct layer *layer, struct err *err)
     for (int64_t row = 0; row < layer->batch->rows; row += model->options.tile_mlp) {
         struct offload_span span = layer_span(layer, row);
         struct offload_tile x;
+        TRY(offload_arrive(&model->offload, &span, layer->stream, err));
         TRY(offload_tile_read(&model->offload, OFFLOAD_RING_X, layer->acts->x, &span, layer->stream,
                               &x, err));
         TRY(layer_norm(layer, MODEL_TENSOR_LN1, x.data, model->tile_norm, span.rows,

@@ -182,21 +182,22 @@ static int model_layer_forward(const struct layer *layer, bool keep, struct err 
 {
     struct model *model = layer->model;
     struct offload *offload = &model->offload;
-    int64_t l = layer->index, rows = layer->batch->rows;
+    struct offload_span all = model_span(layer->batch, 0, layer->batch->rows);
+    int64_t l = layer->index;
     TRY(offload_ready(offload, OFFLOAD_INPUT, layer->stream, err));
     TRY(offload_vacate(offload, OFFLOAD_ATTENTION, layer->stream, err));
     TRY(context_forward(layer, err));
     TRY(offload_ready(offload, OFFLOAD_ATTENTION, layer->stream, err));
     if (keep && l % model->options.keep_input_every == 0)
-        TRY(offload_out(offload, OFFLOAD_INPUT, l, rows, layer->stream, err));
+        TRY(offload_out(offload, OFFLOAD_INPUT, l, &all, layer->stream, err));
     TRY(offload_vacate(offload, OFFLOAD_INPUT, layer->stream, err));
     TRY(offload_vacate(offload, OFFLOAD_MLP, layer->stream, err));
     TRY(model_layer_mlp(layer, err));
     TRY(offload_ready(offload, OFFLOAD_MLP, layer->stream, err));
     if (!keep)
         return 0;
-    TRY(offload_out(offload, OFFLOAD_ATTENTION, l, rows, layer->stream, err));
-    return offload_out(offload, OFFLOAD_MLP, l, rows, layer->stream, err);
+    TRY(offload_out(offload, OFFLOAD_ATTENTION, l, &all, layer->stream, err));
+    return offload_out(offload, OFFLOAD_MLP, l, &all, layer->stream, err);
 }
 
 /* What is at work from here on, for a profile: a layer, or another part; NULL: neither. */
@@ -310,15 +311,12 @@ static int model_replay(struct model *model, const struct batch *batch, int64_t 
                               .index = from,
                               .replayed = true,
                               .goes_on = from + 1 < l};
+        if (layer.goes_on && !model->options.replay_anew)
+            layer.keep_output = model_input_index(model, from + 1);
         arena_enter(model->arena, MEM_PHASE_REPLAY);
         TRY(model_gather_layer(model, &layer, from + 1, err));
         TRY(offload_vacate(offload, OFFLOAD_INPUT, stream, err));
         TRY(layer_fwd_mlp(&layer, model_layer_acts(model, from + 1).x, err));
-        if (from + 1 == l || model->options.replay_anew)
-            continue;
-        TRY(offload_ready(offload, OFFLOAD_INPUT, stream, err));
-        TRY(offload_out(offload, OFFLOAD_INPUT, model_input_index(model, from + 1), batch->rows,
-                        stream, err));
     }
     return 0;
 }
@@ -332,7 +330,6 @@ static int model_layer_backward(struct model *model, const struct batch *batch, 
     model_note(model, "layer", l);
     if (!again && model_replay_from(model, l) == l) /* nothing to reduce the layer before beside */
         TRY(fsdp_grad_settle(trained, stream, err));
-    TRY(offload_arrive(&model->offload, stream, err));
     TRY(model_replay(model, batch, l, stream, err));
     struct model_acts acts = model_layer_acts(model, l);
     struct layer layer = {.model = model,

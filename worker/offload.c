@@ -30,7 +30,8 @@ static int offload_open_events(struct offload *offload, struct err *err)
     for (int g = 0; g < OFFLOAD_GROUPS; g++) {
         TRY(dev->event_new(offload->device, &offload->ready[g], err));
         TRY(dev->event_new(offload->device, &offload->left[g], err));
-        TRY(dev->event_new(offload->device, &offload->arrived[g], err));
+        for (int p = 0; p < OFFLOAD_PARTS; p++)
+            TRY(dev->event_new(offload->device, &offload->arrived[g][p], err));
     }
     for (int r = 0; r < OFFLOAD_RINGS; r++)
         for (int c = 0; c < OFFLOAD_RING_CHUNKS; c++) {
@@ -74,7 +75,8 @@ void offload_done(struct offload *offload)
     for (int g = 0; g < OFFLOAD_GROUPS; g++) {
         dev->event_free(device, offload->ready[g]);
         dev->event_free(device, offload->left[g]);
-        dev->event_free(device, offload->arrived[g]);
+        for (int p = 0; p < OFFLOAD_PARTS; p++)
+            dev->event_free(device, offload->arrived[g][p]);
     }
     dev->event_free(device, offload->moment);
     dev->stream_free(device, offload->in);
@@ -250,11 +252,20 @@ int offload_fetch(struct offload *offload, const struct offload_place *place, in
     return rc == 0 ? 0 : err_wrap(err, rc, "layer %lld: ", (long long)place->layer);
 }
 
-static int offload_send(struct offload *offload, const struct offload_place *place,
-                        const void *from, int64_t bytes, struct err *err)
+/* A tensor's rows that go with a span. */
+static int offload_send(struct offload *offload, enum offload_tensor_id id, int64_t index,
+                        const struct offload_span *span, struct err *err)
 {
+    const struct offload_tensor *tensor = &offload->tensors[id];
+    const struct offload_place *place = &tensor->places[index];
+    bool by_rows = offload_table[id].by_rows && place->memory != NULL;
+    if (!by_rows && span->row + span->rows < span->all)
+        return 0;
+    int64_t at = by_rows ? span->row * tensor->row_bytes : 0;
+    int64_t bytes = (by_rows ? span->rows : span->all) * tensor->row_bytes;
+    const char *from = (const char *)tensor->work + at;
     if (place->memory != NULL)
-        return offload_copy(offload, offload->out, place->memory, from, bytes, err);
+        return offload_copy(offload, offload->out, (char *)place->memory + at, from, bytes, err);
     int rc = offload_write(offload, from, place->offset, bytes, err);
     return rc == 0 ? 0 : err_wrap(err, rc, "layer %lld: ", (long long)place->layer);
 }
@@ -283,21 +294,18 @@ int offload_ready(struct offload *offload, enum offload_group group, struct stre
     return offload->device->dev->event_record(offload->device, offload->ready[group], stream, err);
 }
 
-int offload_out(struct offload *offload, enum offload_group group, int64_t index, int64_t rows,
-                struct stream *stream, struct err *err)
+int offload_out(struct offload *offload, enum offload_group group, int64_t index,
+                const struct offload_span *span, struct stream *stream, struct err *err)
 {
     const struct device_ops *dev = offload->device->dev;
     if (!offload_any_away(offload, group, index))
         return 0;
     TRY(exposed_enter(offload->device->exposed, EXPOSED_OFFLOAD_OUT, stream, err));
     TRY(dev->event_wait(offload->device, offload->ready[group], offload->out, err));
-    for (int id = 0; id < OFFLOAD_TENSORS; id++) {
-        const struct offload_tensor *tensor = &offload->tensors[id];
+    for (int id = 0; id < OFFLOAD_TENSORS; id++)
         if (offload_table[id].group == group &&
             offload_is_away(offload, (enum offload_tensor_id)id, index))
-            TRY(offload_send(offload, &tensor->places[index], tensor->work,
-                             rows * tensor->row_bytes, err));
-    }
+            TRY(offload_send(offload, (enum offload_tensor_id)id, index, span, err));
     TRY(dev->event_record(offload->device, offload->left[group], offload->out, err));
     offload->leaving[group] = true;
     offload->holds[group] = index;
@@ -316,11 +324,17 @@ int offload_vacate(struct offload *offload, enum offload_group group, struct str
     return exposed_leave(offload->device->exposed, stream, err);
 }
 
+static int offload_part(int64_t row, int64_t all)
+{
+    return (int)(row * OFFLOAD_PARTS / all);
+}
+
 int offload_in(struct offload *offload, enum offload_group group, int64_t index,
                const struct offload_span *span, struct stream *stream, struct err *err)
 {
-    bool goes_on = span->row > 0 && offload->coming[group];
-    if (!offload_any_away(offload, group, index) || (offload->holds[group] == index && !goes_on))
+    bool goes_on = span->row > 0 && offload->coming[group] != 0;
+    if (span->rows == 0 || !offload_any_away(offload, group, index) ||
+        (offload->holds[group] == index && !goes_on))
         return 0;
     TRY(exposed_enter(offload->device->exposed, EXPOSED_OFFLOAD_IN, stream, err));
     /* Which has waited for the copy out: the set has been vacated since. */
@@ -334,21 +348,30 @@ int offload_in(struct offload *offload, enum offload_group group, int64_t index,
             TRY(offload_fetch(offload, &tensor->places[index], at, (char *)tensor->work + at,
                               rows * tensor->row_bytes, err));
     }
-    TRY(offload->device->dev->event_record(offload->device, offload->arrived[group], offload->in,
-                                           err));
-    offload->coming[group] = true;
+    for (int p = offload_part(span->row, span->all);
+         p <= offload_part(span->row + span->rows - 1, span->all); p++) {
+        TRY(offload->device->dev->event_record(offload->device, offload->arrived[group][p],
+                                               offload->in, err));
+        offload->coming[group] |= 1u << p;
+    }
     offload->holds[group] = index;
     return exposed_leave(offload->device->exposed, stream, err);
 }
 
-int offload_arrive(struct offload *offload, struct stream *stream, struct err *err)
+int offload_arrive(struct offload *offload, const struct offload_span *span, struct stream *stream,
+                   struct err *err)
 {
+    int last = offload_part(span->row + span->rows - 1, span->all);
     for (int g = 0; g < OFFLOAD_GROUPS; g++) {
-        if (!offload->coming[g])
+        unsigned here = offload->coming[g] & ((2u << last) - 1);
+        if (here == 0)
             continue;
-        offload->coming[g] = false;
+        offload->coming[g] &= ~here;
         TRY(exposed_enter(offload->device->exposed, EXPOSED_OFFLOAD_IN, stream, err));
-        TRY(offload->device->dev->event_wait(offload->device, offload->arrived[g], stream, err));
+        for (int p = 0; p <= last; p++)
+            if (here >> p & 1)
+                TRY(offload->device->dev->event_wait(offload->device, offload->arrived[g][p],
+                                                     stream, err));
         TRY(exposed_leave(offload->device->exposed, stream, err));
     }
     return 0;

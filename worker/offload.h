@@ -9,13 +9,14 @@
  * layers use in turn:
  *     TRY(offload_ready(offload, group, stream, err));          the set is complete
  *     ... work that reads it is issued ...
- *     TRY(offload_out(offload, group, index, rows, stream, err)); copied away meanwhile
+ *     TRY(offload_out(offload, group, index, &span, stream, err)); copied away meanwhile
  *     TRY(offload_vacate(offload, group, stream, err));          before it is overwritten
  * and in backward
  *     TRY(offload_in(offload, group, index, &span, stream, err)); back, into what is free by now
- *     TRY(offload_arrive(offload, stream, err));                 before it is read
+ *     TRY(offload_arrive(offload, &span, stream, err));          before it is read
  * `index` is the layer, or layers + i for the i-th input of the segment that is replayed. With
- * nothing kept away all of these do nothing.
+ * nothing kept away all of these do nothing. What lies by rows may go and come tile by tile: a
+ * tile's copy then runs under the work on other tiles.
  *
  * Copies run on two streams of their own, one each way, in the order of the calls. To and from a
  * file they go by pieces through pinned chunks, and the call itself waits for chunks to be free:
@@ -43,7 +44,7 @@
 
 struct offload_file;
 
-/* X(id, group, by_rows): by_rows: a token's are together, so that it can come by parts */
+/* X(id, group, by_rows): by_rows: a token's are together: it can go and come by parts */
 #define OFFLOAD_TABLE(X)     \
     X(X, INPUT, true)        \
     X(Q, ATTENTION, false)   \
@@ -65,7 +66,10 @@ enum offload_ring_id {
     OFFLOAD_RING_O,  /* O of a layer that is replayed */
     OFFLOAD_RINGS
 };
-enum { OFFLOAD_RING_CHUNKS = 3 };
+enum {
+    OFFLOAD_RING_CHUNKS = 3,
+    OFFLOAD_PARTS = 8 /* of a batch's rows, whose arrival is waited for one by one */
+};
 
 /* Where a tensor is kept: away. */
 struct offload_place {
@@ -108,9 +112,11 @@ struct offload {
     struct offload_options options;
     struct stream *out, *in;
     struct event *moment; /* of one stream, for another to wait for at once */
-    struct event *ready[OFFLOAD_GROUPS], *left[OFFLOAD_GROUPS], *arrived[OFFLOAD_GROUPS];
-    bool leaving[OFFLOAD_GROUPS], coming[OFFLOAD_GROUPS]; /* and not waited for */
-    int64_t holds[OFFLOAD_GROUPS]; /* index of what the set has; -1: none that is kept */
+    struct event *ready[OFFLOAD_GROUPS], *left[OFFLOAD_GROUPS];
+    struct event *arrived[OFFLOAD_GROUPS][OFFLOAD_PARTS];
+    bool leaving[OFFLOAD_GROUPS];    /* and not waited for */
+    unsigned coming[OFFLOAD_GROUPS]; /* likewise: a bit for each part */
+    int64_t holds[OFFLOAD_GROUPS];   /* index of what the set has; -1: none that is kept */
     struct offload_tensor tensors[OFFLOAD_TENSORS];
     struct offload_ring rings[OFFLOAD_RINGS];
 
@@ -155,14 +161,18 @@ bool offload_is_away(const struct offload *offload, enum offload_tensor_id id, i
 
 int offload_ready(struct offload *offload, enum offload_group group, struct stream *stream,
                   struct err *err);
-int offload_out(struct offload *offload, enum offload_group group, int64_t index, int64_t rows,
-                struct stream *stream, struct err *err);
+/* What is complete at offload_ready: of those that lie by rows the span, of the others all, with
+ * the last row; so does what goes to a file, which is written by whole pages. */
+int offload_out(struct offload *offload, enum offload_group group, int64_t index,
+                const struct offload_span *span, struct stream *stream, struct err *err);
 int offload_vacate(struct offload *offload, enum offload_group group, struct stream *stream,
                    struct err *err);
-/* Of those that can come by rows the span, the others with row 0. Nothing when the set has them. */
+/* Of those that lie by rows the span, the others with row 0. Nothing when the set has them. */
 int offload_in(struct offload *offload, enum offload_group group, int64_t index,
                const struct offload_span *span, struct stream *stream, struct err *err);
-int offload_arrive(struct offload *offload, struct stream *stream, struct err *err);
+/* Of all groups, rows up to the span's last. */
+int offload_arrive(struct offload *offload, const struct offload_span *span, struct stream *stream,
+                   struct err *err);
 
 struct offload_tile {
     void *data;                  /* on the device */
