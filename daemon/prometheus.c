@@ -6,9 +6,11 @@
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
 #include "daemon/exposition.h"
+#include "daemon/host.h"
 #include "daemon/http.h"
 #include "daemon/inventory.h"
 #include "daemon/job_fsm.h"
+#include "daemon/prometheus_gpus.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,15 +22,7 @@ static void prometheus_machine(struct api *api, const struct exposition *out)
     exposition_sample(out, "ithaca_slots", (double)inventory->slots, NULL);
     exposition_family(out, "ithaca_slots_taken", "gauge", "Slots that jobs have.");
     exposition_sample(out, "ithaca_slots_taken", (double)inventory->taken, NULL);
-    exposition_family(out, "ithaca_gpu_memory_used_bytes", "gauge", "Memory in use, of a GPU.");
-    for (int64_t i = 0; i < inventory->gpu_count; i++)
-        exposition_sample(out, "ithaca_gpu_memory_used_bytes",
-                          (double)inventory->gpus[i].seen.used_bytes, "gpu",
-                          inventory->gpus[i].uuid, NULL);
-    exposition_family(out, "ithaca_gpu_xids", "counter", "XID errors of a GPU since the start.");
-    for (int64_t i = 0; i < inventory->gpu_count; i++)
-        exposition_sample(out, "ithaca_gpu_xids_total", (double)inventory->gpus[i].seen.xid_count,
-                          "gpu", inventory->gpus[i].uuid, NULL);
+    prometheus_gpus(out, inventory, api->host->ops->monotonic_ms(api->host));
 }
 
 static int prometheus_states(struct api *api, const struct exposition *out, struct err *err)

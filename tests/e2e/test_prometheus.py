@@ -16,8 +16,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from ithaca_e2e import EXAMPLE_DIR, SOURCE_DIR, Daemon, until  # noqa: E402
 
 TOOLS = os.path.join(SOURCE_DIR, "build", "tools", "usr", "bin")
-SAMPLE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (NaN|[+-]Inf|-?[0-9.e+-]+)$')
-LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+SAMPLE = re.compile(r'^([A-Za-z_]+)(?:\{((?:[A-Za-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (NaN|[+-]Inf|-?[0-9.e+-]+)$')
+LABEL = re.compile(r'([A-Za-z_]+)="((?:[^"\\]|\\.)*)"')
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 ENDINGS = {"gauge": {""}, "counter": {"_total"}, "histogram": {"_bucket", "_count", "_sum"}}
 
@@ -110,6 +110,36 @@ class Prometheus(unittest.TestCase):
         names = {name for name, _ in parse(answer.text, True)}
         self.assertEqual(names, {name for name, _ in parse(self.scrape().text, False)})
         self.assertEqual(self.client.get("/metrics", headers={"Authorization": "Bearer x"}).status, 401)
+
+    def test_gpus(self):
+        gpu = {"name": "NVIDIA H200", "bytes": 141 << 30, "used_bytes": 1 << 30, "xids": [], "ecc_uncorrected": 0,
+               "processes": []}
+        with tempfile.TemporaryDirectory(prefix="ithaca-e2e-") as folder:
+            path = os.path.join(folder, "gpus.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"gpus": [{**gpu, "uuid": "GPU-a", "temperature_c": 41, "power_mw": 345600, "busy_percent": 97},
+                                    {**gpu, "uuid": "GPU-b", "used_bytes": 0}]}, file)
+            with Daemon("--gpu-file", path) as daemon:
+                client = daemon.client()
+                client.post("/v1/gpus/GPU-b/drain")
+                text = client.get("/metrics").text
+                samples = parse(text, False)
+                names = {name for name, _ in parse(client.get("/metrics", headers={"Accept": OPENMETRICS}).text, True)}
+                self.assertEqual(names, {name for name, _ in samples})
+                if tool("promtool"):
+                    subprocess.run([tool("promtool"), "check", "metrics"], input=text, text=True, check=True, timeout=30)
+        told = {(name, dict(labels)["gpu"]): value for (name, labels), value in samples.items()
+                if "gpu" in dict(labels) and "state" not in dict(labels)}
+        for name, wanted in (("memory_bytes", 141 << 30), ("memory_used_bytes", 1 << 30), ("temperature_celsius", 41),
+                             ("power_watts", 345.6), ("utilization_ratio", 0.97), ("xids_total", 0)):
+            self.assertAlmostEqual(told[f"ithaca_gpu_{name}", "GPU-a"], wanted, 6, name)
+        for name, wanted in (("GPU_TEMP", 41), ("POWER_USAGE", 345.6), ("GPU_UTIL", 97), ("FB_USED", 1024),
+                             ("FB_FREE", 140 << 10)):
+            self.assertAlmostEqual(told[f"DCGM_FI_DEV_{name}", "0"], wanted, 6, name)
+        self.assertIn('DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a"} 41', text)
+        self.assertNotIn(("ithaca_gpu_temperature_celsius", "GPU-b"), told)  # it does not tell
+        self.assertEqual([dict(labels)["state"] for (name, labels), value in samples.items()
+                          if name == "ithaca_gpu_state" and value == 1], ["foreign", "drained"])
 
     @unittest.skipUnless(tool("promtool"), "no promtool")
     def test_promtool(self):
