@@ -295,7 +295,7 @@ int auth_check_session(struct auth *auth, const char *secret, struct auth_who *r
 bool auth_still_counts(struct auth *auth, const struct auth_who *who)
 {
     struct err unread;
-    bool counts = true; /* stays where there is no row, or it cannot be read */
+    bool counts = true; /* stays where the store cannot be read */
     const char *id = auth_row_id(who);
     if (strncmp(id, auth_uid_prefix, strlen(auth_uid_prefix)) != 0)
         (void)store_token_counts(auth->store, id, auth->host->ops->wall_ms(auth->host), &counts,

@@ -325,14 +325,42 @@ static void test_a_users_stream(void **state)
     world_attempt_close(&a);
 }
 
+/* A stream ends with the token that opened it, not with its request: at the next look. */
+static void test_a_token_that_expires(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    ask(h, "POST", "/v1/tokens", "{\"user\":\"ann\",\"expires_in_s\":60}");
+    assert_int_equal(h->status, 200);
+    (void)snprintf(h->token, sizeof h->token, "%s", json_string_value(answer(h, "token")));
+    stream_open(h, &client, "/v1/stream", NULL);
+    h->w->fake.now_ms += 59000;
+    sse_end_revoked(h->api.sse);
+    http_world_turn(h);
+    client_turn(h, &client);
+    assert_false(client.ended);
+    h->w->fake.now_ms += 2000;
+    sse_end_revoked(h->api.sse);
+    client_await(h, &client, NULL);
+    client_close(&client);
+    ask(h, "GET", "/v1/files", NULL);
+    expect(h, 401, "error.message", "the token has expired");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_a_job),        HTTP_TEST(test_resume),
-        HTTP_TEST(test_bad_cursors),  HTTP_TEST(test_streams_side_by_side),
-        HTTP_TEST(test_all_jobs),     HTTP_TEST(test_limit),
-        HTTP_TEST(test_much_at_once), HTTP_TEST(test_stop),
-        HTTP_TEST(test_no_memory),    HTTP_TEST(test_a_users_stream),
+        HTTP_TEST(test_a_job),
+        HTTP_TEST(test_resume),
+        HTTP_TEST(test_bad_cursors),
+        HTTP_TEST(test_streams_side_by_side),
+        HTTP_TEST(test_all_jobs),
+        HTTP_TEST(test_limit),
+        HTTP_TEST(test_much_at_once),
+        HTTP_TEST(test_stop),
+        HTTP_TEST(test_no_memory),
+        HTTP_TEST(test_a_users_stream),
+        HTTP_TEST(test_a_token_that_expires),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
