@@ -50,9 +50,10 @@ static void states_gather(const struct time_builder *b, double calls, double sha
 }
 
 /* Gradients of `units` units, each begun as zero, summed over ranks, and put to the shard: the
- * first time of a step by a copy, later added. */
+ * first time of a step by a copy, later added. Beside: under attention of the next layer, which is
+ * computed again. */
 static void states_reduce(struct time_builder b, double units, double shard, double peers,
-                          double first)
+                          double first, bool beside)
 {
     double calls = units * b.times, later = calls - first;
     bool host = b.layout->grad_on_host;
@@ -60,7 +61,10 @@ static void states_reduce(struct time_builder b, double units, double shard, dou
         return;
     b.times = 1;
     time_add(&b, TIME_ZERO, calls, shard * (peers + 1) * F32);
-    time_add(&b, TIME_REDUCE_SCATTER, calls, shard * peers * F32);
+    if (beside)
+        time_add_beside(&b, TIME_REDUCE_SCATTER, calls, shard * peers * F32);
+    else
+        time_add(&b, TIME_REDUCE_SCATTER, calls, shard * peers * F32);
     time_add(&b, TIME_ADD, later, shard * 3 * F32);
     time_add(&b, TIME_COPY, host ? 0 : first, shard * 2 * F32);
     time_add_beside(&b, TIME_TO_HOST, host ? calls : 0, shard * F32);
@@ -156,13 +160,14 @@ static void states_gradients(struct time_builder b, const struct states_sizes *s
     bool tied = b.config->tie_embeddings, lora = b.layout->lora_r > 0;
     double layers = (double)b.config->layers;
     b.phase = TIME_PHASE_BACKWARD;
-    states_reduce(b, layers, lora ? s->adapters : s->layer, s->peers, layers);
+    bool again = b.layout->recompute == JOB_recompute_INPUT;
+    states_reduce(b, layers, lora ? s->adapters : s->layer, s->peers, layers, again);
     if (lora)
         return;
-    states_reduce(b, 1, s->embed, s->peers, tied ? 0 : 1);
+    states_reduce(b, 1, s->embed, s->peers, tied ? 0 : 1, false);
     b.phase = TIME_PHASE_LOSS;
-    states_reduce(b, 1, s->tail, s->peers, 1);
-    states_reduce(b, tied ? 1 : 0, s->embed, s->peers, tied ? 1 : 0);
+    states_reduce(b, 1, s->tail, s->peers, 1, false);
+    states_reduce(b, tied ? 1 : 0, s->embed, s->peers, tied ? 1 : 0, false);
 }
 
 static void states_update(struct time_builder b, const struct states_sizes *s)
