@@ -159,6 +159,7 @@ static int http_begin(struct http_request *request, const char *method, const ch
                                     &facts); /* returns how many there are */
     TRY(http_check(&facts, http->settings->listen, &http->settings->allowed_hosts, &request->length,
                    err));
+    request->framed = true;
     if (strlen(request->target) > HTTP_TARGET_BYTES)
         return err_set(err, ERR_BAD_REQUEST, "the request target is longer than %d bytes",
                        HTTP_TARGET_BYTES);
@@ -266,6 +267,16 @@ static int http_handle(struct http_request *request, struct err *err)
     return request->http->app.handle(request->http->app.context, request, err);
 }
 
+/* Whether a request that is refused at its head is answered after its body: a client that is still
+ * sending when we hang up loses the answer, and tells its user of a broken connection. Not where
+ * the body's end is in doubt, is far away, or is not sent before we agree. */
+static bool http_hears_out(const struct http_request *request, const struct err *err)
+{
+    bool body = request->length > 0 || http_request_header(request, "Transfer-Encoding") != NULL;
+    return request->framed && body && err->code != ERR_TOO_LARGE && !request->http->stopping &&
+           request->length <= HTTP_REFUSED_BYTES && http_request_header(request, "Expect") == NULL;
+}
+
 static enum MHD_Result http_on_access(void *context, struct MHD_Connection *connection,
                                       const char *url, const char *method, const char *version,
                                       const char *upload, size_t *upload_bytes, void **slot)
@@ -281,6 +292,11 @@ static enum MHD_Result http_on_access(void *context, struct MHD_Connection *conn
         request->begun = true;
         if (http_begin(request, method, version, &err) == 0)
             return MHD_YES;
+        if (http_hears_out(request, &err)) {
+            request->error = err;
+            request->body_max = HTTP_REFUSED_BYTES;
+            return MHD_YES;
+        }
         request->close = err.code == ERR_BAD_REQUEST || err.code == ERR_FORBIDDEN;
         http_answer_error(request, &err);
         return http_answer_flush(request);

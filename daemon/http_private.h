@@ -8,13 +8,14 @@
 #include <microhttpd.h>
 
 enum {
-    HTTP_ID_BYTES = 32,           /* "req_" and 16 + 8 hex digits */
-    HTTP_HEADER_BYTES = 256,      /* of a header that a handler adds */
-    HTTP_TARGET_BYTES = 8192,     /* longest target: a page of metadata filters fits thrice */
-    HTTP_DRAIN_BYTES = 16 << 20,  /* dropped beyond the largest body, before we hang up */
-    HTTP_PEM_BYTES = 1 << 20,     /* a chain of certificates; usual ones have 8 KiB */
-    HTTP_FORM_BUFFER = 64 << 10,  /* of the multipart parser */
-    HTTP_MEMORY_BYTES = 64 << 10, /* of one connection: headers, and reads of half that size */
+    HTTP_ID_BYTES = 32,             /* "req_" and 16 + 8 hex digits */
+    HTTP_HEADER_BYTES = 256,        /* of a header that a handler adds */
+    HTTP_TARGET_BYTES = 8192,       /* longest target: a page of metadata filters fits thrice */
+    HTTP_DRAIN_BYTES = 16 << 20,    /* dropped beyond the largest body, before we hang up */
+    HTTP_REFUSED_BYTES = 256 << 20, /* longest body that is heard to its end in vain */
+    HTTP_PEM_BYTES = 1 << 20,       /* a chain of certificates; usual ones have 8 KiB */
+    HTTP_FORM_BUFFER = 64 << 10,    /* of the multipart parser */
+    HTTP_MEMORY_BYTES = 64 << 10,   /* of one connection: headers, and reads of half that size */
     /* Before 1.0 strictness is to refuse HTTP/1.1 without a Host, with a page of the library's own:
      * http_check() does it in our shape. Later it is a good deal more. Other requests that the
      * library cannot read (a target or headers beyond HTTP_MEMORY_BYTES, a malformed first line)
@@ -88,6 +89,7 @@ struct http_request {
     bool part_open;     /* a part has begun */
     struct err error;   /* what was wrong with the body, code ERR_NONE: nothing */
     int64_t begun_ns;   /* monotonic time of the first line */
+    bool framed;        /* where its body ends is beyond doubt: http_check() */
     bool routed;        /* match is of a route */
     bool begun;         /* headers were looked at */
     bool handled;       /* the handler ran */

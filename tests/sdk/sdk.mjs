@@ -69,6 +69,9 @@ async function files() {
   }
   assert.deepEqual(await all(client.files.list()), []);
   await refused(client.files.retrieve(made[0].id), "NotFoundError", 404, "not_found");
+  const stranger = new OpenAI({ baseURL: `${url}/v1`, apiKey: "wrong", maxRetries: 0 }); // told so, not cut off as it sends
+  const much = await toFile(Buffer.alloc(8 << 20, "x"), "much.jsonl");
+  await refused(stranger.files.create({ file: much, purpose: "fine-tune" }), "AuthenticationError", 401, "invalid_api_key");
   await refused(client.files.create({ file: await toFile(Buffer.from("x"), "x"), purpose: "batch" }),
     "BadRequestError", 400, "invalid_value", "purpose");
 }

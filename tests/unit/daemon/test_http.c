@@ -36,6 +36,56 @@ static void test_refused_and_closed(void **state)
     }
 }
 
+/* A refusal does not cut off who is still sending: the body is heard out, and the connection goes
+ * on behind it. Whoever awaits a word before sending it gets the refusal at once. */
+static void test_refused_after_the_body(void **state)
+{
+    struct http_world *h = *state;
+    enum { BYTES = 700000 };
+    static char body[BYTES];
+    static const char again[] =
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    static const struct {
+        const char *line, *token, *status;
+    } refused[] = {
+        {"POST /v1/files", "wrong", "HTTP/1.1 401 "}, {"PUT /v1/files", NULL, "HTTP/1.1 405 "},
+        {"POST /v1/nothing", NULL, "HTTP/1.1 404 "},  {"POST /v1/files?a=1", NULL, "HTTP/1.1 400 "},
+        {"GET /v1/files", "wrong", "HTTP/1.1 401 "},
+    };
+    for (int i = 0; i < BYTES; i++)
+        body[i] = again[i % (int)(sizeof again - 1)]; /* were it no body, it would be answered */
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        struct http_client client;
+        char head[400];
+        int length = snprintf(
+            head, sizeof head,
+            "%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
+            "Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: %d\r\n",
+            refused[i].line, refused[i].token != NULL ? refused[i].token : h->token, BYTES);
+        client_open(h, &client);
+        client_send(h, &client, head, (size_t)length);
+        client_send(h, &client, "\r\n", 2);
+        client_turn(h, &client);
+        assert_int_equal(client.in.length, 0);
+        client_send(h, &client, body, BYTES);
+        client_send(h, &client, again, sizeof again - 1);
+        client_await(h, &client, NULL);
+        const char *answer_one = buf_str(&client.in),
+                   *answer_two = strstr(answer_one + 1, "HTTP/1.1 ");
+        assert_memory_equal(answer_one, refused[i].status, strlen(refused[i].status));
+        assert_non_null(answer_two);
+        assert_memory_equal(answer_two, "HTTP/1.1 200 ", strlen("HTTP/1.1 200 "));
+        assert_null(strstr(answer_two + 1, "HTTP/1.1 "));
+        client_close(&client);
+        client_open(h, &client);
+        client_send(h, &client, head, (size_t)length);
+        client_send(h, &client, "Expect: 100-continue\r\n\r\n",
+                    strlen("Expect: 100-continue\r\n\r\n"));
+        client_await(h, &client, refused[i].status);
+        client_close(&client);
+    }
+}
+
 static void test_headers_of_every_answer(void **state)
 {
     struct http_world *h = *state;
@@ -248,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HTTP_TEST(test_refused_and_closed),
+        HTTP_TEST(test_refused_after_the_body),
         HTTP_TEST(test_headers_of_every_answer),
         HTTP_TEST(test_methods),
         HTTP_TEST(test_targets),
