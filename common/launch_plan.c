@@ -260,6 +260,17 @@ int launch_plan_parse(const json_t *object, struct launch_plan *ret_plan, struct
     return 0;
 }
 
+int launch_plan_read(const char *attempt_dir, struct launch_plan *ret_plan, struct err *err)
+{
+    CLEANUP(json_unref) json_t *json = NULL;
+    CLEANUP(mem_free_ptr) char *path = io_join(attempt_dir, "plan.json");
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(json_parse_own_file(path, LIMIT_FRAME_BYTES, &json, err));
+    int rc = launch_plan_parse(json, ret_plan, err);
+    return rc == 0 ? 0 : err_wrap(err, rc, "%s: ", path);
+}
+
 json_t *launch_plan_json(const struct launch_plan *plan)
 {
     must(plan->world >= 1 && plan->world <= LIMIT_RANKS && plan->attempt >= 1);

@@ -82,6 +82,8 @@ json_t *
 launch_plan_json(const struct launch_plan *plan); /* new reference; NULL when out of memory */
 void launch_plan_done(struct launch_plan *plan);
 
+/* The plan.json of an attempt's folder. ERR_CORRUPT names the file where its text is no plan. */
+int launch_plan_read(const char *attempt_dir, struct launch_plan *ret_plan, struct err *err);
 /* Ranks that the layout is of: world, or more in a rehearsal. */
 uint32_t launch_plan_ranks(const struct launch_plan *plan);
 /* The layout of the ranks: their number and the spec's degrees, "auto" being 1. */

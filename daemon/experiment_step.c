@@ -180,7 +180,7 @@ static int step_settle(struct step *step, struct step_point *point, struct err *
 /* Whether what failed is tried again later. */
 static bool step_is_passing(int rc)
 {
-    return err_is_shortage(rc) || rc == -ERR_TOO_MANY || rc == -ERR_IO;
+    return err_is_shortage(rc) || rc == -ERR_TOO_MANY || rc == -ERR_IO || rc == -ERR_NO_SPACE;
 }
 
 /* Whether what has not ended is to be cancelled, and why. */

@@ -121,6 +121,15 @@ int models_find_whole(struct api *api, const char *viewer, const char *name,
                          ret_entry->name);
 }
 
+/* Whether a file says this already: writing waits for the disk. */
+static bool models_is_written(const char *path, const json_t *wanted)
+{
+    CLEANUP(json_unref) json_t *there = NULL;
+    struct err absent;
+    return json_parse_own_file(path, LIMIT_MODEL_CONFIG_BYTES, &there, &absent) == 0 &&
+           json_equal(there, wanted);
+}
+
 int models_find_shape(struct api *api, const char *viewer, const char *name,
                       struct models_entry *ret_entry, struct err *err)
 {
@@ -133,8 +142,10 @@ int models_find_shape(struct api *api, const char *viewer, const char *name,
     CLEANUP(mem_free_ptr) char *path = dir != NULL ? io_join(dir, "config.json") : NULL;
     if (config == NULL || path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a model's shape");
-    TRY(io_make_dirs(dir, 0700, err));
-    TRY(json_write_file(path, config, 0600, err));
+    if (!models_is_written(path, config)) {
+        TRY(io_make_dirs(dir, 0700, err));
+        TRY(json_write_file(path, config, 0600, err));
+    }
     (void)snprintf(ret_entry->name, sizeof ret_entry->name, "%s", name);
     (void)snprintf(ret_entry->owner, sizeof ret_entry->owner, "%s", models_local);
     ret_entry->dir = dir;

@@ -461,15 +461,10 @@ static char *keeper_gpus(const struct launch_plan *plan)
 int keeper_main(const char *attempt_dir, struct err *err)
 {
     (void)close_range(3, ~0U, 0); /* what a careless parent let through */
-    CLEANUP(mem_free_ptr) char *path = io_join(attempt_dir, "plan.json");
     CLEANUP(keeper_done_plan) struct launch_plan *plan = mem_new(1, sizeof *plan);
-    CLEANUP(json_unref) json_t *object = NULL;
-    if (path == NULL || plan == NULL)
+    if (plan == NULL)
         return mem_fail(err, sizeof *plan, "the launch plan");
-    TRY(json_parse_file(path, LIMIT_FRAME_BYTES, &object, err));
-    int rc = launch_plan_parse(object, plan, err);
-    if (rc != 0)
-        return err_wrap(err, rc, "%s: ", path);
+    TRY(launch_plan_read(attempt_dir, plan, err));
     CLEANUP(mem_free_ptr) char *gpus = keeper_gpus(plan);
     if (gpus == NULL)
         return mem_fail(err, LIMIT_GPU_BYTES, "the names of the GPUs");

@@ -11,7 +11,6 @@
  *   --doctor DATA_DIR [--json]      what this machine offers, on one page
  *   --version */
 #include "common/io.h"
-#include "common/json.h"
 #include "common/launch_plan.h"
 #include "common/limits.h"
 #include "common/mem.h"
@@ -64,12 +63,7 @@ static int main_train(const struct launch_plan *plan, int number, struct err *er
 static int main_load_plan(const char *attempt_dir, uint64_t number, struct launch_plan *plan,
                           struct err *err)
 {
-    CLEANUP(json_unref) json_t *json = NULL;
-    CLEANUP(mem_free_ptr) char *path = io_join(attempt_dir, "plan.json");
-    if (path == NULL)
-        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    TRY(json_parse_file(path, LIMIT_FRAME_BYTES, &json, err));
-    TRY(launch_plan_parse(json, plan, err));
+    TRY(launch_plan_read(attempt_dir, plan, err));
     if (number >= plan->world)
         return err_set(err, ERR_USAGE, "--rank %llu: the plan has %u ranks",
                        (unsigned long long)number, plan->world);

@@ -136,13 +136,11 @@ static int job_read_plan(struct profile_job *job, const char *job_dir, int64_t a
                          struct err *err)
 {
     struct model_config config;
-    CLEANUP(json_unref) json_t *json = NULL;
     CLEANUP(mem_free_ptr)
-    char *path = mem_printf("%s/attempt-%lld/plan.json", job_dir, (long long)attempt);
+    char *path = mem_printf("%s/attempt-%lld", job_dir, (long long)attempt);
     if (path == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
-    TRY(json_parse_own_file(path, LIMIT_FRAME_BYTES, &json, err));
-    TRY(launch_plan_parse(json, &job->plan, err));
+    TRY(launch_plan_read(path, &job->plan, err));
     if (job->plan.world != job->world)
         return err_set(err, ERR_CORRUPT, "%s: of %u ranks, the profile of %u", path,
                        job->plan.world, job->world);

@@ -1,4 +1,4 @@
-/* table: cells lie one after the other in a buffer; a line walks to its row's. */
+/* table: cells lie one after the other in a buffer; a line by itself walks to its row's. */
 #include "clients/cli/table.h"
 
 #include "common/must.h"
@@ -136,30 +136,42 @@ static void table_put(const struct table *table, size_t column, const char *cell
         buf_printf(out, "%*s", pad, "");
 }
 
-void table_line(const struct table *table, int row, struct buf *out)
+/* The line of a row whose first cell is `cell`, or of the titles (NULL). Returns the cell after its
+ * last. */
+static const char *table_row(const struct table *table, const char *cell, struct buf *out)
 {
-    const char *cell = buf_str(&table->text);
     const char *gap = "";
-    for (size_t skip = row > 0 ? (size_t)row * table->column_count : 0; skip > 0; skip--)
-        cell += strlen(cell) + 1;
+    const bool titles = cell == NULL;
     for (size_t i = 0; i < table->column_count; i++) {
-        const char *text = row == TABLE_TITLES ? table->columns[i].title : cell;
+        const char *text = titles ? table->columns[i].title : cell;
         if (table->widths[i] > 0) {
             buf_text(out, gap);
             table_put(table, i, text, out);
             gap = "  ";
         }
-        if (row != TABLE_TITLES)
+        if (!titles)
             cell += strlen(cell) + 1;
     }
     while (out->length > 0 && out->data[out->length - 1] == ' ')
         out->data[--out->length] = '\0';
+    return cell;
+}
+
+void table_line(const struct table *table, int row, struct buf *out)
+{
+    const char *cell = buf_str(&table->text);
+    for (size_t skip = row > 0 ? (size_t)row * table->column_count : 0; skip > 0; skip--)
+        cell += strlen(cell) + 1;
+    (void)table_row(table, row == TABLE_TITLES ? NULL : cell, out);
 }
 
 void table_print(const struct table *table, struct buf *out)
 {
-    for (int row = TABLE_TITLES; row < (int)table_rows(table); row++) {
-        table_line(table, row, out);
+    const char *cell = buf_str(&table->text);
+    (void)table_row(table, NULL, out);
+    buf_char(out, '\n');
+    for (size_t row = 0; row < table_rows(table); row++) {
+        cell = table_row(table, cell, out);
         buf_char(out, '\n');
     }
 }
