@@ -20,6 +20,10 @@ static int prepare_request_fill(const json_t *root, struct prepare_request *requ
     TRY(prepare_copy(root, "error_path", &request->error_path, err));
     TRY(prepare_copy(root, "progress_path", &request->progress_path, err));
     TRY(prepare_copy(root, "cache_dir", &request->cache_dir, err));
+    if (json_object_get(root, "checkpoint_dir") != NULL) {
+        TRY(prepare_copy(root, "checkpoint_dir", &request->checkpoint_dir, err));
+        TRY(prepare_copy(root, "source_dir", &request->source_dir, err));
+    }
     const json_t *files = json_object_get(root, "files");
     size_t count = json_array_size(files);
     if (count > PREPARE_FILES_MAX || (count == 0 && !json_object_get(root, "random_path")))
@@ -63,10 +67,11 @@ int prepare_request_write(const char *path, const struct prepare_request *reques
     }
     CLEANUP(json_unref)
     json_t *root =
-        json_pack("{s:s, s:o, s:O, s:s, s:s, s:s, s:s*}", "model_dir", request->model_dir, "spec",
-                  job_spec_json(&request->spec), "files", files, "error_path", request->error_path,
-                  "progress_path", request->progress_path, "cache_dir", request->cache_dir,
-                  "random_path", request->random_path);
+        json_pack("{s:s, s:o, s:O, s:s, s:s, s:s, s:s*, s:s*, s:s*}", "model_dir",
+                  request->model_dir, "spec", job_spec_json(&request->spec), "files", files,
+                  "error_path", request->error_path, "progress_path", request->progress_path,
+                  "cache_dir", request->cache_dir, "random_path", request->random_path,
+                  "checkpoint_dir", request->checkpoint_dir, "source_dir", request->source_dir);
     if (root == NULL)
         return mem_fail(err, 0, "a prepare request");
     return json_write_file(path, root, 0600, err);
@@ -75,6 +80,8 @@ int prepare_request_write(const char *path, const struct prepare_request *reques
 void prepare_request_done(struct prepare_request *request)
 {
     mem_free(request->model_dir);
+    mem_free(request->checkpoint_dir);
+    mem_free(request->source_dir);
     mem_free(request->error_path);
     mem_free(request->progress_path);
     mem_free(request->cache_dir);

@@ -7,8 +7,9 @@
  *    "error_path":".../tokens/error.json", "progress_path":".../tokens/progress.json",
  *    "cache_dir":"/data/cache"}
  *
- * files: the training file, then the validation file when there is one; or none, and "random_path",
- * where a shard of random tokens is to go. The child calls
+ * Where the job starts from a checkpoint "checkpoint_dir" and "source_dir" are there, too:
+ * model_dir is made of these first. files: the training file, then the validation file when there
+ * is one; or none, and "random_path", where a shard of random tokens is to go. The child calls
  * dataset_prepare() on each. It exits with 0 when every report is written, bad lines or not. What
  * else goes wrong (model, disk) it writes to error_path as {"code":"invalid_model","message":"..."}
  * and exits with that code's status. Without error.json a bad end is reported by exit status or
@@ -30,6 +31,8 @@ struct prepare_file {
 
 struct prepare_request {
     char *model_dir;      /* tokenizer and template; owned */
+    char *checkpoint_dir; /* model_dir is to be made of it; owned; NULL: it is there */
+    char *source_dir;     /* the model that the checkpoint is a tuning of; owned; NULL likewise */
     char *error_path;     /* owned */
     char *progress_path;  /* written each second: {"file","files","bytes","bytes_total","rows"};
                              owned */

@@ -74,7 +74,7 @@ static int estimate_config(struct api *api, const char *viewer, const char *name
 {
     CLEANUP(models_entry_done) struct models_entry model = {.dir = NULL};
     const struct model_config *published = model_published_find(name);
-    int rc = models_find_whole(api, viewer, name, &model, err);
+    int rc = models_find_start(api, viewer, name, &model, err);
     if (rc == -ERR_NOT_FOUND && published != NULL) {
         *ret = *published;
         return 0;

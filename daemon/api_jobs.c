@@ -88,7 +88,7 @@ int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec *spec,
     if (job_spec_measures(spec))
         TRY(models_find_shape(api, viewer, spec->model, model, err));
     else
-        TRY(models_find_whole(api, viewer, spec->model, model, err));
+        TRY(models_find_start(api, viewer, spec->model, model, err));
     struct model_config config;
     TRY(model_config_load(model->dir, &config, err));
     return api_estimate_admit(api, &config, spec, ret_step_s, err);

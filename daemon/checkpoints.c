@@ -31,6 +31,18 @@ int64_t checkpoints_step(const char *job_id, const char *id)
     return strcmp(wanted, id) == 0 ? step : -1;
 }
 
+bool checkpoints_is_id(const char *id, char ret_job_id[LIMIT_ID_BYTES + 1], int64_t *ret_step)
+{
+    static const char begin[] = "ftckpt_";
+    const char *last = strrchr(id, '_');
+    if (strncmp(id, begin, strlen(begin)) != 0 || last < id + strlen(begin))
+        return false;
+    const char *tail = id + strlen(begin);
+    (void)snprintf(ret_job_id, LIMIT_ID_BYTES + 1, "ftjob-%.*s", (int)(last - tail), tail);
+    *ret_step = checkpoints_step(ret_job_id, id);
+    return *ret_step >= 0;
+}
+
 int checkpoints_each(const char *job_dir, checkpoints_fn *each, void *context, struct err *err)
 {
     CLEANUP(mem_free_ptr) int64_t *steps = NULL;

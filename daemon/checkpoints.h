@@ -8,11 +8,15 @@
 #include "common/err.h"
 #include "common/limits.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 void checkpoints_id(const char *job_id, int64_t step, char ret_id[LIMIT_ID_BYTES + 1]);
 /* The step that an id of this job names; -1 when it is none. */
 int64_t checkpoints_step(const char *job_id, const char *id);
+
+/* Whether a text is the id of a checkpoint, and of which job, if there is that. */
+bool checkpoints_is_id(const char *id, char ret_job_id[LIMIT_ID_BYTES + 1], int64_t *ret_step);
 
 typedef int checkpoints_fn(void *context, const struct checkpoint_manifest *manifest,
                            struct err *err);

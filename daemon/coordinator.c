@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "daemon/checkpoints.h"
 #include "daemon/coordinator_private.h"
 
 #include <stdio.h>
@@ -204,9 +205,15 @@ int coordinator_submit_point(struct coordinator *coordinator, const struct job_s
                              "ithaca.gpus is %lld; one user may have %lld at once",
                              (long long)job_spec_slots(spec), (long long)user_max);
     TRY(coordinator_depends_check(coordinator, spec, owner, err));
-    char id[LIMIT_ID_BYTES + 1];
+    char id[LIMIT_ID_BYTES + 1], source[LIMIT_ID_BYTES + 1];
+    int64_t step = -1;
     TRY(host_new_id(coordinator->host, "ftjob-", id, sizeof id, err));
-    TRY(coordinator_insert(coordinator, spec, predicted_step_s, model_dir, owner, point, id, err));
+    CLEANUP(mem_free_ptr) char *base = NULL;
+    if (checkpoints_is_id(spec->model, source, &step) &&
+        (base = mem_printf("%s/jobs/%s/base", coordinator->config.data_dir, id)) == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    TRY(coordinator_insert(coordinator, spec, predicted_step_s, base != NULL ? base : model_dir,
+                           owner, point, id, err));
     log_info("coordinator", "%s submitted by %s", id, owner);
     memcpy(ret_id, id, sizeof id);
     return 0;

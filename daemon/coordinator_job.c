@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "daemon/checkpoints.h"
 #include "daemon/coordinator_private.h"
 
 #include <stdio.h>
@@ -122,6 +123,29 @@ static int job_file_name(struct coordinator_job *job, const char *file_id, char 
     return *ret_name != NULL ? 0 : mem_fail(err, 1, "a name");
 }
 
+static int job_take_source(void *context, const struct store_job *source, struct err *err)
+{
+    struct preparation_base *base = context;
+    base->model_dir = mem_strdup(source->model_dir);
+    return base->model_dir != NULL ? 0 : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+}
+
+/* Of a job that starts from a checkpoint: what its model is to be made of, unless it is there. */
+static int job_find_base(struct coordinator_job *job, struct preparation_base *base,
+                         struct err *err)
+{
+    struct coordinator *coordinator = job->coordinator;
+    char source[LIMIT_ID_BYTES + 1];
+    int64_t step = -1;
+    if (!checkpoints_is_id(job->spec.model, source, &step) || io_exists(job->model_dir))
+        return 0;
+    TRY(store_job_get(coordinator->store, source, job_take_source, base, err));
+    CLEANUP(mem_free_ptr)
+    char *job_dir = mem_printf("%s/jobs/%s", coordinator->config.data_dir, source);
+    base->checkpoint_dir = job_dir != NULL ? checkpoint_dir(job_dir, step) : NULL;
+    return base->checkpoint_dir != NULL ? 0 : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+}
+
 /* Starts the check of the job's files. */
 static int job_start_preparation(struct coordinator_job *job, struct err *err)
 {
@@ -129,14 +153,16 @@ static int job_start_preparation(struct coordinator_job *job, struct err *err)
     const char *ids[PREPARE_FILES_MAX] = {job->spec.training_file, job->spec.validation_file};
     CLEANUP(mem_free_ptr) char *train = NULL;
     CLEANUP(mem_free_ptr) char *valid = NULL;
+    CLEANUP(preparation_base_done) struct preparation_base base = {.model_dir = NULL};
+    TRY(job_find_base(job, &base, err));
     if (ids[0][0] != '\0')
         TRY(job_file_name(job, ids[0], &train, err));
     if (ids[1][0] != '\0')
         TRY(job_file_name(job, ids[1], &valid, err));
     const char *const names[PREPARE_FILES_MAX] = {train, valid};
     return preparation_start(coordinator->host, coordinator->config.worker_program,
-                             coordinator->config.data_dir, job->job_dir, job->model_dir, &job->spec,
-                             names, &job->preparation, err);
+                             coordinator->config.data_dir, job->job_dir, job->model_dir, &base,
+                             &job->spec, names, &job->preparation, err);
 }
 
 static int job_step_validating(struct coordinator_job *job, struct err *err)

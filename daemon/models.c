@@ -8,7 +8,9 @@
 #include "common/mem.h"
 #include "common/model_config.h"
 #include "common/model_published.h"
+#include "common/must.h"
 #include "daemon/access.h"
+#include "daemon/checkpoints.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
 #include "daemon/launch_local.h"
@@ -106,6 +108,14 @@ int models_find(struct api *api, const char *viewer, const char *name,
     return rc;
 }
 
+static int models_refuse_adapters(const char *name, struct err *err)
+{
+    return err_set_field(err, ERR_BAD_STATE, "model",
+                         "model %s is adapters alone (ithaca.lora.export \"adapter\"); a job with "
+                         "\"merged\" or \"both\" leaves a model",
+                         name);
+}
+
 int models_find_whole(struct api *api, const char *viewer, const char *name,
                       struct models_entry *ret_entry, struct err *err)
 {
@@ -115,10 +125,58 @@ int models_find_whole(struct api *api, const char *viewer, const char *name,
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     if (!io_exists(adapter))
         return 0;
-    return err_set_field(err, ERR_BAD_STATE, "model",
-                         "model %s is adapters alone (ithaca.lora.export \"adapter\"); a job with "
-                         "\"merged\" or \"both\" leaves a model",
-                         ret_entry->name);
+    return models_refuse_adapters(ret_entry->name, err);
+}
+
+static int models_take_checkpoint(void *context, const struct store_job *job, struct err *err)
+{
+    struct models_result *result = context;
+    struct models_entry *entry = result->entry;
+    struct checkpoint_manifest manifest;
+    struct err absent;
+    char unused[LIMIT_ID_BYTES + 1];
+    int64_t step = -1;
+    if (!access_is_seen(result->viewer, job->owner))
+        return -ERR_NOT_FOUND;
+    must(checkpoints_is_id(entry->name, unused, &step));
+    CLEANUP(mem_free_ptr)
+    char *job_dir = mem_printf("%s/jobs/%s", result->api->settings->data_dir, job->id);
+    CLEANUP(mem_free_ptr) char *dir = job_dir != NULL ? checkpoint_dir(job_dir, step) : NULL;
+    if (dir == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    if (checkpoint_manifest_read(dir, &manifest, &absent) != 0)
+        return -ERR_NOT_FOUND;
+    CLEANUP(json_unref) json_t *json = NULL;
+    CLEANUP(job_spec_done) struct job_spec spec = {.metadata = NULL};
+    TRY(json_parse(job->spec_json, strlen(job->spec_json), job->id, &json, err));
+    TRY(job_spec_parse(json, &spec, err));
+    if (spec.lora && spec.lora_export == JOB_lora_export_ADAPTER)
+        return models_refuse_adapters(entry->name, err);
+    (void)snprintf(entry->owner, sizeof entry->owner, "%s", job->owner);
+    entry->created_ms = manifest.created_ms;
+    entry->dir = mem_strdup(job->model_dir);
+    return entry->dir != NULL ? 0 : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+}
+
+int models_find_start(struct api *api, const char *viewer, const char *name,
+                      struct models_entry *ret_entry, struct err *err)
+{
+    struct models_entry entry = {.chat_template = job_chat_name(JOB_chat_AUTO)};
+    struct models_result result = {.api = api, .viewer = viewer, .entry = &entry};
+    char job_id[LIMIT_ID_BYTES + 1];
+    int64_t step = -1;
+    if (!checkpoints_is_id(name, job_id, &step))
+        return models_find_whole(api, viewer, name, ret_entry, err);
+    (void)snprintf(entry.name, sizeof entry.name, "%s", name);
+    int rc = store_job_get(api->store, job_id, models_take_checkpoint, &result, err);
+    if (rc == -ERR_NOT_FOUND)
+        return err_set_field(err, ERR_NOT_FOUND, "model",
+                             "there is no checkpoint \"%.100s\" (any more); ithaca checkpoints %s "
+                             "lists them",
+                             name, job_id);
+    if (rc == 0)
+        *ret_entry = entry;
+    return rc;
 }
 
 /* Whether a file says this already: writing waits for the disk. */

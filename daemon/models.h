@@ -28,6 +28,11 @@ int models_find(struct api *api, const char *viewer, const char *name,
 int models_find_whole(struct api *api, const char *viewer, const char *name,
                       struct models_entry *ret_entry, struct err *err);
 
+/* The same of what a job may start from: such a model, or a checkpoint by its id. Then dir is the
+ * model that the checkpoint's job started from: of the same shape, but not what it learnt. */
+int models_find_start(struct api *api, const char *viewer, const char *name,
+                      struct models_entry *ret_entry, struct err *err);
+
 /* The same for a job that only measures, which needs no weights: of a published model that is not
  * here (common/model_published.h) a folder with its shape alone. */
 int models_find_shape(struct api *api, const char *viewer, const char *name,

@@ -98,8 +98,26 @@ static int preparation_copy_spec(const struct job_spec *spec, struct job_spec *r
     return job_spec_parse(text, ret_copy, err);
 }
 
+static int preparation_take_base(struct prepare_request *request,
+                                 const struct preparation_base *base, struct err *err)
+{
+    request->checkpoint_dir = mem_strdup(base->checkpoint_dir);
+    request->source_dir = mem_strdup(base->model_dir);
+    if (request->checkpoint_dir == NULL || request->source_dir == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    return 0;
+}
+
+void preparation_base_done(struct preparation_base *base)
+{
+    mem_free(base->checkpoint_dir);
+    mem_free(base->model_dir);
+    *base = (struct preparation_base){.model_dir = NULL};
+}
+
 int preparation_start(struct host *host, const char *worker_program, const char *data_dir,
-                      const char *job_dir, const char *model_dir, const struct job_spec *spec,
+                      const char *job_dir, const char *model_dir,
+                      const struct preparation_base *base, const struct job_spec *spec,
                       const char *const names[PREPARE_FILES_MAX],
                       struct preparation **ret_preparation, struct err *err)
 {
@@ -109,6 +127,8 @@ int preparation_start(struct host *host, const char *worker_program, const char 
     preparation->host = host;
     struct prepare_request *request = &preparation->request;
     int rc = preparation_copy_spec(spec, &request->spec, err);
+    if (rc == 0 && base->checkpoint_dir != NULL)
+        rc = preparation_take_base(request, base, err);
     if (rc == 0) {
         request->file_count = (size_t)(request->spec.training_file[0] != '\0') +
                               (size_t)(request->spec.validation_file[0] != '\0');

@@ -13,10 +13,20 @@
 
 struct preparation; /* on the heap: its address is given to the host */
 
+/* What a job's model is made of, where it starts from a checkpoint: that, and the model that its
+ * job started from. NULLs: the model is there. */
+struct preparation_base {
+    char *checkpoint_dir, *model_dir; /* owned */
+};
+
+void preparation_base_done(struct preparation_base *base);
+
 /* Starts the child. data_dir holds files/<id>; tokens and reports go to <job_dir>/tokens, random
- * tokens where the job has no file. names: what their users call the files. */
+ * tokens where the job has no file. model_dir is made where it is not there and has a base. names:
+ * what their users call the files. */
 int preparation_start(struct host *host, const char *worker_program, const char *data_dir,
-                      const char *job_dir, const char *model_dir, const struct job_spec *spec,
+                      const char *job_dir, const char *model_dir,
+                      const struct preparation_base *base, const struct job_spec *spec,
                       const char *const names[PREPARE_FILES_MAX],
                       struct preparation **ret_preparation, struct err *err);
 void preparation_free(struct preparation *preparation); /* NULL is fine; does not end the child */

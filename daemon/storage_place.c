@@ -83,6 +83,8 @@ static void storage_place_in_job(const char *path, struct storage_place *place)
         place->kind = place->step != 0 ? STORAGE_CHECKPOINTS : STORAGE_OTHER;
     } else if (storage_enter(&path, "model")) {
         place->kind = STORAGE_MODELS;
+    } else if (storage_enter(&path, "base")) {
+        place->kind = STORAGE_BASE_MODELS;
     } else if (strncmp(path, "attempt-", 8) == 0 || storage_enter(&path, "profile")) {
         place->kind = STORAGE_LOGS;
     } else if (storage_enter(&path, "tokens") && storage_ends_with(path, ".tok")) {

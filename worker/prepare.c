@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "common/model_config.h"
 #include "common/prepare_request.h"
+#include "worker/export.h"
 #include "worker/weights.h"
 
 #include <stdio.h>
@@ -94,8 +95,12 @@ int prepare_main(const char *request_path, struct err *err)
 {
     CLEANUP(prepare_request_done) struct prepare_request request = {0};
     TRY(prepare_request_read(request_path, &request, err));
+    int rc = 0;
+    if (request.checkpoint_dir != NULL)
+        rc = export_checkpoint(request.checkpoint_dir, request.source_dir, request.model_dir, err);
     bool weights = !job_spec_measures(&request.spec); /* which has random ones */
-    int rc = weights ? weights_check_folder(request.model_dir, err) : 0;
+    if (rc == 0 && weights)
+        rc = weights_check_folder(request.model_dir, err);
     if (rc == 0)
         rc = prepare_files(&request, err);
     struct err ignored = {0};

@@ -112,6 +112,24 @@ static void submit_drop_epochs(json_t *job, const json_t *changes)
         (void)json_object_del(json_object_get(supervised, "hyperparameters"), "n_epochs");
 }
 
+/* The job starts from a checkpoint: the one of an id, or the newest of the job. */
+static int submit_set_checkpoint(struct client *client, const char *job_id, const char *given,
+                                 json_t *changes, struct err *err)
+{
+    CLEANUP(json_unref) json_t *list = NULL;
+    if (json_object_get(changes, "model") != NULL)
+        return err_set(err, ERR_USAGE, "--model and --from-checkpoint: give one of them");
+    if (strcmp(given, "newest") != 0)
+        return job_body_set_string(changes, "model", given, err);
+    TRY(client_job(client, NULL, job_id, "/checkpoints?limit=1", NULL, &list, err));
+    const char *id = json_string_value(json_object_get(list, "first_id"));
+    if (id == NULL)
+        return err_set(err, ERR_NOT_FOUND,
+                       "%s has no checkpoint; its tuned model, where it has one: --model %s",
+                       job_id, job_id);
+    return job_body_set_string(changes, "model", id, err);
+}
+
 int cmd_resubmit(struct cli *cli, struct err *err)
 {
     CLEANUP(json_unref) json_t *changes = json_object();
@@ -119,10 +137,13 @@ int cmd_resubmit(struct cli *cli, struct err *err)
     struct client *client = NULL;
     const char *id = NULL;
     bool follow = cli_take_flag(cli, "--follow");
+    const char *checkpoint = cli_take_option(cli, "--from-checkpoint");
     TRY(submit_options(cli, changes, err));
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
     TRY(cli_client(cli, &client, err));
+    if (checkpoint != NULL)
+        TRY(submit_set_checkpoint(client, id, checkpoint, changes, err));
     TRY(client_job(client, NULL, id, "/request", NULL, &job, err));
     if (json_object_update_recursive(job, changes) != 0)
         return mem_fail(err, 0, "the job");

@@ -162,6 +162,34 @@ static void test_follow(void **state)
     scene_asked(s, 2, "GET /v1/fine_tuning/jobs/ftjob-new/stream HTTP/1.1");
 }
 
+/* resubmit --from-checkpoint: the checkpoint takes the model's place. */
+static void test_resubmit_from_checkpoint(void **state)
+{
+    struct scene *s = *state;
+    static const char asked[] = "{\"model\":\"m\",\"training_file\":\"file-1\",\"ithaca\":{}}";
+    static const char posted[] =
+        "{\"model\":\"ftckpt_a_4\",\"training_file\":\"file-1\",\"ithaca\":{}}";
+    scene_reply(s, 200, asked);
+    scene_reply(s, 200, CREATED);
+    scene_run(s, cmd_resubmit, "ftjob-a", "--from-checkpoint", "ftckpt_a_4", NULL);
+    scene_expect(s, "ftjob-new\n");
+    expect_job(s, 1, posted);
+    scene_reply(s, 200, "{\"object\":\"list\",\"data\":[{}],\"first_id\":\"ftckpt_a_4\"}");
+    scene_reply(s, 200, asked);
+    scene_reply(s, 200, CREATED);
+    scene_run(s, cmd_resubmit, "ftjob-a", "--from-checkpoint", "newest", NULL);
+    scene_expect(s, "ftjob-new\n");
+    scene_asked(s, 2, "GET /v1/fine_tuning/jobs/ftjob-a/checkpoints?limit=1 HTTP/1.1");
+    expect_job(s, 4, posted);
+    scene_reply(s, 200, "{\"object\":\"list\",\"data\":[],\"first_id\":null}");
+    scene_run(s, cmd_resubmit, "ftjob-a", "--from-checkpoint", "newest", NULL);
+    assert_int_equal(s->rc, -ERR_NOT_FOUND);
+    assert_non_null(strstr(s->err.text, "has no checkpoint"));
+    scene_run(s, cmd_resubmit, "ftjob-a", "--from-checkpoint", "newest", "--model", "m", NULL);
+    scene_expect_usage(s, "--model and --from-checkpoint: give one of them");
+    assert_int_equal(s->server.asked_count, 6);
+}
+
 /* resubmit: options over what the job asked for; nothing is sent for a wrong command line. */
 static void test_resubmit(void **state)
 {
@@ -198,6 +226,7 @@ int main(void)
         SCENE_TEST(test_refused_with_a_local_file),
         SCENE_TEST(test_mistakes),
         SCENE_TEST(test_follow),
+        SCENE_TEST(test_resubmit_from_checkpoint),
         SCENE_TEST(test_resubmit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

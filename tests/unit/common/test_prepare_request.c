@@ -54,7 +54,7 @@ static void test_round_trip(void **state)
     struct stat info;
     if (read_text("{\"model_dir\":\"/m\",\"error_path\":\"/e "
                   "\\u00e4\",\"progress_path\":\"/p\",\"cache_dir\":\"/c\",\"spec\":" SPEC
-                  ",\"files\":[" FILE_
+                  ",\"checkpoint_dir\":\"/k\",\"source_dir\":\"/s\",\"files\":[" FILE_
                   ",{\"path\":\"/d\",\"name\":\"n\",\"out_path\":\"/f\",\"report_path\":"
                   "\"/g\"}]}",
                   &request) != 0)
@@ -66,6 +66,8 @@ static void test_round_trip(void **state)
     assert_int_equal(info.st_mode & 0777, 0600);
     assert_int_equal(prepare_request_read(path, &again, &err), 0);
     assert_string_equal(again.model_dir, "/m");
+    assert_string_equal(again.checkpoint_dir, "/k");
+    assert_string_equal(again.source_dir, "/s");
     assert_string_equal(again.error_path, "/e \xc3\xa4");
     assert_int_equal(again.spec.seq_len, 77);
     assert_string_equal(again.files[0].path, "/a");

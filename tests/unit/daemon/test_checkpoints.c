@@ -97,6 +97,16 @@ static void test_ids(void **state)
                                         "../ftckpt_abc_40"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_int_equal(checkpoints_step("ftjob-abc", wrong[i]), -1);
+    char job_id[LIMIT_ID_BYTES + 1];
+    int64_t step = 0;
+    assert_true(checkpoints_is_id(id, job_id, &step));
+    assert_string_equal(job_id, "ftjob-abc");
+    assert_int_equal(step, 40);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(checkpoints_is_id(wrong[i], job_id, &step),
+                         strcmp(wrong[i], "ftckpt_abd_40") == 0); /* of another job */
+    assert_false(checkpoints_is_id("ftckpt_4", job_id, &step));
+    assert_false(checkpoints_is_id("tiny-llama_40", job_id, &step));
     char name[RESULT_NAME_BYTES];
     result_name("tiny", "sail", "ftjob-0123456789", -1, name);
     assert_string_equal(name, "ft:tiny:local:sail:23456789");

@@ -54,7 +54,8 @@ static int start(bool validation, struct preparation **ret)
     TRY(json_parse(text, strlen(text), "spec", &json, &err));
     TRY(job_spec_parse(json, &spec, &err));
     const char *const names[PREPARE_FILES_MAX] = {"a.jsonl", "b.txt"};
-    return preparation_start(&fake.host, "/w", folder, job_dir, "/models/m", &spec, names, ret,
+    return preparation_start(&fake.host, "/w", folder, job_dir, "/models/m",
+                             &(struct preparation_base){.model_dir = NULL}, &spec, names, ret,
                              &err);
 }
 

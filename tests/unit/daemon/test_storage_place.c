@@ -28,6 +28,7 @@ static void test_places(void **state)
     expect_place("jobs/ftjob-a", STORAGE_OTHER, "ftjob-a", 0);
     expect_place("jobs/ftjob-a/rehearsal.json", STORAGE_OTHER, "ftjob-a", 0);
     expect_place("jobs/ftjob-a/model/adapter/x", STORAGE_MODELS, "ftjob-a", 0);
+    expect_place("jobs/ftjob-a/base/config.json", STORAGE_BASE_MODELS, "ftjob-a", 0);
     expect_place("jobs/ftjob-a/models", STORAGE_OTHER, "ftjob-a", 0);
     expect_place("jobs/ftjob-a/model.tmp/x", STORAGE_OTHER, "ftjob-a", 0);
     expect_place("jobs/ftjob-a/checkpoints", STORAGE_OTHER, "ftjob-a", 0);
