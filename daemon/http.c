@@ -293,6 +293,7 @@ static enum MHD_Result http_on_access(void *context, struct MHD_Connection *conn
         if (http_begin(request, method, version, &err) == 0)
             return MHD_YES;
         if (http_hears_out(request, &err)) {
+            request->refused = true;
             request->error = err;
             request->body_max = HTTP_REFUSED_BYTES;
             return MHD_YES;

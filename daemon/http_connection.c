@@ -7,9 +7,10 @@
  * is shut: that is an edge again.
  *
  * A head that does not end is cut after the idle limit, counted from the connection's start or the
- * end of the request before: the library's own limit begins anew with each byte. Where connections
- * are nearly all taken, the one that has waited longest for a head goes when another comes: whoever
- * opens many and says nothing keeps nobody out. */
+ * end of the request before: the library's own limit begins anew with each byte. So is the body of
+ * a request that its head has refused. Where connections are nearly all taken, the one that has
+ * waited longest for these goes when another comes: whoever opens many and says nothing keeps
+ * nobody out. */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "daemon/http_private.h"
@@ -57,10 +58,12 @@ static void http_connection_watch(struct http_connection *connection)
                             http_connection_left, connection, &connection->watch, &err);
 }
 
-/* No request of it is under way, or its head is not whole. */
+/* No request of it is under way, its head is not whole, or it is refused and not yet at its end. */
 static bool http_connection_waits(const struct http_connection *connection)
 {
-    return !connection->cut && (connection->request == NULL || !connection->request->begun);
+    const struct http_request *request = connection->request;
+    bool refused = request != NULL && request->refused && !request->handled;
+    return !connection->cut && (request == NULL || !request->begun || refused);
 }
 
 static void http_connection_make_room(const struct http_door *door)

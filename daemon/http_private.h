@@ -92,6 +92,7 @@ struct http_request {
     bool framed;        /* where its body ends is beyond doubt: http_check() */
     bool routed;        /* match is of a route */
     bool begun;         /* headers were looked at */
+    bool refused;       /* by them: the body is heard in vain */
     bool handled;       /* the handler ran */
     bool close;         /* the connection ends with the answer */
     bool suspended;     /* in the library's sense: resume exactly once */
