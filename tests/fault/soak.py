@@ -25,7 +25,7 @@ import ithaca_e2e as e2e  # noqa: E402
 LINE = '{"messages":[{"role":"user","content":"Where is ship %d?"},{"role":"assistant","content":"At quay %d."}]}\n'
 JOB = {"seq_len": 32, "max_steps": 3, "batch": {"sequences": 1}, "save": {"every_steps": 1}}
 GROWTH_BYTES = 4 << 20
-REMEMBERED = ("uploads", "replays")  # tables of what is kept for hours after its end
+REMEMBERED = ("uploads", "replays", "gone", "attempts_gone")  # tables of what has ended: for hours, thousands, accounts
 LOGS = ("ithacad.log", "housekeeping.log")  # they grow with what is done; rotating them is the operator's
 
 
@@ -89,8 +89,9 @@ class Soak:
 
     def settle(self):
         """Until what goes on beside (the trash, points of jobs that are gone, closed connections) has been done."""
-        self.client.post("/v1/storage/prune", {"kinds": ["shards"]})
         e2e.until("all has settled", 60, lambda: not self.moving(), every=0.5)
+        self.client.post("/v1/storage/prune", {"kinds": ["shards"]})  # those that jobs in the trash have are in use
+        e2e.until("shards are gone", 60, lambda: not self.moving(), every=0.5)
 
     def moving(self):
         trash = os.path.join(self.daemon.data_dir, "trash")
@@ -117,7 +118,7 @@ class Soak:
                 same[f"rows of {name}: {table}"] = self.rows(name, table)
         files = {os.path.join(folder, one): os.path.getsize(os.path.join(folder, one))
                  for folder, _, names in os.walk(self.daemon.data_dir) for one in names}
-        same["files"] = len(files)
+        same["files"] = sorted(os.path.relpath(path, self.daemon.data_dir) for path in files)
         near = {"memory": e2e.resident_bytes(self.pid)}
         near["bytes of files"] = sum(size for path, size in files.items() if os.path.basename(path) not in LOGS)
         return same, near
@@ -137,7 +138,7 @@ def main():
             if share >= 0.01 * looks:
                 same, near = soak.look()
                 print(f"{soak.rounds} rounds, {60 * options.minutes * share:.0f} s: {near} {same['descriptors']} descriptors, "
-                      f"{same['threads']} threads, {same['files']} files", flush=True)
+                      f"{same['threads']} threads, {len(same['files'])} files", flush=True)
                 looks = int(100 * share) + 1
             if early is None and share >= 0.25:
                 early = soak.look()
