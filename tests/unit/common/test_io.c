@@ -12,8 +12,33 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
+
+/* What io asks the kernel for, in its order, in place of the C library's: 'f' a file is synced, 'd'
+ * a folder is, 'r' a rename. */
+static char calls[64];
+
+static void note(char call)
+{
+    size_t length = strlen(calls);
+    if (length + 1 < sizeof calls)
+        calls[length] = call;
+}
+
+int fsync(int fd)
+{
+    struct stat info;
+    note(fstat(fd, &info) == 0 && S_ISDIR(info.st_mode) ? 'd' : 'f');
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+{
+    note('r');
+    return (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, flags);
+}
 
 static char test_dir[] = "/tmp/test_io-XXXXXX";
 
@@ -255,6 +280,22 @@ static void test_replace_dir(void **state)
 }
 
 /* The n-th write, sync or rename fails: never a torn file, never one left over. */
+/* Field case R51: what has its name is on the disk, and so is the name. */
+static void test_synced_before_and_after_the_rename(void **state)
+{
+    (void)state;
+    struct err err;
+    memset(calls, 0, sizeof calls);
+    assert_int_equal(io_write_file(in("durable"), "x", 1, 0600, &err), 0);
+    assert_string_equal(calls, "frd");
+    assert_int_equal(io_make_dirs(in("durable.tmp"), 0700, &err), 0);
+    memset(calls, 0, sizeof calls);
+    assert_int_equal(io_replace_dir(in("durable.tmp"), in("durable.dir"), &err), 0);
+    assert_string_equal(calls, "rd"); /* what is in it was synced when it was written */
+    assert_int_equal(unlink(in("durable")), 0);
+    assert_int_equal(rmdir(in("durable.dir")), 0);
+}
+
 static void test_fault_injection(void **state)
 {
     (void)state;
@@ -313,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_make_dirs),
         cmocka_unit_test(test_remove_tree_does_not_follow_links),
         cmocka_unit_test(test_replace_dir),
+        cmocka_unit_test(test_synced_before_and_after_the_rename),
         cmocka_unit_test(test_fault_injection),
         cmocka_unit_test(test_join_and_hash),
     };
