@@ -363,10 +363,10 @@ class Http(unittest.TestCase):
         for chunked in (False, True):
             answer = self.post_form([("file", "over", over), purpose], chunked)
             self.assertEqual((answer.status, answer.error()["param"]), (413, "file"), answer.text)
-        answer = raw(self.daemon.port, f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
-                     f"{self.daemon.token}\r\nContent-Type: multipart/form-data; boundary=b\r\n"
-                     f"Content-Length: {10 * UPLOAD_MAX}\r\n\r\n".encode())
-        self.assertEqual(status_of(answer), 413, answer)  # before a byte of the body was sent
+        for path, kind in (("files", "multipart/form-data; boundary=b"), ("fine_tuning/jobs", "application/json")):
+            answer = raw(self.daemon.port, f"POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+                         f"{self.daemon.token}\r\nContent-Type: {kind}\r\nContent-Length: {64 * UPLOAD_MAX}\r\n\r\n".encode())
+            self.assertEqual(status_of(answer), 413, answer)  # before a byte of the body was sent
         self.client.delete(f"/v1/files/{file.json()['id']}")
         until("spool files are gone", 5, lambda: not self.leftovers())
 
