@@ -160,7 +160,9 @@ static int host_spawn_child(const struct host_spawn *spawn, pid_t *ret_pid, stru
         (void)setpriority(PRIO_PROCESS, (id_t)*ret_pid, 19); /* else it goes with the others */
     if (errnum == EAGAIN)                                    /* as many processes as there may be */
         return err_set(err, ERR_UNAVAILABLE, "start %s: %s", spawn->argv[0], strerror(errnum));
-    return errnum == 0 ? 0 : err_set_errno(err, errnum, "start %s", spawn->argv[0]);
+    return errnum == 0 ? 0
+                       : err_set_errno(err, errnum, "start %s, its output to %s", spawn->argv[0],
+                                       spawn->output_path); /* it may be either */
 }
 
 static int host_posix_spawn(struct host *host, const struct host_spawn *spawn,

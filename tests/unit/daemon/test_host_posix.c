@@ -147,6 +147,11 @@ static void test_signal_and_missing_program(void **state)
         .argv = argv, .envp = envp, .output_path = f->output, .on_exit = on_exit_told};
     assert_int_equal(f->host->ops->spawn(f->host, &child, &process, &who, &f->err), -ERR_NOT_FOUND);
     assert_non_null(strstr(f->err.text, "/nonexistent/worker"));
+    const char *const sleeper[] = {"/bin/sleep", "0", NULL};
+    const struct host_spawn mute = {
+        .argv = sleeper, .envp = envp, .output_path = f->dir, .on_exit = on_exit_told};
+    assert_int_equal(f->host->ops->spawn(f->host, &mute, &process, &who, &f->err), -ERR_IO);
+    assert_non_null(strstr(f->err.text, f->dir));
 }
 
 static void test_adopt(void **state)
