@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """What is done to the daemon's files and to the daemon itself while a job runs: files or folder moved away, replaced and put
-back, a second daemon, a stop of the whole process. Nothing that was answered is lost, and what is wrong is said."""
+back, a second daemon, a stop of the whole process, garbage in the name of a rank. Nothing that was answered is lost, and
+what is wrong is said."""
+import ctypes
 import os
 import shutil
 import signal
@@ -9,7 +11,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Daemon, check_databases, form, refused, until  # noqa: E402
+from ithaca_e2e import Daemon, check_databases, form, processes_of, refused, until  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
 JOB = {"gpus": 2, "max_steps": 12, "seq_len": 64, "batch": {"sequences": 2}, "max_restarts": 0}
@@ -93,11 +95,35 @@ class Surroundings(unittest.TestCase):
     def test_daemon_stopped_for_longer_than_ranks_may_be_silent(self):
         os.kill(self.daemon.process.pid, signal.SIGSTOP)
         self.daemon.hold(9)
-        time.sleep(4)  # twice the limit
+        time.sleep(3)  # the limit is two
         os.kill(self.daemon.process.pid, signal.SIGCONT)
         until("steps of meanwhile are there", 30, lambda: self.steps() >= 9)
         self.assertEqual(self.client.job(self.job)["ithaca"]["state"], "running")
         self.finish()
+
+    def test_garbage_over_the_channel_of_a_rank(self):
+        """The connection ends; the rank comes back and sends again what was not acknowledged."""
+        for number, garbage in enumerate((bytes(100000), b"GET / HTTP/1.1\r\n\r\n")):
+            rank = until("a rank", 10, lambda: [pid for pid, command in processes_of(self.job) if "--rank 1" in command])[0]
+            write_as(rank, garbage)
+            until("it is told", 10, lambda: self.daemon.log().count("connection of rank 1 ends: not a frame") > number)  # pylint: disable=W0640
+            self.daemon.hold(5 + 2 * number)
+            until("it is back", 30, lambda: self.steps() >= 5 + 2 * number)  # pylint: disable=W0640
+        self.finish()
+
+
+def write_as(pid, data):
+    """Writes to the socket of a process, in its place."""
+    process = os.pidfd_open(pid)
+    number = next(int(name) for name in os.listdir(f"/proc/{pid}/fd") if "socket" in os.readlink(f"/proc/{pid}/fd/{name}"))
+    taken = ctypes.CDLL(None, use_errno=True).syscall(438, process, number, 0)  # pidfd_getfd
+    os.close(process)
+    if taken < 0:
+        raise unittest.SkipTest(f"pidfd_getfd: {os.strerror(ctypes.get_errno())}")
+    try:
+        os.write(taken, data)
+    finally:
+        os.close(taken)
 
 
 if __name__ == "__main__":
