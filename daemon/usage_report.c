@@ -98,24 +98,29 @@ static int usage_reserve(struct usage_report *report, struct err *err)
     return 0;
 }
 
-/* The sum of a key, which is added when new. */
-static int usage_find(struct usage_report *report, const struct store_held *held, const char *key,
-                      struct usage_sum **ret, struct err *err)
+/* Where the sum of a key is, or is to be put. */
+static size_t usage_place(const struct usage_report *report, const char *key)
 {
     size_t low = 0, high = report->count;
-    int order = -1;
-    if (high > 0 && (order = strcmp(key, report->sums[high - 1].key)) >= 0)
-        low = order == 0 ? high - 1 : high; /* jobs */
+    if (high > 0 && strcmp(key, report->sums[high - 1].key) > 0)
+        return high; /* jobs */
     while (low < high) {
-        size_t middle = (low + high) / 2;
-        order = strcmp(key, report->sums[middle].key);
-        if (order <= 0)
+        const size_t middle = (low + high) / 2;
+        if (strcmp(key, report->sums[middle].key) <= 0)
             high = middle;
         else
             low = middle + 1;
     }
-    if (low < report->count && strcmp(key, report->sums[low].key) == 0) {
-        *ret = &report->sums[low];
+    return low;
+}
+
+/* The sum of a key, which is added when new. */
+static int usage_find(struct usage_report *report, const struct store_held *held, const char *key,
+                      struct usage_sum **ret, struct err *err)
+{
+    const size_t place = usage_place(report, key);
+    if (place < report->count && strcmp(key, report->sums[place].key) == 0) {
+        *ret = &report->sums[place];
         return 0;
     }
     TRY(usage_reserve(report, err));
@@ -127,11 +132,10 @@ static int usage_find(struct usage_report *report, const struct store_held *held
         usage_sum_done(&sum);
         return mem_fail(err, strlen(key), "usage");
     }
-    memmove(&report->sums[low + 1], &report->sums[low],
-            (report->count - low) * sizeof report->sums[0]);
-    report->sums[low] = sum;
+    *ret = &report->sums[place];
+    memmove(*ret + 1, *ret, (report->count - place) * sizeof **ret);
+    **ret = sum;
     report->count++;
-    *ret = &report->sums[low];
     return 0;
 }
 

@@ -32,6 +32,7 @@ ITHACA = os.path.join(BUILD_DIR, "clients", "ithaca")
 WORKER = os.path.join(BUILD_DIR, "worker", "ithaca-worker")
 EXAMPLE_DIR = os.path.join(SOURCE_DIR, "deploy", "example")
 OPENAPI = Document(os.path.join(SOURCE_DIR, "api", "openapi.json"))
+LINE = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n'  # of a training file
 END_STATES = ("succeeded", "failed", "cancelled")
 
 

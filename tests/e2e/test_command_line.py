@@ -11,9 +11,9 @@ import tempfile
 import threading
 import unittest
 
-from ithaca_e2e import ITHACA, Daemon, until
+from ithaca_e2e import ITHACA, LINE, Daemon, until
 
-LINES = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n' * 20
+LINES = LINE * 20
 
 
 class Cli(unittest.TestCase):

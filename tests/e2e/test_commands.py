@@ -6,9 +6,9 @@ import shlex
 import subprocess
 import unittest
 
-from ithaca_e2e import ITHACA, SOURCE_DIR, Daemon
+from ithaca_e2e import ITHACA, LINE, SOURCE_DIR, Daemon
 
-LINES = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n' * 20
+LINES = LINE * 20
 AWAY = "http://127.0.0.1:1"
 LOCAL = ("help", "plan", "ladder", "calibrate", "doctor", "fields", "completion", "man")  # they need no daemon
 # What a command needs to get as far as asking the daemon; others need nothing, or a job.

@@ -11,9 +11,9 @@ import tempfile
 import time
 import unittest
 
-from ithaca_e2e import ITHACA, Daemon
+from ithaca_e2e import ITHACA, LINE, Daemon
 
-LINES = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n' * 20
+LINES = LINE * 20
 BASH = """source <(ithaca completion bash)
 COMP_LINE=$1 COMP_POINT=${#1}
 _ithaca ithaca

@@ -28,14 +28,16 @@ class FromCheckpoint(unittest.TestCase):
         place = tempfile.TemporaryDirectory()
         cls.addClassCleanup(place.cleanup)
         cls.place = place.name
+        cls.source = cls.succeeds()
 
     @classmethod
     def tearDownClass(cls):
         cls.daemon.__exit__(None, None, None)
 
-    def succeeds(self, **ithaca):
-        job = self.client.wait(self.client.submit(self.file, ithaca={**SHORT, **ithaca})["id"])
-        self.assertEqual(job["status"], "succeeded", job["error"])
+    @classmethod
+    def succeeds(cls, **ithaca):
+        job = cls.client.wait(cls.client.submit(cls.file, ithaca={**SHORT, **ithaca})["id"])
+        assert job["status"] == "succeeded", job["error"]
         return job["id"]
 
     def checkpoints(self, job):
@@ -61,8 +63,8 @@ class FromCheckpoint(unittest.TestCase):
     def base(self, job):
         return digest(self.daemon.data_dir, "jobs", job, "base", "model.safetensors")
 
-    def test_weights_are_the_checkpoint_s(self):
-        source = self.succeeds()
+    def test_3_weights_are_the_checkpoint_s(self):
+        source = self.source
         newest, older = self.checkpoints(source)[:2]
         self.assertNotEqual(self.weights(source, newest), self.weights(source, older))
         new = self.resubmit(source, "--from-checkpoint", "newest")
@@ -83,7 +85,7 @@ class FromCheckpoint(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(f'there is no checkpoint "{newest}" (any more)', done.stderr)
 
-    def test_adapters(self):
+    def test_1_adapters(self):
         merged = self.succeeds(lora={"r": 2, "export": "merged"})
         checkpoint = self.checkpoints(merged)[0]
         new = self.resubmit(merged, "--from-checkpoint", checkpoint, "--set", "lora=null")
@@ -92,8 +94,8 @@ class FromCheckpoint(unittest.TestCase):
         done = self.daemon.ithaca("resubmit", alone, "--from-checkpoint", "newest")
         self.assertIn("is adapters alone", done.stderr)
 
-    def test_refused(self):
-        source = self.succeeds()
+    def test_2_refused(self):
+        source = self.source
         body = {"training_file": self.file, "ithaca": SHORT}
         checkpoint = self.checkpoints(source)[0]
         for model in (checkpoint + "0", "ftckpt_x_1", "ftckpt_"):
@@ -107,8 +109,8 @@ class FromCheckpoint(unittest.TestCase):
         answer = self.client.post("/v1/chat/completions", {"model": checkpoint, "messages": [
             {"role": "user", "content": "Where?"}]})  # a model that a job starts from is not what it learnt
         self.assertEqual(answer.status, 404, answer.text)
-        for words in (["--model", "tiny-llama", "--from-checkpoint", "newest"],):
-            self.assertEqual(self.daemon.ithaca("resubmit", source, *words).returncode, 64)
+        done = self.daemon.ithaca("resubmit", source, "--model", "tiny-llama", "--from-checkpoint", "newest")
+        self.assertEqual(done.returncode, 64, done.stderr)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,12 @@ import re
 import sys
 import unittest
 
-from ithaca_e2e import SOURCE_DIR, Daemon, until
+from ithaca_e2e import LINE, SOURCE_DIR, Daemon, until
 
 sys.path.insert(0, os.path.join(SOURCE_DIR, "tests", "bench"))
 from job_copies import job_copies  # noqa: E402
 
-LINES = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n' * 32
+LINES = LINE * 32
 SMALL = {"max_steps": 4, "seq_len": 64, "batch": {"sequences": 1}, "save": {"every_steps": 2, "keep": 4}}
 
 

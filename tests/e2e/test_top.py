@@ -11,9 +11,9 @@ import subprocess
 import termios
 import unittest
 
-from ithaca_e2e import ITHACA, Daemon, until
+from ithaca_e2e import ITHACA, LINE, Daemon, until
 
-LINES = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n' * 20
+LINES = LINE * 20
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?25h\x1b[?1049l"
 
 

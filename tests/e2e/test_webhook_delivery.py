@@ -11,9 +11,9 @@ import threading
 import time
 import unittest
 
-from ithaca_e2e import OPENAPI, Daemon, until
+from ithaca_e2e import LINE, OPENAPI, Daemon, until
 
-LINES = b'{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}\n' * 32
+LINES = LINE * 32
 SMALL = {"max_steps": 4, "seq_len": 64, "batch": {"sequences": 1}}
 
 

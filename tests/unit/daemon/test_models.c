@@ -171,9 +171,32 @@ static void test_builtin(void **state)
     assert_int_equal(models_make_builtin(&h->api, &h->w->err), -ERR_IO);
 }
 
+/* A published model that is not here: its shape is written once, and again where it is damaged. */
+static void test_shapes_are_written_once(void **state)
+{
+    struct http_world *h = *state;
+    ino_t inodes[3];
+    struct model_config config;
+    CLEANUP(mem_free_ptr) char *path = mem_printf("%s/shapes/llama3-8b/config.json", h->w->dir);
+    for (int i = 0; i < 3; i++) {
+        struct models_entry entry;
+        struct stat info;
+        if (i == 2)
+            OK(h->w, io_write_file(path, "{\"hidden_size\":1}", 17, 0600, &h->w->err));
+        OK(h->w, models_find_shape(&h->api, "", "llama3-8b", &entry, &h->w->err));
+        OK(h->w, model_config_load(entry.dir, &config, &h->w->err));
+        assert_string_equal(entry.name, "llama3-8b");
+        models_entry_done(&entry);
+        assert_int_equal(stat(path, &info), 0);
+        inodes[i] = info.st_ino; /* a file that is written is a new one */
+    }
+    assert_true(inodes[0] == inodes[1] && inodes[1] != inodes[2]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        HTTP_TEST(test_shapes_are_written_once),
         HTTP_TEST(test_what_a_model_is),
         HTTP_TEST(test_roots_and_aliases),
         HTTP_TEST(test_tuned),
