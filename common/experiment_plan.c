@@ -122,13 +122,12 @@ static int plan_facts(const struct experiment_job *job, const struct mem_estimat
         return 0;
     plan_method(spec, method, sizeof method);
     CLEANUP(json_unref)
-    json_t *plan =
-        json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "method", method, "planned_device_bytes",
-                  (json_int_t)estimate->plan.peak_device_bytes, "planned_host_bytes",
-                  (json_int_t)estimate->plan.arena_bytes[MEM_ARENA_HOST], "machine_bytes",
-                  (json_int_t)estimate->host_bytes, "planned_tokens_per_s_gpu",
-                  json_number(time->tokens_per_s / (double)spec->gpus), "planned_step_s",
-                  json_number(time->step_s), "planned_run_s", json_number(plan_run_s(estimate)));
+    json_t *plan = json_pack(
+        "{s:s, s:I, s:I, s:o, s:o, s:o}", "method", method, "planned_device_bytes",
+        (json_int_t)estimate->plan.peak_device_bytes, "planned_host_bytes",
+        (json_int_t)estimate->plan.arena_bytes[MEM_ARENA_HOST], "planned_tokens_per_s_gpu",
+        json_number(time->tokens_per_s / (double)spec->gpus), "planned_step_s",
+        json_number(time->step_s), "planned_run_s", json_number(plan_run_s(estimate)));
     return plan != NULL && json_object_update(*ret, plan) == 0 ? 0 : mem_fail(err, 0, "a point");
 }
 

@@ -30,8 +30,7 @@ struct experiment_plan {
     enum experiment_fit fit;
     char note[ERR_TEXT_MAX]; /* why not; "" where it fits */
     json_t *facts;           /* columns of its results (api/experiment_columns.def), and "series":
-                                its number in the grid, "slots" that its job takes, "machine_bytes"
-                                of the host's memory; owned */
+                                its number in the grid, "slots": that its job takes; owned */
 };
 
 /* Point `number`, with this seq_len where it is above 0. Fails where the experiment is at fault: a

@@ -50,6 +50,7 @@ struct coordinator_config {
     const char *visible_gpus;   /* CUDA_VISIBLE_DEVICES of the daemon; NULL: all */
     const char *gpu_file;       /* plays the GPUs (daemon/gpu_file.h); NULL: they are real */
     int64_t cpu_slots;          /* ranks that may run at once; 0: number of cores, at least 2 */
+    int64_t host_bytes;         /* of the host's memory, for all jobs; 0: what there is */
     int64_t heartbeat_limit_ms; /* a rank silent this long is hung                (15000) */
     int64_t start_limit_ms;     /* all ranks are ready this long after the start  (600000) */
     int64_t connect_limit_ms;   /* all ranks have connected this long after       (60000) */

@@ -28,6 +28,17 @@ static int plan_memory(struct launch_plan *plan, int64_t *ret_host_bytes, struct
     return 0;
 }
 
+int64_t coordinator_plan_host_bytes(const struct coordinator_job *job)
+{
+    struct launch_plan plan = {.world = (uint32_t)job_spec_slots(&job->spec),
+                               .device = inventory_device(&job->coordinator->inventory),
+                               .model_dir = job->model_dir,
+                               .spec = job->spec}; /* all of it borrowed */
+    int64_t bytes = -1;
+    struct err unknown;
+    return plan_memory(&plan, &bytes, &unknown) == 0 ? bytes : -1;
+}
+
 int coordinator_plan_make(const struct coordinator_job *job, int64_t from_step,
                           struct launch_plan *ret_plan, int64_t *ret_host_bytes, struct err *err)
 {

@@ -64,22 +64,24 @@ struct coordinator_job {
     struct err failure;       /* of an attempt without a supervisor: why it cannot go on */
     int64_t restarts;         /* so far */
     int64_t steps_done, steps_total;
-    bool progress_changed;      /* since it was written to the store */
-    int64_t progress_ms;        /* when it was written (monotonic) */
-    bool progress_failing;      /* it could not be: that is told once */
-    int step_failing;           /* what its last step returned: likewise */
-    int64_t trained_tokens;     /* told by DONE; 0: not yet */
-    int64_t ran_ms;             /* time in RUNNING and PAUSING before running_ms */
-    int64_t running_ms;         /* since when it runs (monotonic); 0: it does not */
-    int64_t step_ms;            /* when its newest step ended (monotonic); 0: not known */
-    int64_t step_took_ms;       /* how long that one took; 0: not known */
-    bool stall_told;            /* that the next one does not come */
-    int64_t nonfinite_attempt;  /* of which it was told that a loss is not finite */
-    int64_t retry_ms;           /* no step before this (monotonic) */
-    bool depends;               /* on jobs that have not succeeded */
-    bool depends_known;         /* `depends` is as it is; else the next step finds it out */
-    bool visited;               /* scratch of a search along dependencies */
-    bool claims;                /* running jobs make room for it */
+    bool progress_changed;     /* since it was written to the store */
+    int64_t progress_ms;       /* when it was written (monotonic) */
+    bool progress_failing;     /* it could not be: that is told once */
+    int step_failing;          /* what its last step returned: likewise */
+    int64_t trained_tokens;    /* told by DONE; 0: not yet */
+    int64_t ran_ms;            /* time in RUNNING and PAUSING before running_ms */
+    int64_t running_ms;        /* since when it runs (monotonic); 0: it does not */
+    int64_t step_ms;           /* when its newest step ended (monotonic); 0: not known */
+    int64_t step_took_ms;      /* how long that one took; 0: not known */
+    bool stall_told;           /* that the next one does not come */
+    int64_t nonfinite_attempt; /* of which it was told that a loss is not finite */
+    int64_t retry_ms;          /* no step before this (monotonic) */
+    bool depends;              /* on jobs that have not succeeded */
+    bool depends_known;        /* `depends` is as it is; else the next step finds it out */
+    bool visited;              /* scratch of a search along dependencies */
+    bool claims;               /* running jobs make room for it */
+    int64_t host_bytes;  /* that its ranks take of the host; 0: not looked at, -1: not known */
+    int64_t memory_lack; /* of these while it waits for them (coordinator_memory.c); else 0 */
     enum sched_verdict verdict; /* as the last pass of the scheduler left it, like these */
     int64_t position;
     int64_t start_ms; /* (monotonic); 0: not known */
@@ -126,6 +128,11 @@ void coordinator_drop_ended(struct coordinator *coordinator);
 /* Stores what is pending and acknowledges it to the ranks. */
 void coordinator_flush(struct coordinator *coordinator);
 
+/* coordinator_memory.c */
+/* Whether a job that could start is to wait for the host's memory. */
+bool coordinator_memory_waits(struct coordinator_job *job);
+void coordinator_memory_tell(const struct coordinator_job *job, char *ret, size_t bytes);
+
 /* coordinator_job.c */
 void coordinator_job_step(struct coordinator_job *job);
 /* Changes the state and tells the bus. move: id and from are filled in. */
@@ -143,6 +150,8 @@ void coordinator_job_free(struct coordinator_job *job);
  * plan for; as it was where the model cannot be read. */
 int coordinator_plan_make(const struct coordinator_job *job, int64_t from_step,
                           struct launch_plan *ret_plan, int64_t *ret_host_bytes, struct err *err);
+/* Of the host's memory, for all ranks, by the plan; -1: not known. */
+int64_t coordinator_plan_host_bytes(const struct coordinator_job *job);
 
 /* coordinator_attempt.c */
 int coordinator_attempt_start(struct coordinator_job *job, struct err *err); /* was scheduled */

@@ -161,6 +161,8 @@ static void queue_keep(struct sched_pass *pass)
         job->verdict = pass->jobs[i].verdict;
         job->position = pass->jobs[i].position;
         job->start_ms = pass->jobs[i].start_ms;
+        if (job->verdict != SCHED_START)
+            job->memory_lack = 0;
     }
 }
 
@@ -227,7 +229,7 @@ static void queue_start(struct coordinator_job *job)
     struct coordinator *coordinator = job->coordinator;
     struct err err;
     must(job->state == JOB_STATE_QUEUED);
-    if (job->retry_ms > coordinator_now(coordinator))
+    if (job->retry_ms > coordinator_now(coordinator) || coordinator_memory_waits(job))
         return;
     if (io_check_spare(&err) == 0 && coordinator_attempt_start(job, &err) == 0)
         return;
@@ -321,7 +323,10 @@ static void queue_tell(const struct coordinator_job *job, char *ret, size_t byte
     const char *user = coordinator->usage.users[job->user].name;
     switch (job->verdict) {
     case SCHED_START:
-        (void)snprintf(ret, bytes, "starts next");
+        if (job->memory_lack > 0)
+            coordinator_memory_tell(job, ret, bytes);
+        else
+            (void)snprintf(ret, bytes, "starts next");
         return;
     case SCHED_HELD:
         (void)snprintf(ret, bytes, "held until it is released (hold: false)");
@@ -367,7 +372,7 @@ static void queue_view(const struct coordinator_job *job, struct coordinator_vie
     if (job->state == JOB_STATE_QUEUED) {
         ret_view->queue_position = job->position > 0 ? job->position : 1; /* it starts now */
         queue_tell(job, reason, bytes);
-        if (job->start_ms > 0)
+        if (job->start_ms > 0 && job->memory_lack == 0)
             ret_view->estimated_start_ms =
                 coordinator_wall(coordinator) + job->start_ms - coordinator_now(coordinator);
     } else if (job->state == JOB_STATE_VALIDATING) {

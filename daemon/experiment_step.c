@@ -2,7 +2,6 @@
  * written while rows are read. */
 #include "daemon/experiment_step.h"
 
-#include "common/host_memory.h"
 #include "common/job_spec.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -36,7 +35,6 @@ enum step_state {
 
 struct step_point {
     int64_t number, series, seq_len, slots;
-    int64_t host_bytes; /* of the machine's memory */
     enum step_state state;
     char job_id[LIMIT_ID_BYTES + 1];
     char *body; /* of its job, while it waits; owned */
@@ -123,7 +121,6 @@ static int step_take_point(void *context, const struct store_point_row *row, str
     TRY(json_get_i64(facts, "series", ERR_CORRUPT, &point.series, err));
     TRY(json_get_i64(facts, "seq_len", ERR_CORRUPT, &point.seq_len, err));
     TRY(json_get_i64(facts, "slots", ERR_CORRUPT, &point.slots, err));
-    point.host_bytes = json_integer_value(json_object_get(facts, "machine_bytes"));
     point.state = step_state_of(row, measured);
     (void)snprintf(point.job_id, sizeof point.job_id, "%s", row->job_id);
     if (point.state == STEP_WAITING && (point.body = mem_strdup(row->body_json)) == NULL)
@@ -312,27 +309,22 @@ static int step_submit_point(struct step *step, struct step_point *point, struct
 
 /* What jobs of the experiment have or wait for. */
 struct step_taken {
-    int64_t jobs, slots, host_bytes;
+    int64_t jobs, slots;
 };
 
 static void step_take_up(struct step_taken *taken, const struct step_point *point)
 {
     taken->jobs++;
     taken->slots += point->slots;
-    if (__builtin_add_overflow(taken->host_bytes, point->host_bytes, &taken->host_bytes))
-        taken->host_bytes = INT64_MAX;
 }
 
-/* Whether one more is too much. The queue gives out slots; of the host's memory, which jobs side by
- * side would take from each other, it knows nothing. */
+/* Whether one more is too much. */
 static bool step_is_full(const struct step *step, const struct step_taken *taken,
                          const struct step_point *point)
 {
-    struct step_taken then = *taken;
-    step_take_up(&then, point);
-    return (step->spec.max_gpus > 0 && then.slots > step->spec.max_gpus) ||
-           then.jobs > coordinator_slots(step->api->coordinator) + STEP_AHEAD ||
-           (taken->jobs > 0 && then.host_bytes > host_memory_read().total);
+    int64_t max = step->spec.max_gpus;
+    return (max > 0 && taken->slots + point->slots > max) ||
+           taken->jobs >= coordinator_slots(step->api->coordinator) + STEP_AHEAD;
 }
 
 static int step_submit(struct step *step, bool *ret_again, struct err *err)

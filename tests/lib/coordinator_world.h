@@ -28,6 +28,7 @@ struct world {
     struct store *store;
     struct bus bus;
     struct coordinator_config config;
+    const char *model_dir; /* of jobs; not there unless a test makes one */
     struct coordinator *coordinator;
     struct bus_listener listener;
     int64_t event_note, point_note; /* newest rows the bus told */
@@ -76,6 +77,7 @@ static inline int world_setup(void **state)
     w->config.data_dir = w->dir;
     w->config.worker_program = "/nonexistent/ithaca-worker";
     w->config.cpu_slots = 2;
+    w->model_dir = "/models/tiny";
     w->listener = (struct bus_listener){.called = world_note, .context = w};
     bus_listen(&w->bus, &w->listener);
     world_open(w);
@@ -132,7 +134,7 @@ static inline struct world_job world_submit_as(struct world *w, const char *owne
         .ranks_max = 64, .heads = 8, .kv_heads = 8, .layers = 2, .context_max = 4096};
     OK(w, job_spec_resolve(&spec, &facts, &w->err));
     struct world_job job;
-    OK(w, coordinator_submit(w->coordinator, &spec, 0, "/models/tiny", owner, job.id, &w->err));
+    OK(w, coordinator_submit(w->coordinator, &spec, 0, w->model_dir, owner, job.id, &w->err));
     job_spec_done(&spec);
     return job;
 }
