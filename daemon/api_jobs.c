@@ -4,6 +4,7 @@
 #include "common/model_config.h"
 #include "daemon/access.h"
 #include "daemon/api.h"
+#include "daemon/checkpoints.h"
 #include "daemon/coordinator.h"
 #include "daemon/http.h"
 #include "daemon/measurement.h"
@@ -84,11 +85,15 @@ int api_jobs_check_names(struct api *api, const char *viewer, const struct job_s
 int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec *spec,
                      struct models_entry *model, double *ret_step_s, struct err *err)
 {
+    char source[LIMIT_ID_BYTES + 1];
+    int64_t step = -1;
     TRY(api_jobs_check_names(api, viewer, spec, err));
     if (job_spec_measures(spec))
         TRY(models_find_shape(api, viewer, spec->model, model, err));
     else
         TRY(models_find_start(api, viewer, spec->model, model, err));
+    if (checkpoints_is_id(model->name, source, &step)) /* it may have gone by its longer name */
+        (void)snprintf(spec->model, sizeof spec->model, "%s", model->name);
     struct model_config config;
     TRY(model_config_load(model->dir, &config, err));
     return api_estimate_admit(api, &config, spec, ret_step_s, err);

@@ -17,6 +17,7 @@
 #include "daemon/loop.h"
 #include "daemon/model_card.h"
 #include "daemon/model_roots.h"
+#include "daemon/result_name.h"
 #include "daemon/route.h"
 #include "daemon/settings.h"
 
@@ -158,6 +159,41 @@ static int models_take_checkpoint(void *context, const struct store_job *job, st
     return entry->dir != NULL ? 0 : mem_fail(err, LIMIT_PATH_BYTES, "a path");
 }
 
+/* A checkpoint by the name that a list of checkpoints gives it (result_name.h). */
+struct models_named {
+    const char *name;
+    int64_t step;
+    char id[LIMIT_ID_BYTES + 1]; /* the checkpoint's; "": not this job's */
+};
+
+static int models_match_name(void *context, const struct store_job *job, struct err *err)
+{
+    struct models_named *named = context;
+    char name[RESULT_NAME_BYTES];
+    CLEANUP(json_unref) json_t *spec = NULL;
+    TRY(json_parse(job->spec_json, strlen(job->spec_json), job->id, &spec, err));
+    const char *suffix = json_string_value(json_object_get(spec, "suffix"));
+    result_name(job->model, suffix != NULL ? suffix : "", job->id, named->step, name);
+    if (strcmp(name, named->name) == 0)
+        checkpoints_id(job->id, named->step, named->id);
+    return 0;
+}
+
+/* The id of the checkpoint that a text names, by its id or its name; "": it names none. */
+static int models_checkpoint_id(struct api *api, const char *name, char ret_id[LIMIT_ID_BYTES + 1],
+                                struct err *err)
+{
+    struct models_named named = {.name = name};
+    char job_tail[RESULT_NAME_BYTES];
+    char unused[LIMIT_ID_BYTES + 1];
+    int64_t step = -1;
+    bool is_id = checkpoints_is_id(name, unused, &step);
+    if (!is_id && result_name_read(name, job_tail, &named.step))
+        TRY(store_jobs_by_tail(api->store, job_tail, models_match_name, &named, err));
+    (void)snprintf(ret_id, LIMIT_ID_BYTES + 1, "%s", is_id ? name : named.id);
+    return 0;
+}
+
 int models_find_start(struct api *api, const char *viewer, const char *name,
                       struct models_entry *ret_entry, struct err *err)
 {
@@ -165,9 +201,9 @@ int models_find_start(struct api *api, const char *viewer, const char *name,
     struct models_result result = {.api = api, .viewer = viewer, .entry = &entry};
     char job_id[LIMIT_ID_BYTES + 1];
     int64_t step = -1;
-    if (!checkpoints_is_id(name, job_id, &step))
+    TRY(models_checkpoint_id(api, name, entry.name, err));
+    if (!checkpoints_is_id(entry.name, job_id, &step))
         return models_find_whole(api, viewer, name, ret_entry, err);
-    (void)snprintf(entry.name, sizeof entry.name, "%s", name);
     int rc = store_job_get(api->store, job_id, models_take_checkpoint, &result, err);
     if (rc == -ERR_NOT_FOUND)
         return err_set_field(err, ERR_NOT_FOUND, "model",

@@ -28,8 +28,9 @@ int models_find(struct api *api, const char *viewer, const char *name,
 int models_find_whole(struct api *api, const char *viewer, const char *name,
                       struct models_entry *ret_entry, struct err *err);
 
-/* The same of what a job may start from: such a model, or a checkpoint by its id. Then dir is the
- * model that the checkpoint's job started from: of the same shape, but not what it learnt. */
+/* The same of what a job may start from: such a model, or a checkpoint by its id or its name
+ * ("ft:...:ckpt-step-N"). Then name is its id, and dir the model that the checkpoint's job started
+ * from: of the same shape, but not what it learnt. */
 int models_find_start(struct api *api, const char *viewer, const char *name,
                       struct models_entry *ret_entry, struct err *err);
 

@@ -116,6 +116,9 @@ int store_jobs_count(struct store *store, int64_t counts[], struct err *err);
 int store_job_by_result(struct store *store, const char *fine_tuned_model, store_job_fn *row,
                         void *context, struct err *err);
 struct store_file; /* below */
+/* All jobs whose ids end so, oldest first. */
+int store_jobs_by_tail(struct store *store, const char *tail, store_job_fn *row, void *context,
+                       struct err *err);
 /* Its file of results: the file's row and the job's change in one transaction. */
 int store_job_set_result(struct store *store, const char *id, const struct store_file *file,
                          struct err *err);

@@ -73,6 +73,13 @@ class FromCheckpoint(unittest.TestCase):
         self.assertLess(self.first_loss(new["id"]), self.first_loss(source))
         again = self.resubmit(source, "--from-checkpoint", older)
         self.assertEqual(self.base(again["id"]), self.weights(source, older))
+        listed = self.client.get(f"/v1/fine_tuning/jobs/{source}/checkpoints").json()["data"]
+        body = {"training_file": self.file, "ithaca": {**SHORT, "max_steps": 1}}
+        named = self.client.post("/v1/fine_tuning/jobs", {**body, "model": listed[1]["fine_tuned_model_checkpoint"]})
+        self.assertEqual(named.json()["model"], older, named.text)
+        self.assertEqual(self.client.wait(named.json()["id"])["status"], "succeeded")
+        wrong = listed[1]["fine_tuned_model_checkpoint"].replace("ckpt-step-2", "ckpt-step-3")
+        self.assertEqual(self.client.post("/v1/fine_tuning/jobs", {**body, "model": wrong}).error()["param"], "model")
         # All that it needs is its own: the other job may go, and its tuned model is like any.
         self.assertEqual(self.client.delete(f"/v1/fine_tuning/jobs/{source}").status, 200)
         tail = self.checkpoints(new["id"])[0]

@@ -112,6 +112,18 @@ static void test_ids(void **state)
     assert_string_equal(name, "ft:tiny:local:sail:23456789");
     result_name("tiny", "sail", "ftjob-0123456789", 7, name);
     assert_string_equal(name, "ft:tiny:local:sail:23456789:ckpt-step-7");
+    char tail[RESULT_NAME_BYTES];
+    assert_true(result_name_read(name, tail, &step));
+    assert_string_equal(tail, "23456789");
+    assert_int_equal(step, 7);
+    static const char *const none[] = {"ft:tiny:local:sail:23456789",
+                                       "tiny:ckpt-step-7",
+                                       "ft:tiny:x:ckpt-step-",
+                                       "ft:tiny:x:ckpt-step-7x",
+                                       "ft:tiny:x:ckpt-step-9999999999999999999",
+                                       "ft::ckpt-step-7"};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        assert_false(result_name_read(none[i], tail, &step));
 }
 
 int main(void)
