@@ -120,6 +120,9 @@ static bool http_route(const char *method, const char *target)
                                           : route_is_name(match.name, name_length)));
     must(match.query >= target + path && match.query <= target + strlen(target));
     (void)route_scope(match.route); /* every route has one */
+    rc = route_query_check(&match, &err);
+    if (rc != 0)
+        fuzz_refused(rc, &err);
     http_query(match.query);
     return true;
 }
