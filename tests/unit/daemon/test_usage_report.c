@@ -211,10 +211,10 @@ static void test_rows(void **state)
     usage_report_sort(&report);
     usage_report_csv(&report, 2, &csv);
     assert_string_equal(buf_str(&csv),
-                        "key,user,model,jobs,attempts,gpu_hours,cpu_slot_hours,lost_gpu_hours,"
+                        "key,user,model,jobs,attempts,gpu_hours,lost_gpu_hours,cpu_slot_hours,"
                         "lost_cpu_slot_hours,repeated_steps,tokens\r\n"
                         "ftjob-a,ann,tiny,1,2,48.000000,0.000000,0.000000,0.000000,0,0\r\n"
-                        "ftjob-c,\"bob, \"\"the\"\" user\",other,1,1,0.000000,4.000000,0.000000,"
+                        "ftjob-c,\"bob, \"\"the\"\" user\",other,1,1,0.000000,0.000000,4.000000,"
                         "0.000000,0,0\r\n");
     json_t *row = usage_report_row(&report.total);
     assert_true(json_is_null(json_object_get(row, "key")));
