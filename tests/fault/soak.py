@@ -98,6 +98,14 @@ class Soak:
         return (os.path.isdir(trash) and os.listdir(trash)) or self.rows("metrics.db", "points") or len(
             e2e.processes_of(self.daemon.data_dir)) > 1
 
+    def descriptors(self):
+        """The fewest of a second: a connection may be about to close."""
+        counts = []
+        for _ in range(10):
+            counts.append(len(e2e.descriptors(self.pid)))
+            time.sleep(0.1)
+        return min(counts)
+
     def rows(self, name, table):
         return self.database(name, lambda database: database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
@@ -111,7 +119,7 @@ class Soak:
     def look(self):
         """What must be the same, and bytes that may differ a little."""
         self.settle()
-        same = {"descriptors": len(e2e.descriptors(self.pid)), "threads": len(os.listdir(f"/proc/{self.pid}/task"))}
+        same = {"descriptors": self.descriptors(), "threads": len(os.listdir(f"/proc/{self.pid}/task"))}
         for name in ("jobs.db", "metrics.db"):
             for table in self.database(name, lambda database: [row[0] for row in database.execute(
                     "SELECT name FROM sqlite_schema WHERE type = 'table'") if row[0] not in REMEMBERED]):
