@@ -37,8 +37,10 @@
 #include "daemon/webhook_send.h"
 #include "daemon/webhooks.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -131,6 +133,9 @@ static int main_open(struct main_daemon *self, struct err *err)
     struct http_app app;
     TRY(io_make_dirs(settings->data_dir, 0700, err));
     systemd_notify(MAIN_OPENING);
+    /* What SQLite sorts on disk lies there too: /tmp may be small, or full. */
+    if (setenv("SQLITE_TMPDIR", settings->data_dir, 0) != 0)
+        return err_set_errno(err, errno, "SQLITE_TMPDIR");
     TRY(store_open(settings->data_dir, &api->store, err)); /* takes the lock */
     self->url_path = io_join(settings->data_dir, "url");
     if (self->url_path == NULL)

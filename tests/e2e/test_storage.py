@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import ITHACAD, Daemon, refused, until  # noqa: E402
+from ithaca_e2e import ITHACAD, Daemon, check_databases, refused, until  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
 
@@ -91,6 +91,27 @@ class Storage(unittest.TestCase):
                                     capture_output=True, text=True, timeout=30, check=False)
             self.assertNotEqual(result.returncode, 0)
             self.assertRegex(result.stderr, rf"ithacad: {disk.path}/.*: Read-only file system")
+
+    def test_temporary_folder_is_full(self):
+        """What SQLite sorts, here for a migration, needs room on the data folder's disk alone."""
+        with Disk(1) as disk:
+            if not disk.mounted:
+                self.skipTest("no right to mount a small disk")
+            filler = disk.fill()
+            with Daemon(env={"TMPDIR": disk.path}) as daemon:
+                daemon.stop()
+                database = sqlite3.connect(os.path.join(daemon.data_dir, "metrics.db"))
+                with database:
+                    database.execute("DROP INDEX points_key")
+                    database.execute("PRAGMA user_version = 1")
+                    database.executemany("INSERT INTO points (job, attempt, step, rank, metric, value, wall_s) "
+                                         "VALUES (1, 1, ?, 0, 0, 1.0, 1.0)", ((step,) for step in range(150000)))
+                database.close()
+                daemon.start()
+                self.assertEqual(daemon.client().get("/readyz").status, 200)
+                self.assertEqual(daemon.stop(), 0)
+                check_databases(daemon.data_dir)
+            os.unlink(filler)
 
     def test_damaged_and_newer_files(self):
         with tempfile.TemporaryDirectory(prefix="ithaca-e2e-") as folder:
