@@ -7,29 +7,47 @@
 
 #include <stdio.h>
 
-/* Of all ranks, by the plan; 0: not known. */
-static int64_t memory_planned(struct coordinator_job *job)
+/* Of a rank beside its plan: programs, libraries, their buffers. */
+enum { MEMORY_RANK_BYTES = 256 << 20 };
+static const int64_t memory_most = 1LL << 50; /* of a job: sums of these are none too large */
+
+int64_t coordinator_memory_planned(struct coordinator_job *job)
 {
+    const int64_t ranks = job_spec_slots(&job->spec);
     if (job->host_bytes == 0)
         job->host_bytes = coordinator_plan_host_bytes(job);
-    return job->host_bytes > 0 ? job->host_bytes : 0;
+    if (job->host_bytes == 0)
+        job->host_bytes = 1; /* none, as good as: it is looked at once */
+    if (job->host_bytes < 0)
+        return 0;
+    int64_t bytes = job->host_bytes < memory_most ? job->host_bytes : memory_most;
+    return bytes + ranks * MEMORY_RANK_BYTES;
+}
+
+/* What the host has for all jobs, and what of it is free now, which what running jobs have not
+ * taken yet is a part of. */
+static struct host_memory memory_of_host(const struct coordinator *coordinator)
+{
+    const int64_t given = coordinator->config.host_bytes;
+    if (given > 0)
+        return (struct host_memory){.total = given, .available = given};
+    return host_memory_read();
 }
 
 bool coordinator_memory_waits(struct coordinator_job *job)
 {
     const struct coordinator *coordinator = job->coordinator;
-    int64_t all = coordinator->config.host_bytes, taken = memory_planned(job);
+    const struct host_memory host = memory_of_host(coordinator);
+    int64_t own = coordinator_memory_planned(job), others = 0;
     bool alone = true;
-    if (all == 0)
-        all = host_memory_read().total;
     for (struct coordinator_job *other = coordinator->jobs; other != NULL; other = other->next) {
         if (!other->has_slots)
             continue;
         alone = false;
-        if (__builtin_add_overflow(taken, memory_planned(other), &taken))
-            taken = INT64_MAX;
+        others += coordinator_memory_planned(other);
     }
-    job->memory_lack = !alone && taken > all ? taken - all : 0;
+    int64_t left = host.total - others < host.available ? host.total - others : host.available;
+    job->memory_lack = !alone && own > left ? own - left : 0;
     return job->memory_lack > 0;
 }
 

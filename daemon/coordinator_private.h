@@ -129,6 +129,8 @@ void coordinator_drop_ended(struct coordinator *coordinator);
 void coordinator_flush(struct coordinator *coordinator);
 
 /* coordinator_memory.c */
+/* Of the host's memory, all ranks together; 0: not known. */
+int64_t coordinator_memory_planned(struct coordinator_job *job);
 /* Whether a job that could start is to wait for the host's memory. */
 bool coordinator_memory_waits(struct coordinator_job *job);
 void coordinator_memory_tell(const struct coordinator_job *job, char *ret, size_t bytes);

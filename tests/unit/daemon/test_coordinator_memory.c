@@ -27,9 +27,10 @@ static void make_model(struct world *w, char dir[128])
 /* A job's bytes, as its own coordinator plans them. */
 static int64_t planned(struct world *w, const struct world_job *job)
 {
-    const struct coordinator_job *found = coordinator_find(w->coordinator, job->id);
+    struct coordinator_job *found = coordinator_find(w->coordinator, job->id);
     assert_non_null(found);
-    int64_t bytes = coordinator_plan_host_bytes(found);
+    int64_t bytes = coordinator_memory_planned(found);
+    assert_true(bytes > coordinator_plan_host_bytes(found));
     assert_true(bytes > 1 << 20);
     return bytes;
 }
