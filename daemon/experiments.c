@@ -20,7 +20,8 @@ struct experiments {
     struct api *api;
     struct bus_listener listener;
     struct loop_timer *timer;
-    bool due; /* the timer is set */
+    bool due;     /* the timer is set */
+    bool failing; /* the last round did: that is told once */
 };
 
 static void experiments_set(struct experiments *self, int64_t delay_ms)
@@ -68,7 +69,8 @@ static bool experiments_step_all(struct experiments *self, bool *ret_again, stru
         if (row == 0)
             return well;
         if (experiment_step(self->api, id, &again, err) != 0) {
-            log_warn("experiments", "%s: %s", id, err->text);
+            if (!self->failing)
+                log_warn("experiments", "%s: %s", id, err->text);
             well = false;
         }
         *ret_again |= again;
@@ -96,9 +98,11 @@ static void experiments_round(void *context)
     self->due = false;
     bool well = experiments_step_all(self, &again, &err);
     if (experiments_delete_one(self, &again, &err) != 0) {
-        log_warn("experiments", "%s", err.text);
+        if (!self->failing)
+            log_warn("experiments", "%s", err.text);
         well = false;
     }
+    self->failing = !well;
     if (!well)
         experiments_set(self, EXPERIMENTS_RETRY_MS);
     else if (again)
