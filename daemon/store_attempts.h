@@ -18,7 +18,7 @@ struct store_attempt {
                   /* what a rank said it failed of */
     const char *outcome_text; /* its sentence */
     const char *gpus;         /* UUIDs of those that it has, with commas; "" on the CPU */
-    int64_t from_step;        /* it went on from there; what it did first, once that is known */
+    int64_t from_step;        /* the step that it went on from */
     int64_t step;             /* its newest; -1: it was before this was written down */
     int64_t tokens;           /* of real documents in its steps */
 };
