@@ -67,6 +67,12 @@ static inline void world_close(struct world *w)
     w->coordinator = NULL;
 }
 
+static inline void world_reopen(struct world *w)
+{
+    world_close(w);
+    world_open(w);
+}
+
 static inline int world_setup(void **state)
 {
     struct world *w = mem_new(1, sizeof *w);
@@ -94,6 +100,8 @@ static inline int world_teardown(void **state)
     assert_int_equal(mem_live(), 0);
     return 0;
 }
+
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 /* A few ticks, with what the sockets bring in between. */
 static inline void world_run(struct world *w)

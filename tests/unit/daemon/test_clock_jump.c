@@ -62,8 +62,7 @@ static void test_use_of_the_future(void **state)
         .owner = "ann", .used_s = 1000, .total_s = 1000, .at_ms = now_ms + 365 * DAY_MS};
     double used = 0;
     OK(w, store_usage_put(w->store, &row, &w->err));
-    world_close(w);
-    world_open(w);
+    world_reopen(w);
     w->fake.now_ms += w->config.fair_share_half_life_ms;
     OK(w, coordinator_users_list(w->coordinator, take_use, &used, &w->err));
     assert_true(used > 490 && used < 510);
@@ -95,7 +94,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HTTP_TEST(test_running_job_and_use),
-        cmocka_unit_test_setup_teardown(test_use_of_the_future, world_setup, world_teardown),
+        WORLD_TEST(test_use_of_the_future),
         HTTP_TEST(test_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

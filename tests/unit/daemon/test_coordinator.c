@@ -287,17 +287,15 @@ static void test_rehearsal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_success, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_lines_refuse_the_job, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_to_train_on, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(test_prepare_child_fails, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(test_worker_cannot_be_started, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(test_rehearsal, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(test_queue_and_priority, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(test_two_prepare_children_at_once, world_setup,
-                                        world_teardown),
-        cmocka_unit_test_setup_teardown(test_disk_full_keeps_frames_unseen, world_setup,
-                                        world_teardown),
+        WORLD_TEST(test_success),
+        WORLD_TEST(test_bad_lines_refuse_the_job),
+        WORLD_TEST(test_nothing_to_train_on),
+        WORLD_TEST(test_prepare_child_fails),
+        WORLD_TEST(test_worker_cannot_be_started),
+        WORLD_TEST(test_rehearsal),
+        WORLD_TEST(test_queue_and_priority),
+        WORLD_TEST(test_two_prepare_children_at_once),
+        WORLD_TEST(test_disk_full_keeps_frames_unseen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

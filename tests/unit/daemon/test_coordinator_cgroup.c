@@ -30,8 +30,7 @@ static void test_leftover_groups_are_removed(void **state)
     OK(w, io_make_dirs(foreign, 0700, &w->err));
     w->fake.adoptable = (struct host_identity){.pid = a.keeper->pid, .start_time = 77};
     world_hang_up(&a);
-    world_close(w);
-    world_open(w);
+    world_reopen(w);
     assert_true(io_exists(goes_on) && io_exists(foreign));
     assert_false(io_exists(over) || io_exists(early));
     fake_host_end(fake_host_find(&w->fake, "adopted"), -1, 0);
@@ -53,8 +52,6 @@ static void test_job_starts_without_a_group(void **state)
     world_expect(w, &job, JOB_STATE_SUCCEEDED);
     world_attempt_close(&a);
 }
-
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

@@ -50,8 +50,7 @@ static void test_pause_while_validating(void **state)
     world_run(w);
     world_expect(w, &first, JOB_STATE_PAUSED);
     world_expect(w, &second, JOB_STATE_VALIDATING);
-    world_close(w);
-    world_open(w);
+    world_reopen(w);
     world_expect(w, &first, JOB_STATE_PAUSED);
     assert_int_equal(coordinator_resume(w->coordinator, first.id, "ftckpt_none_1", &w->err),
                      -ERR_NOT_FOUND);
@@ -415,8 +414,7 @@ static void test_stopping_daemon_pauses_jobs(void **state)
     world_expect(w, &checking, JOB_STATE_VALIDATING);
     world_attempt_close(&a);
 
-    world_close(w);
-    world_open(w);
+    world_reopen(w);
     world_run(w);
     world_expect(w, &running, JOB_STATE_STARTING);
     world_attempt_open(w, &a);
@@ -444,8 +442,6 @@ static void test_stopping_daemon_leaves_jobs(void **state)
     world_expect(w, &job, JOB_STATE_RUNNING);
     world_attempt_close(&a);
 }
-
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

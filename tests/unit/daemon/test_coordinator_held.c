@@ -32,12 +32,6 @@ static struct store_held look(struct world *w, int64_t number)
     return wanted.held;
 }
 
-static void reopen(struct world *w)
-{
-    world_close(w);
-    world_open(w);
-}
-
 /* Both ranks say that a step of 100 tokens has ended, `ms` after `since_ms`. */
 static void step(struct world_attempt *a, uint64_t number, int64_t since_ms, int64_t ms)
 {
@@ -111,7 +105,7 @@ static void test_time_off_is_not_held(void **state)
         world_attempt_close(&a);
         w->fake.session = 0;
         w->fake.now_ms += 2 * 86400000;
-        reopen(w);
+        world_reopen(w);
         world_run(w);
         world_expect(w, &job, JOB_STATE_FAILED);
         const struct store_held held = look(w, 1);
@@ -139,7 +133,7 @@ static void test_held_over_two_daemons(void **state)
     w->fake.adoptable = (struct host_identity){.pid = a.keeper->pid, .start_time = 77};
     world_hang_up(&a);
     w->fake.now_ms += 3600000;
-    reopen(w);
+    world_reopen(w);
     assert_int_equal(look(w, 1).ended_ms, w->fake.host.ops->wall_ms(&w->fake.host));
     a.next_seq[0] = a.next_seq[1] = 1;
     for (uint32_t i = 0; i < 2; i++) {
@@ -163,9 +157,9 @@ static void test_held_over_two_daemons(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_steps_of_attempts, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(test_time_off_is_not_held, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(test_held_over_two_daemons, world_setup, world_teardown),
+        WORLD_TEST(test_steps_of_attempts),
+        WORLD_TEST(test_time_off_is_not_held),
+        WORLD_TEST(test_held_over_two_daemons),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

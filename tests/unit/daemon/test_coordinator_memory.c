@@ -46,8 +46,7 @@ static const char *reason(struct world *w, const struct world_job *job)
 static void give_memory(struct world *w, double jobs, const struct world_job *job)
 {
     w->config.host_bytes = (int64_t)(jobs * (double)planned(w, job));
-    world_close(w);
-    world_open(w);
+    world_reopen(w);
     world_run(w);
 }
 
@@ -100,8 +99,7 @@ static void test_alone(void **state)
     char dir[128];
     make_model(w, dir);
     w->config.host_bytes = 1;
-    world_close(w);
-    world_open(w);
+    world_reopen(w);
     struct world_job first = queued(w, "");
     world_expect(w, &first, JOB_STATE_STARTING);
 }
@@ -111,14 +109,11 @@ static void test_unknown(void **state)
 {
     struct world *w = *state;
     w->config.host_bytes = 1;
-    world_close(w);
-    world_open(w);
+    world_reopen(w);
     struct world_job first = queued(w, ""), second = queued(w, "");
     world_expect(w, &first, JOB_STATE_STARTING);
     world_expect(w, &second, JOB_STATE_STARTING);
 }
-
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

@@ -41,8 +41,7 @@ static void finish(struct world *w, const struct world_job *job)
 
 static void restart(struct world *w)
 {
-    world_close(w);
-    world_open(w);
+    world_reopen(w);
     world_run(w);
 }
 
@@ -468,8 +467,6 @@ static void test_caps(void **state)
                      -ERR_DOES_NOT_FIT);
     assert_string_equal(w->err.field, "ithaca.gpus");
 }
-
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

@@ -85,8 +85,8 @@ static void test_sentences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_checkpoint, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(test_sentences, world_setup, world_teardown),
+        WORLD_TEST(test_checkpoint),
+        WORLD_TEST(test_sentences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

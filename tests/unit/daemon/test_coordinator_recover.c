@@ -2,12 +2,6 @@
 #include "daemon/store_attempts.h"
 #include "tests/lib/coordinator_world.h"
 
-static void reopen(struct world *w)
-{
-    world_close(w);
-    world_open(w);
-}
-
 /* What the second coordinator finds alive. */
 static void keep_alive(struct world *w, const struct world_attempt *a)
 {
@@ -46,7 +40,7 @@ static void test_validating_queued_and_paused_go_on(void **state)
     world_expect(w, &first, JOB_STATE_STARTING);
     world_expect(w, &waiting, JOB_STATE_QUEUED);
     world_expect(w, &checking, JOB_STATE_VALIDATING);
-    reopen(w);
+    world_reopen(w);
     struct coordinator_view view;
     coordinator_view(w->coordinator, waiting.id, &view);
     assert_int_equal(view.queue_position, 1);
@@ -58,7 +52,7 @@ static void test_validating_queued_and_paused_go_on(void **state)
     world_expect(w, &checking, JOB_STATE_STARTING);
     world_expect(w, &paused, JOB_STATE_PAUSED);
     assert_int_equal(world_row(w, &waiting).attempt, 1);
-    reopen(w); /* what has ended stays so, whatever the next daemon does */
+    world_reopen(w); /* what has ended stays so, whatever the next daemon does */
     world_run(w);
     world_expect(w, &first, JOB_STATE_FAILED);
     assert_int_equal(world_row(w, &first).attempt, 1);
@@ -100,7 +94,7 @@ static void test_running_job_is_taken_over(void **state)
     keep_alive(w, &a);
     world_hang_up(&a);
     w->fake.now_ms += 7200000; /* the machine has been up for long: no rank is hung for that */
-    reopen(w);
+    world_reopen(w);
     world_run(w);
     world_expect(w, &job, JOB_STATE_RUNNING);
     world_expect(w, &next, JOB_STATE_QUEUED); /* the slots are the old keeper's */
@@ -181,7 +175,7 @@ static void test_attempt_that_ended_meanwhile(void **state)
             world_checkpoint(&a, 3);
         world_attempt_close(&a);
         w->fake.session = 0;
-        reopen(w);
+        world_reopen(w);
         world_run(w);
         world_expect(w, &job, cases[i].wanted);
         assert_string_equal(world_row(w, &job).reason, cases[i].reason);
@@ -209,7 +203,7 @@ static void test_cause_told_to_the_last_daemon(void **state)
     report.ranks[0].exit_status = 70;
     world_exit_report(&a, &report);
     world_attempt_close(&a);
-    reopen(w);
+    world_reopen(w);
     world_run(w);
     world_expect(w, &job, JOB_STATE_FAILED);
     assert_string_equal(world_row(w, &job).reason, "nonfinite");
@@ -244,7 +238,7 @@ static void test_unsent_frames_are_taken(void **state)
     const struct exit_report report = world_clean_exit(&a);
     world_exit_report(&a, &report);
     world_attempt_close(&a);
-    reopen(w);
+    world_reopen(w);
     world_run(w);
     world_expect(w, &job, JOB_STATE_SUCCEEDED);
     assert_int_equal(world_row(w, &job).trained_tokens, 77);
@@ -262,7 +256,7 @@ static void end_under_the_next_daemon(struct world *w, const struct world_job *j
     enum job_state ending = world_row(w, job).state;
     keep_alive(w, a);
     world_hang_up(a);
-    reopen(w);
+    world_reopen(w);
     for (uint32_t i = 0; i < 2; i++) {
         buf_clear(&a->in[i]);
         world_connect(a, i);
@@ -292,7 +286,7 @@ static void test_preemption_goes_on(void **state)
     struct world *w = *state;
     struct world_attempt a;
     w->config.policy.preempt_after_ms = 0;
-    reopen(w);
+    world_reopen(w);
     struct world_job job = world_running(w, &a, ",\"preemptible\":true");
     struct world_job head = world_queued(w, ",\"priority\":1");
     world_expect(w, &job, JOB_STATE_PREEMPTING);
@@ -310,7 +304,7 @@ static void test_unreadable_plan_stops_the_keeper(void **state)
     OK(w, io_write_file(plan, "{}", 2, 0600, &w->err));
     keep_alive(w, &a);
     world_attempt_close(&a);
-    reopen(w);
+    world_reopen(w);
     struct host_process *keeper = fake_host_find(&w->fake, "adopted");
     assert_int_equal(keeper->last_signal, SIGTERM);
     world_pass(w, w->config.stop_grace_ms);
@@ -329,7 +323,7 @@ static void test_recycled_pid_is_left_alone(void **state)
     struct world_job job = world_running(w, &a, "");
     w->fake.adoptable = (struct host_identity){.pid = a.keeper->pid, .start_time = 78};
     world_attempt_close(&a);
-    reopen(w);
+    world_reopen(w);
     world_run(w);
     assert_null(fake_host_find(&w->fake, "adopted"));
     assert_int_equal(w->fake.session, 0);
@@ -355,7 +349,7 @@ static void test_never_started_is_queued_again(void **state)
     world_run(w);
     world_prepare(w, WORLD_GOOD_REPORT);
     forget_keeper(w, &job);
-    reopen(w);
+    world_reopen(w);
     world_pass(w, 9000); /* a keeper that was just started may yet say who it is */
     world_expect(w, &job, JOB_STATE_STARTING);
     assert_int_equal(world_row(w, &job).attempt, 1);
@@ -374,7 +368,7 @@ static void test_no_plan_no_keeper(void **state)
     forget_keeper(w, &job);
     CLEANUP(mem_free_ptr) char *dir = mem_printf("%s/jobs/%s/attempt-1", w->dir, job.id);
     OK(w, io_remove_tree(dir, &w->err));
-    reopen(w);
+    world_reopen(w);
     world_expect(w, &job, JOB_STATE_QUEUED);
 }
 
@@ -388,7 +382,7 @@ static void test_keeper_file_tells_who_it_is(void **state)
     forget_keeper(w, &job);
     struct host_process *keeper = fake_host_find(&w->fake, "--keep");
     w->fake.adoptable = (struct host_identity){.pid = keeper->pid, .start_time = 77};
-    reopen(w);
+    world_reopen(w);
     world_pass(w, 3000);
     assert_null(fake_host_find(&w->fake, "adopted"));
     char text[128];
@@ -399,7 +393,7 @@ static void test_keeper_file_tells_who_it_is(void **state)
     world_run(w);
     assert_non_null(fake_host_find(&w->fake, "adopted"));
     world_expect(w, &job, JOB_STATE_STARTING);
-    reopen(w);
+    world_reopen(w);
     assert_non_null(fake_host_find(&w->fake, "adopted"));
 }
 
@@ -411,7 +405,7 @@ static void test_cancelling_is_finished(void **state)
     OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
     w->fake.adoptable = (struct host_identity){.pid = a.keeper->pid, .start_time = 77};
     world_attempt_close(&a);
-    reopen(w);
+    world_reopen(w);
     world_run(w);
     world_expect(w, &job, JOB_STATE_CANCELLING);
     fake_host_end(fake_host_find(&w->fake, "adopted"), -1, 0);
@@ -448,8 +442,6 @@ static void test_allocation_failures(void **state)
     world_expect(w, &running, JOB_STATE_RUNNING);
     world_expect(w, &job, JOB_STATE_VALIDATING);
 }
-
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {

@@ -238,8 +238,6 @@ static void test_cancel_ladder(void **state)
     world_attempt_close(&a);
 }
 
-#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
