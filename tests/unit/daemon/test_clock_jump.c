@@ -92,9 +92,7 @@ static void test_tokens(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_running_job_and_use),
-        WORLD_TEST(test_use_of_the_future),
-        HTTP_TEST(test_tokens)};
+    const struct CMUnitTest tests[] = {HTTP_TEST(test_running_job_and_use),
+                                       WORLD_TEST(test_use_of_the_future), HTTP_TEST(test_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
