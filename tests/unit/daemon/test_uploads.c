@@ -280,10 +280,9 @@ static void test_what_expires_goes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_parts_become_a_file),   HTTP_TEST(test_checksum),
-        HTTP_TEST(test_parts_become_a_file),   HTTP_TEST(test_completed_at_once),
-        HTTP_TEST(test_announcements_refused), HTTP_TEST(test_parts_refused),
-        HTTP_TEST(test_what_expires_goes),
+        HTTP_TEST(test_parts_become_a_file), HTTP_TEST(test_checksum),
+        HTTP_TEST(test_completed_at_once),   HTTP_TEST(test_announcements_refused),
+        HTTP_TEST(test_parts_refused),       HTTP_TEST(test_what_expires_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
