@@ -92,34 +92,54 @@ static void test_what_is_not_whole(void **state)
     assert_true(measured.step_s == 0 && measured.waits_s[0] < 0);
 }
 
+/* ---- rehearsals ---------------------------------------------------------------------------- */
+
+struct scene {
+    struct job_spec spec;
+    struct model_shape shape;
+    struct time_rates rates;
+    struct mem_estimate estimate;
+};
+
+/* One process plays the ranks of eight GPUs. */
+static void open_scene(struct scene *s, const char *text)
+{
+    struct err err = {0};
+    CLEANUP(json_unref) json_t *body = json_literal(text);
+    assert_int_equal(job_spec_parse_legal(body, &s->spec, &err), 0);
+    assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &s->shape, &err), 0);
+    time_rates_table(MEM_BACKEND_CUDA, "NVIDIA H200", 8, &s->rates);
+    const struct mem_ask ask = {.shape = &s->shape,
+                                .spec = &s->spec,
+                                .backend = MEM_BACKEND_CUDA,
+                                .ranks_max = 1,
+                                .rates = &s->rates};
+    if (mem_estimate_make(&ask, &s->estimate, &err) != 0)
+        fail_msg("%s", err.text);
+}
+
+static void close_scene(struct scene *s)
+{
+    mem_estimate_done(&s->estimate);
+    job_spec_done(&s->spec);
+    model_shape_done(&s->shape);
+}
+
 /* Two of 32 layers at 0.5 s in a step of 2 s: 17 s, and what the plan's network adds. */
 static void test_rehearsal(void **state)
 {
     (void)state;
     struct err err = {0};
-    struct model_shape shape;
-    struct mem_estimate estimate;
-    struct time_rates rates;
+    struct scene s;
     struct mem_measured measured;
-    const char text[] = "{'model':'m','training_file':'f','ithaca':{'seq_len':65536,'batch':{"
-                        "'sequences':1},'rehearse':{'world':8,'layers':2},'context_parallel':{"
-                        "'kind':'upipe'}}}";
-    struct job_spec spec;
-    json_t *body = json_literal(text);
-    assert_int_equal(job_spec_parse_legal(body, &spec, &err), 0);
-    assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &shape, &err), 0);
-    time_rates_table(MEM_BACKEND_CUDA, "NVIDIA H200", 8, &rates);
-    const struct mem_ask ask = {.shape = &shape,
-                                .spec = &spec,
-                                .backend = MEM_BACKEND_CUDA,
-                                .ranks_max = 1, /* one process plays them */
-                                .rates = &rates};
-    if (mem_estimate_make(&ask, &estimate, &err) != 0)
-        fail_msg("%s", err.text);
-    assert_int_equal(estimate.disk_bytes, 0);
-    assert_int_equal(estimate.spec.max_steps, 3);
+    open_scene(&s, "{'model':'m','training_file':'f','ithaca':{'seq_len':65536,'batch':{"
+                   "'sequences':1},'rehearse':{'world':8,'layers':2},'context_parallel':{"
+                   "'kind':'upipe'}}}");
+    struct mem_estimate *estimate = &s.estimate;
+    assert_int_equal(estimate->disk_bytes, 0);
+    assert_int_equal(estimate->spec.max_steps, 3);
     assert_int_equal(read_text(BYTES STEPS "\"layers\":2,", &measured, &err), 0);
-    CLEANUP(json_unref) json_t *json = mem_measured_report_json(&estimate, &measured);
+    CLEANUP(json_unref) json_t *json = mem_measured_report_json(estimate, &measured);
     double network = json_real_value(json_object_get(json, "network_wait_s"));
     double step = json_real_value(json_object_get(json, "predicted_step_s"));
     assert_true(json_is_true(json_object_get(json, "rehearsed")));
@@ -127,27 +147,24 @@ static void test_rehearsal(void **state)
     assert_true(network > 0 && fabs(step - 17 - network) < 1e-12);
     assert_true(
         fabs(json_real_value(json_object_get(json, "tokens_per_s_gpu")) - 65536 / step / 8) < 1e-6);
-    estimate.spec.rehearse = false; /* it measured: the network was there */
+    estimate->spec.rehearse = false; /* it measured: the network was there */
     measured.layers = 32;
-    CLEANUP(json_unref) json_t *own = mem_measured_report_json(&estimate, &measured);
+    CLEANUP(json_unref) json_t *own = mem_measured_report_json(estimate, &measured);
     assert_true(json_is_false(json_object_get(own, "rehearsed")));
     assert_true(json_real_value(json_object_get(own, "network_wait_s")) == 0);
     assert_true(json_real_value(json_object_get(own, "predicted_step_s")) == 2);
     double causal = json_real_value(json_object_get(own, "mfu_causal"));
-    assert_true(fabs(causal - estimate.time.mfu_causal * estimate.time.step_s / 2) < 1e-9);
-    estimate.spec.rehearse = true;
+    assert_true(fabs(causal - estimate->time.mfu_causal * estimate->time.step_s / 2) < 1e-9);
+    estimate->spec.rehearse = true;
     measured.layers = 2;
     struct buf said;
     buf_init(&said, 4096);
-    mem_measured_text(&estimate, &measured, &said);
+    mem_measured_text(estimate, &measured, &said);
     assert_non_null(strstr(buf_str(&said), "2 of 32 worked: all would take 17 s"));
     assert_non_null(strstr(buf_str(&said), "rehearsed: rank 0 of 8"));
     assert_non_null(strstr(buf_str(&said), "predicted with the network: a step 17."));
     buf_done(&said);
-    mem_estimate_done(&estimate);
-    job_spec_done(&spec);
-    model_shape_done(&shape);
-    json_decref(body);
+    close_scene(&s);
     assert_int_equal(mem_live(), 0);
 }
 
@@ -167,11 +184,8 @@ static void test_replays(void **state)
                 {1 << 20, 4, 4, 1, 2 + 28 * 0.5}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct err err = {0};
-        struct model_shape shape;
-        struct mem_estimate estimate;
-        struct time_rates rates;
+        struct scene s;
         struct mem_measured measured;
-        struct job_spec spec;
         char text[512], members[512];
         (void)snprintf(text, sizeof text,
                        "{'model':'m','training_file':'f','ithaca':{'seq_len':%lld,'recompute':"
@@ -180,29 +194,16 @@ static void test_replays(void **state)
                        "'upipe'}}}",
                        (long long)rows[i].seq_len, (long long)rows[i].every,
                        (long long)rows[i].sequences, (long long)rows[i].layers);
-        json_t *body = json_literal(text);
-        assert_int_equal(job_spec_parse_legal(body, &spec, &err), 0);
-        assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &shape, &err), 0);
-        time_rates_table(MEM_BACKEND_CUDA, "NVIDIA H200", 8, &rates);
-        const struct mem_ask ask = {.shape = &shape,
-                                    .spec = &spec,
-                                    .backend = MEM_BACKEND_CUDA,
-                                    .ranks_max = 1,
-                                    .rates = &rates};
-        assert_int_equal(mem_estimate_make(&ask, &estimate, &err), 0);
+        open_scene(&s, text);
         (void)snprintf(members, sizeof members, "%s%s\"mlp\":[9.0,0.125],\"layers\":%lld,", BYTES,
                        STEPS, (long long)rows[i].layers);
         assert_int_equal(read_text(members, &measured, &err), 0);
         assert_true(measured.mlp_s == 0.125);
-        json_t *json = mem_measured_report_json(&estimate, &measured);
+        CLEANUP(json_unref) json_t *json = mem_measured_report_json(&s.estimate, &measured);
         double whole_s = json_real_value(json_object_get(json, "whole_step_s"));
         if (whole_s != rows[i].whole_s)
             fail_msg("row %zu: %.17g, not %.17g", i, whole_s, rows[i].whole_s);
-        json_decref(json);
-        mem_estimate_done(&estimate);
-        job_spec_done(&spec);
-        model_shape_done(&shape);
-        json_decref(body);
+        close_scene(&s);
     }
     assert_int_equal(mem_live(), 0);
 }
