@@ -279,7 +279,6 @@ static void test_replace_dir(void **state)
     assert_int_equal(io_remove_tree(path, &err), 0);
 }
 
-/* The n-th write, sync or rename fails: never a torn file, never one left over. */
 /* Field case R51: what has its name is on the disk, and so is the name. */
 static void test_synced_before_and_after_the_rename(void **state)
 {
@@ -296,6 +295,7 @@ static void test_synced_before_and_after_the_rename(void **state)
     assert_int_equal(rmdir(in("durable.dir")), 0);
 }
 
+/* The n-th write, sync or rename fails: never a torn file, never one left over. */
 static void test_fault_injection(void **state)
 {
     (void)state;

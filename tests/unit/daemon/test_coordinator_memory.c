@@ -14,11 +14,12 @@ static struct world_job queued(struct world *w, const char *options)
 }
 
 /* A model whose memory can be planned. */
-static void make_model(struct world *w, char dir[128])
+static void make_model(struct world *w)
 {
+    static char dir[128];
     CLEANUP(json_unref) json_t *config = model_config_json(model_config_builtin("tiny-llama"));
     CLEANUP(mem_free_ptr) char *path = mem_printf("%s/tiny/config.json", w->dir);
-    (void)snprintf(dir, 128, "%s/tiny", w->dir);
+    (void)snprintf(dir, sizeof dir, "%s/tiny", w->dir);
     OK(w, io_make_dirs(dir, 0700, &w->err));
     OK(w, json_write_file(path, config, 0600, &w->err));
     w->model_dir = dir;
@@ -55,8 +56,7 @@ static void test_waits_for_another_to_end(void **state)
 {
     struct world *w = *state;
     struct world_attempt a;
-    char dir[128];
-    make_model(w, dir);
+    make_model(w);
     OK(w, coordinator_queue_drain(w->coordinator, true, &w->err));
     struct world_job first = queued(w, ""), second = queued(w, ""), third = queued(w, "");
     give_memory(w, 1.5, &first);
@@ -77,13 +77,11 @@ static void test_waits_for_another_to_end(void **state)
     world_expect(w, &third, JOB_STATE_QUEUED);
 }
 
-/* As many as there is room for; and one that is alone starts, though it takes more than there is.
- */
+/* As many as there is room for. */
 static void test_room(void **state)
 {
     struct world *w = *state;
-    char dir[128];
-    make_model(w, dir);
+    make_model(w);
     OK(w, coordinator_queue_drain(w->coordinator, true, &w->err));
     struct world_job first = queued(w, ""), second = queued(w, "");
     give_memory(w, 2, &first);
@@ -93,11 +91,11 @@ static void test_room(void **state)
     world_expect(w, &second, JOB_STATE_STARTING);
 }
 
+/* One that is alone starts, though it takes more than there is. */
 static void test_alone(void **state)
 {
     struct world *w = *state;
-    char dir[128];
-    make_model(w, dir);
+    make_model(w);
     w->config.host_bytes = 1;
     world_reopen(w);
     struct world_job first = queued(w, "");

@@ -52,9 +52,7 @@ static void test_full_disk_is_waited_out(void **state)
     OK(h->w, store_experiment_insert(h->w->store, &experiment, &point, 1, &h->w->err));
     set_full(h, true);
     for (int i = 0; i < 2; i++) {
-        int rc = experiment_step(&h->api, "exp-a", &again, &h->w->err);
-        expect_point(h, STORE_POINT_WAITING "::");
-        assert_int_equal(rc, -ERR_NO_SPACE);
+        assert_int_equal(experiment_step(&h->api, "exp-a", &again, &h->w->err), -ERR_NO_SPACE);
         expect_point(h, STORE_POINT_WAITING "::");
     }
     set_full(h, false);
