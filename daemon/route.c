@@ -22,18 +22,12 @@ static const struct route_row route_rows[ROUTE_COUNT] = {
 #undef X
 };
 
-struct route_query {
-    enum route_id route;
-    const char *name;
-    const char *schema;
-};
-
-static const struct route_query route_queries[] = {
-#define X(row, key, shape, doc) {.route = ROUTE_##row, .name = key, .schema = shape},
+const struct route_query route_queries[] = {
+#define X(row, key, shape, text) {.route = ROUTE_##row, .name = key, .schema = shape, .doc = text},
 #include "api/queries.def"
 #undef X
 };
-enum { ROUTE_QUERIES = sizeof route_queries / sizeof route_queries[0] };
+const size_t route_query_count = sizeof route_queries / sizeof route_queries[0];
 
 enum auth_scope route_scope(enum route_id route)
 {
@@ -252,6 +246,11 @@ int route_query_int(const char *query, const char *key, int64_t min, int64_t max
     return 0;
 }
 
+bool route_query_is_object(const struct route_query *query)
+{
+    return strstr(query->schema, "'object'") != NULL;
+}
+
 /* Whether a key is a parameter's: its name, or name[member] of an object. */
 static bool route_query_is(const struct route_query *query, const char *key)
 {
@@ -261,15 +260,15 @@ static bool route_query_is(const struct route_query *query, const char *key)
     const char *member = key + length;
     if (*member == '\0')
         return true;
-    bool object = strstr(query->schema, "'object'") != NULL;
-    return object && *member == '[' && strlen(member) > 2 && member[strlen(member) - 1] == ']';
+    return route_query_is_object(query) && *member == '[' && strlen(member) > 2 &&
+           member[strlen(member) - 1] == ']';
 }
 
 static int route_query_unknown(enum route_id route, const char *key, struct err *err)
 {
     char names[ROUTE_VALUE_BYTES] = "";
     size_t used = 0;
-    for (size_t i = 0; i < ROUTE_QUERIES; i++) {
+    for (size_t i = 0; i < route_query_count; i++) {
         if (route_queries[i].route != route)
             continue;
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "",
@@ -288,7 +287,7 @@ int route_query_check(const struct route_match *match, struct err *err)
     while (more) {
         TRY(route_query_next(&cursor, &pair, &more, err));
         bool known = !more;
-        for (size_t i = 0; i < ROUTE_QUERIES && !known; i++)
+        for (size_t i = 0; i < route_query_count && !known; i++)
             known = route_queries[i].route == match->route &&
                     route_query_is(&route_queries[i], pair.key);
         if (!known)

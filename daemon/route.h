@@ -50,6 +50,17 @@ bool route_is_name(const char *text, size_t length);
 /* The same for a model, which may be "org/name". */
 bool route_is_model(const char *text, size_t length);
 
+/* A parameter of a route's query: a row of api/queries.def. */
+struct route_query {
+    enum route_id route;
+    const char *name;   /* its key */
+    const char *schema; /* for json_literal */
+    const char *doc;    /* one phrase */
+};
+extern const struct route_query route_queries[];
+extern const size_t route_query_count;
+bool route_query_is_object(const struct route_query *query); /* it comes as name[member]=value */
+
 /* Every key of the query is one that the route takes (api/queries.def), else ERR_UNKNOWN_FIELD.
  * What lies outside /v1/ takes anything: programs that watch and browsers add to it. */
 int route_query_check(const struct route_match *match, struct err *err);

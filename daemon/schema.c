@@ -35,25 +35,12 @@ static const struct schema_route schema_routes[] = {
 };
 enum { SCHEMA_ROUTES = sizeof schema_routes / sizeof schema_routes[0], SCHEMA_NAME_BYTES = 64 };
 
-struct schema_query {
-    enum route_id route;
-    const char *name;   /* key of the query */
-    const char *schema; /* for json_literal */
-    const char *doc;    /* one phrase */
-};
-static const struct schema_query schema_queries[] = {
-#define X(row, key, shape, text) {.route = ROUTE_##row, .name = key, .schema = shape, .doc = text},
-#include "api/queries.def"
-#undef X
-};
-enum { SCHEMA_QUERIES = sizeof schema_queries / sizeof schema_queries[0] };
-
-static json_t *schema_query(const struct schema_query *query)
+static json_t *schema_query(const struct route_query *query)
 {
     json_t *json = json_pack("{s:s, s:s, s:s, s:o}", "name", query->name, "in", "query",
                              "description", query->doc, "schema", json_literal(query->schema));
-    bool object = strstr(query->schema, "'object'") != NULL; /* name[key]=value */
-    if (!object || json_object_set_new(json, "style", json_string("deepObject")) == 0)
+    if (!route_query_is_object(query) ||
+        json_object_set_new(json, "style", json_string("deepObject")) == 0)
         return json;
     json_decref(json);
     return NULL;
@@ -72,9 +59,9 @@ static json_t *schema_parameters(const struct schema_route *route)
                             1, "schema", "type", "string", "pattern", "^[A-Za-z0-9_.:-]{1,128}$"));
     }
     const enum route_id id = (enum route_id)(route - schema_routes); /* of the same rows */
-    for (int i = 0; i < SCHEMA_QUERIES; i++)
-        if (schema_queries[i].route == id)
-            bad |= json_array_append_new(list, schema_query(&schema_queries[i]));
+    for (size_t i = 0; i < route_query_count; i++)
+        if (route_queries[i].route == id)
+            bad |= json_array_append_new(list, schema_query(&route_queries[i]));
     if (replay_is_kept(id))
         bad |= json_array_append_new(
             list, json_literal("{'name':'Idempotency-Key','in':'header','description':'Sent again "
