@@ -223,13 +223,15 @@ int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn 
     return store_jobs_give(&query, INT64_MAX, row, context, &unused, err);
 }
 
+/* Of the other jobs it reads the index of ids alone. */
 int store_jobs_by_tail(struct store *store, const char *tail, store_job_fn *row, void *context,
                        struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
                     "SELECT " STORE_JOB_COLUMNS
-                    " FROM jobs WHERE substr(id, -length(?1)) = ?1 ORDER BY row",
+                    " FROM jobs WHERE row IN (SELECT row FROM jobs WHERE "
+                    "substr(id, -length(?1)) = ?1) ORDER BY row",
                     err));
     store_bind_text(&query, tail);
     bool unused = false;

@@ -76,6 +76,20 @@ static void test_job_pages_and_metadata(void **state)
     assert_string_equal(f->err.field, "after");
 }
 
+static void test_jobs_by_the_end_of_their_ids(void **state)
+{
+    struct fixture *f = *state;
+    for (int n = 1; n <= 21; n++)
+        add_job(f, n, "null");
+    static const char *const tails[] = {"1", "b-1", "ftjob-20", "22", "_1", ""};
+    static const char *const wanted[] = {"1 11 21 ", "1 ", "20 ", "", "", ""};
+    for (int i = 0; i < 6; i++) {
+        struct ids ids = {.count = 0};
+        OK(f, store_jobs_by_tail(f->store, tails[i], collect_job, &ids, &f->err));
+        assert_string_equal(ids.text, wanted[i]);
+    }
+}
+
 static void delete_job(struct fixture *f, const char *id)
 {
     OK(f, store_run_text(f->store, STORE_JOBS, "UPDATE jobs SET state = 'failed' WHERE id = ?", id,
@@ -246,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_job_round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(test_job_pages_and_metadata, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_jobs_by_the_end_of_their_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages_go_on_after_deleted_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_few_deleted_rows_are_remembered, setup, teardown),
         cmocka_unit_test_setup_teardown(test_callback_ends_list, setup, teardown),
