@@ -8,7 +8,6 @@
 #include "common/mem.h"
 #include "common/model_config.h"
 #include "common/model_published.h"
-#include "common/must.h"
 #include "daemon/access.h"
 #include "daemon/checkpoints.h"
 #include "daemon/host.h"
@@ -135,14 +134,13 @@ static int models_take_checkpoint(void *context, const struct store_job *job, st
     struct models_entry *entry = result->entry;
     struct checkpoint_manifest manifest;
     struct err absent;
-    char unused[LIMIT_ID_BYTES + 1];
-    int64_t step = -1;
     if (!access_is_seen(result->viewer, job->owner))
         return -ERR_NOT_FOUND;
-    must(checkpoints_is_id(entry->name, unused, &step));
     CLEANUP(mem_free_ptr)
     char *job_dir = mem_printf("%s/jobs/%s", result->api->settings->data_dir, job->id);
-    CLEANUP(mem_free_ptr) char *dir = job_dir != NULL ? checkpoint_dir(job_dir, step) : NULL;
+    CLEANUP(mem_free_ptr)
+    char *dir =
+        job_dir != NULL ? checkpoint_dir(job_dir, checkpoints_step(job->id, entry->name)) : NULL;
     if (dir == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     if (checkpoint_manifest_read(dir, &manifest, &absent) != 0)
