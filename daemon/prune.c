@@ -51,9 +51,8 @@ struct prune {
     struct api *api;
     struct loop_timer *timer;
     struct prune_run *runs;
-    char *folder;   /* where it gathers what it moves */
-    bool is_folder; /* it is there */
-    int64_t moved;  /* so far */
+    char *folder;  /* where it gathers what it moves; made when it is missed */
+    int64_t moved; /* so far */
 };
 
 /* ---- one thing ----------------------------------------------------------------------------- */
@@ -65,7 +64,6 @@ static int prune_hand_over(struct prune *prune, struct err *err)
     char name[64]; /* no id begins so, and no two are the same */
     (void)snprintf(name, sizeof name, "pruned-%lld-%lld", (long long)host->ops->wall_ms(host),
                    (long long)prune->moved);
-    prune->is_folder = false;
     TRY(trash_put_as(prune->api->settings->data_dir, prune->folder, name, err));
     housekeeping_wake(prune->api->housekeeping);
     return 0;
@@ -81,10 +79,12 @@ static int prune_move(struct prune *prune, const char *path, struct err *err)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     if (exports_is_reading(prune->api->exports, from))
         return err_set(err, ERR_BAD_STATE, "%s is being exported", path);
-    if (!prune->is_folder)
+    int rc = rename(from, to);
+    if (rc != 0 && errno == ENOENT) { /* either may not be there */
         TRY(io_make_dirs(prune->folder, 0700, err));
-    prune->is_folder = true;
-    if (rename(from, to) != 0)
+        rc = rename(from, to);
+    }
+    if (rc != 0)
         return errno == ENOENT ? 0 : err_set_errno(err, errno, "%s: remove", from);
     return ++prune->moved % PRUNE_GATHERED == 0 ? prune_hand_over(prune, err) : 0;
 }
