@@ -54,7 +54,7 @@ static void http_connection_watch(struct http_connection *connection)
 {
     struct err err;
     if (connection->watch == NULL)
-        (void)loop_watch_fd(connection->http->loop, connection->fd, EPOLLRDHUP,
+        (void)loop_watch_fd(connection->door->http->loop, connection->fd, EPOLLRDHUP,
                             http_connection_left, connection, &connection->watch, &err);
 }
 
@@ -92,8 +92,7 @@ static void http_connection_start(struct http_door *door, struct MHD_Connection 
     if (connection == NULL)
         return; /* it is served, but not watched */
     door->connections++;
-    *connection = (struct http_connection){.http = http,
-                                           .door = door,
+    *connection = (struct http_connection){.door = door,
                                            .fd = info->connect_fd,
                                            .since_ms = clock_monotonic_ms(),
                                            .next = http->connections};
@@ -111,7 +110,7 @@ static void http_connection_free(struct http_connection *connection)
     if (connection->previous != NULL)
         connection->previous->next = connection->next;
     else
-        connection->http->connections = connection->next;
+        connection->door->http->connections = connection->next;
     if (connection->next != NULL)
         connection->next->previous = connection->previous;
     loop_unwatch(connection->watch);

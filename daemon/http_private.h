@@ -53,7 +53,6 @@ struct http {
 
 /* A client's connection. */
 struct http_connection {
-    struct http *http;
     struct http_door *door;
     struct http_connection *previous, *next;
     int fd;                       /* the library's */
