@@ -15,7 +15,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
-from ithaca_e2e import EXAMPLE_DIR, Daemon  # noqa: E402
+from ithaca_e2e import EXAMPLE_DIR, Daemon, cpu_seconds  # noqa: E402
 from job_copies import job_copies  # noqa: E402
 
 JOBS, STEPS = 1000, 20
@@ -64,25 +64,19 @@ def ask(daemon, over, longest):
         longest.value = max(longest.value, 1000 * (time.monotonic() - start))
 
 
-def busy_ms(daemon):
-    """Time of a processor that the daemon has taken."""
-    with open(f"/proc/{daemon.process.pid}/stat", encoding="utf-8") as file:
-        words = file.read().rpartition(")")[2].split()
-    return 1000 * (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     with Daemon() as daemon:
         fill(daemon)
         whole, held = [], []
-        before = busy_ms(daemon)
+        before = cpu_seconds(daemon.process.pid)
         for _ in range(rounds):
             start = time.monotonic()
             answer = get(daemon, PATH)
             whole.append(1000 * (time.monotonic() - start))
         assert len(json.loads(answer)["data"]) == JOBS
-        print(f"the daemon's time for a page of {len(answer)} bytes: {(busy_ms(daemon) - before) / rounds:.0f} ms")
+        took = 1000 * (cpu_seconds(daemon.process.pid) - before) / rounds
+        print(f"the daemon's time for a page of {len(answer)} bytes: {took:.0f} ms")
         over, longest = multiprocessing.Event(), multiprocessing.Value("d")
         other = multiprocessing.Process(target=ask, args=(daemon, over, longest))
         other.start()
