@@ -9,8 +9,6 @@
  * in one call comes first and last. K/V heads: one; head size 128. */
 #include "common/clock.h"
 #include "common/dtype.h"
-#include "common/mem.h"
-#include "common/must.h"
 #include "common/rng.h"
 #include "worker/device_cuda.h"
 #include "worker/ops.h"
@@ -184,20 +182,14 @@ static double measure(struct scene *s, pass *run, const struct parts *parts, dou
 {
     struct err err = {0};
     double one = 0;
-    for (int turn = 0; turn < 3; turn++) { /* plans; warm; measured */
-        int count = turn == 0 || one > seconds ? 1 : (int)(seconds / one) + 1;
+    for (int turn = 0; turn < 4; turn++) { /* plans are made; one without; warm; measured */
+        int count = turn < 2 || one > seconds ? 1 : (int)(seconds / one) + 1;
         need(gpu->dev->sync(gpu, NULL, &err), &err);
         int64_t start = clock_monotonic_ns();
         for (int i = 0; i < count; i++)
             need(run(s, parts, &err), &err);
         need(gpu->dev->sync(gpu, NULL, &err), &err);
         one = (double)(clock_monotonic_ns() - start) * 1e-9 / count;
-        if (turn == 0) { /* plans were made in it */
-            start = clock_monotonic_ns();
-            need(run(s, parts, &err), &err);
-            need(gpu->dev->sync(gpu, NULL, &err), &err);
-            one = (double)(clock_monotonic_ns() - start) * 1e-9;
-        }
     }
     return one;
 }
