@@ -11,9 +11,8 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Daemon, check_databases, form, processes_of, refused, until  # noqa: E402
+from ithaca_e2e import LINE, Daemon, check_databases, form, processes_of, refused, until  # noqa: E402
 
-LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
 JOB = {"gpus": 2, "max_steps": 12, "seq_len": 64, "batch": {"sequences": 2}, "max_restarts": 0}
 
 
@@ -59,7 +58,13 @@ class Surroundings(unittest.TestCase):
         self.assertEqual(self.client.get("/healthz").status, 200)
         self.assertEqual(self.client.job(self.job)["ithaca"]["state"], "running")
 
-    def test_databases_moved_away(self):
+    def test_files_moved_away_and_a_second_daemon(self):
+        self.second_daemon()
+        self.data_folder_moved_away()
+        self.databases_moved_away()
+        self.finish()
+
+    def databases_moved_away(self):
         """A job that trains, and ends, meanwhile."""
         for name, last in (("metrics.db-wal", 6), ("jobs.db", None)):
             os.rename(self.path(name), self.path("away"))
@@ -70,17 +75,15 @@ class Surroundings(unittest.TestCase):
             time.sleep(0.5)  # steps are done and told meanwhile
             os.rename(self.path("away"), self.path(name))
             until("what waited is stored", 30, lambda: self.steps() >= (last or 12))
-        self.finish()
 
-    def test_data_folder_moved_away(self):
+    def data_folder_moved_away(self):
         os.rename(self.folder, self.folder + ".away")
         try:
             self.refuses("jobs.db was moved or deleted")
         finally:
             os.rename(self.folder + ".away", self.folder)
-        self.finish()
 
-    def test_second_daemon(self):
+    def second_daemon(self):
         """Whatever was removed of the folder, and by whatever name it is called."""
         for name in os.listdir(self.folder):
             if name.startswith("lock"):
@@ -90,12 +93,11 @@ class Surroundings(unittest.TestCase):
         status, told = refused(data_dir=self.folder + ".link")
         self.assertEqual(status, 75)
         self.assertIn("is in use by another daemon", told)
-        self.finish()
 
     def test_daemon_stopped_for_longer_than_ranks_may_be_silent(self):
         os.kill(self.daemon.process.pid, signal.SIGSTOP)
         self.daemon.hold(9)
-        time.sleep(3)  # the limit is two
+        time.sleep(2.5)  # the limit is two
         os.kill(self.daemon.process.pid, signal.SIGCONT)
         until("steps of meanwhile are there", 30, lambda: self.steps() >= 9)
         self.assertEqual(self.client.job(self.job)["ithaca"]["state"], "running")
