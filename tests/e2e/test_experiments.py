@@ -172,8 +172,8 @@ class Experiments(unittest.TestCase):
             until("its jobs", 20, lambda: client.get(f"{PATH}/{large['id']}").json()["points"]["unfinished"] == 18)
             job = client.get(f"{PATH}/{large['id']}").json()["results"][0]["job"]
             self.assertEqual(client.post(f"/v1/fine_tuning/jobs/{job}/cancel").status, 200)
-            points = until("the next", 20, lambda: (lambda points: points["waiting"] == 21 and points)(
-                client.get(f"{PATH}/{large['id']}").json()["points"]))
+            points = until("the next", 20, lambda: (
+                now := client.get(f"{PATH}/{large['id']}").json()["points"])["waiting"] == 21 and now)
             self.assertEqual((points["unfinished"], points["not_run"]), (18, 1))
             client.post(f"{PATH}/{large['id']}/cancel")
             self.assertEqual(self.wait(client, large)["points"]["not_run"], 40)

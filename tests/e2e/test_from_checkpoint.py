@@ -8,9 +8,8 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Client, Daemon  # noqa: E402
+from ithaca_e2e import LINE, Client, Daemon  # noqa: E402
 
-LINE = b'{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
 SHORT = {"gpus": 1, "seq_len": 64, "max_steps": 6, "batch": {"sequences": 2}, "save": {"every_steps": 2, "keep": 3}}
 
 

@@ -10,9 +10,8 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Client, Daemon, processes_of, until  # noqa: E402
+from ithaca_e2e import LINE, Client, Daemon, processes_of, until  # noqa: E402
 
-LINE = b'{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
 SMALL = {"gpus": 2, "seq_len": 64, "max_steps": 6, "batch": {"sequences": 2}}
 
 

@@ -116,7 +116,7 @@ class Queue(unittest.TestCase):
         self.change(long, time_limit_s=int(told[1]) - 60)  # the one that runs comes nearer to its end meanwhile
         self.client.wait(long, ("running",))
         for job in (running, wide, long):
-            self.client.post(f"/v1/fine_tuning/jobs/{job}/cancel")
+            self.client.cancel(job)
 
     def test_3_a_dependency_that_fails(self):
         first = self.submit({**SMALL, "hold": True})
