@@ -61,11 +61,16 @@ void clock_day(int64_t wall_ms, char ret_date[CLOCK_DATE_BYTES], int64_t *ret_ne
 
 bool clock_parse_date(const char *text, int64_t *ret_ms)
 {
-    struct tm parts = {.tm_isdst = -1};
+    struct tm parts = {.tm_sec = 0};
     const char *end = strptime(text, "%Y-%m-%d", &parts);
+    struct tm noon = parts;
     if (end == NULL || *end != '\0')
         return false;
-    parts.tm_isdst = -1;
+    noon.tm_hour = 12;
+    noon.tm_isdst = parts.tm_isdst = -1;
+    (void)mktime(&noon); /* makes March of February 30 */
+    if (noon.tm_mday != parts.tm_mday)
+        return false;
     *ret_ms = (int64_t)mktime(&parts) * 1000;
     return true;
 }

@@ -72,7 +72,8 @@ static void test_days(void **state)
     tzset();
     assert_true(clock_parse_date("2000-02-29", &ms));
     assert_int_equal(ms, 951782400000);
-    const char *const wrong[] = {"", "2026", "2026-13-01", "2026-11-30T00:00", "yesterday"};
+    const char *const wrong[] = {"",          "2026",       "2026-13-01", "2026-11-30T00:00",
+                                 "yesterday", "2026-02-30", "2026-11-31", "2100-02-29"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_false(clock_parse_date(wrong[i], &ms));
     assert_int_equal(ms, 951782400000);
