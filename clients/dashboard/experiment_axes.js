@@ -6,7 +6,7 @@ import { parse, sayWrong, shown } from "/dashboard/form.js";
 const UNITS = { K: 1 << 10, M: 1 << 20 };
 
 // A number as people write lengths: 131072, 128K, 1M.
-export function amount(word) {
+function amount(word) {
   const [, digits, unit] = /^([0-9.]+)\s*([KM]?)$/i.exec(word) ?? [];
   return digits === undefined ? NaN : Number(digits) * (UNITS[unit.toUpperCase()] ?? 1);
 }

@@ -92,13 +92,6 @@ export class ExperimentForm {
     return { ...collect(this.own), base: { ...this.base, model: models[0], ithaca: { ...only(this.base.ithaca, (name) => UNSEEN.includes(name)), ...collect(this.settings) } }, grid };
   }
 
-  // Says what the daemon refused at its field, which it returns; undefined: it has none.
-  refuse(error) {
-    const field = this.fields.find((one) => [one.path.join("."), `ithaca.${one.path.join(".")}`].includes(error.field));
-    field?.say(error.message);
-    return field;
-  }
-
   get first() {
     return [this.field("name"), this.field("kind"), this.models, this.lengths, ...SEARCHED.map((name) => this.field(name)), this.methods, this.heads, this.varied,
       this.field("gpus"), this.field("max_gpus"), this.field("steps")].map((one) => one.element);

@@ -107,6 +107,13 @@ export function cards(fields) {
   return [...groups].map(([name, list]) => h("details", { class: "card" }, h("summary", {}, name), h("div", { class: "fields" }, list)));
 }
 
+// Says what the daemon refused at its field, which it returns; undefined: it has none.
+export function refuse(fields, error) {
+  const field = fields.find((one) => [one.path.join("."), `ithaca.${one.path.join(".")}`].includes(error.field));
+  field?.say(error.message);
+  return field;
+}
+
 // Goes to a field that is wrong, wherever it is.
 export function goTo(field) {
   field.element.closest("details")?.setAttribute("open", "");

@@ -5,7 +5,7 @@ import { made, planning } from "/dashboard/asking.js";
 import { fill, h, note, row, table } from "/dashboard/dom.js";
 import { written } from "/dashboard/experiment_axes.js";
 import { ExperimentForm } from "/dashboard/experiment_form.js";
-import { cards, goTo } from "/dashboard/form.js";
+import { cards, goTo, refuse } from "/dashboard/form.js";
 import { badge, bytes, seconds, words } from "/dashboard/text.js";
 
 const PATH = "/v1/experiments";
@@ -38,7 +38,7 @@ export function experiment(view, like, session) {
   const estimate = planning(`${PATH}/estimate`, (answer) => {
     points = answer.data;
     say(summary(points, form.searches), h("div", { class: "points", tabindex: "0", role: "group", "aria-label": "Points" }, table(POINTS, points.map(planned))));
-  }, (error) => { form.refuse(error); say(note("bad", error.message)); });
+  }, (error) => { refuse(form.fields, error); say(note("bad", error.message)); });
   const changed = () => {
     form.show();
     const body = form.read();
@@ -57,7 +57,7 @@ export function experiment(view, like, session) {
       const { id } = await make(PATH, body, key);
       if (!ended) location.hash = `#/experiments/${id}`;
     } catch (error) {
-      const field = form.refuse(error);
+      const field = refuse(form.fields, error);
       fill(wrong, note("bad", error.message));
       if (error.status !== 0) key = newKey(); // an answer: the next is another request
       button.disabled = false;

@@ -4,7 +4,7 @@ import { get, JOBS, make, newKey, request } from "/dashboard/api.js";
 import { made, planning } from "/dashboard/asking.js";
 import { bar, keys, parts } from "/dashboard/bars.js";
 import { facts, fill, h, note } from "/dashboard/dom.js";
-import { cards, collect, Field, goTo, rows } from "/dashboard/form.js";
+import { cards, collect, Field, goTo, refuse, rows } from "/dashboard/form.js";
 import { bytes, number, percent, seconds, words } from "/dashboard/text.js";
 
 const FIRST = ["gpus", "seq_len", "optimizer.learning_rate", "batch.sequences", "max_steps", "save.every_steps"];
@@ -58,8 +58,7 @@ export function submit(view, like, session) {
         const job = await make(JOBS, body, key);
         if (!ended) location.hash = `#/jobs/${job.id}`;
       } catch (error) {
-        const field = fields.find((one) => `ithaca.${one.path.join(".")}` === error.field || one.path.join(".") === error.field);
-        field?.say(error.message);
+        const field = refuse(fields, error);
         fill(wrong, note("bad", error.message));
         if (error.status !== 0) key = newKey(); // an answer: the next is another request
         button.disabled = false;
