@@ -43,10 +43,7 @@ size_t table_rows(const struct table *table)
 
 size_t table_width(const char *text)
 {
-    size_t count = 0;
-    for (; *text != '\0'; text++)
-        count += ((unsigned char)*text & 0xc0) != 0x80; /* not inside a character */
-    return count;
+    return utf8_count(text, strlen(text));
 }
 
 void table_clip(const char *text, size_t columns, struct buf *out)
