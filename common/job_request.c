@@ -285,8 +285,7 @@ const struct job_request_field job_request_fields[] = {
      .parse = request_model,
      .schema = "{'type':'string','minLength':1,'maxLength':128,"
                "'description':'Base model: a name of GET /v1/models, or the id or name of a "
-               "checkpoint, whose "
-               "weights the job then starts from'}"},
+               "checkpoint, whose weights the job then starts from'}"},
     {.name = "training_file",
      .parse = request_training_file,
      .schema =

@@ -53,8 +53,7 @@ void man_experiment(struct buf *out)
 #include "api/experiment_columns.def"
 #undef X
     man_section("EXAMPLES", out);
-    man_text_line("Two methods at three lengths, by each with and without offload: 12 points.",
-                  out);
+    man_text_line("Two methods at three lengths, each with and without offload: 12 points.", out);
     man_example("{\"base\": {\"model\": \"llama3-8b\", \"ithaca\": {\"gpus\": 8, \"recompute\": "
                 "\"input\"}},\n"
                 " \"grid\": {\n"
