@@ -70,8 +70,10 @@ static int compare_check_metric(const char *name, struct err *err)
     for (int m = 0; m < METRIC_COUNT; m++) {
         const char *known = metric_name((enum metric_id)m);
         size_t distance = edit_distance(name, known);
-        nearest = distance < least ? known : nearest;
-        least = distance < least ? distance : least;
+        if (distance < least) {
+            nearest = known;
+            least = distance;
+        }
     }
     return err_set(err, ERR_USAGE, "--metric %s: there is no such metric; did you mean %s?", name,
                    nearest);
