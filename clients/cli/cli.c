@@ -3,6 +3,8 @@
 #include "clients/cli/cli.h"
 
 #include "clients/cli/client.h"
+#include "clients/cli/table.h"
+#include "clients/cli/terminal.h"
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -152,11 +154,12 @@ bool cli_take_flag(struct cli *cli, const char *name)
     return found;
 }
 
-void cli_take_limit(struct cli *cli, char ret_query[CLI_LIMIT_BYTES])
+void cli_take_limit(struct cli *cli, char first, char ret_query[CLI_LIMIT_BYTES])
 {
     const char *limit = cli_take_option(cli, "--limit");
-    (void)snprintf(ret_query, CLI_LIMIT_BYTES, "%s%s", limit != NULL ? "?limit=" : "",
-                   limit != NULL ? limit : "");
+    ret_query[0] = '\0';
+    if (limit != NULL)
+        (void)snprintf(ret_query, CLI_LIMIT_BYTES, "%climit=%s", first, limit);
 }
 
 int cli_take_argument(struct cli *cli, const char *what, const char **ret, struct err *err)
@@ -259,4 +262,16 @@ int cli_print_text(const struct buf *text, struct err *err)
     TRY(buf_error(text, err));
     (void)fputs(buf_str(text), stdout); /* main looks at stdout's state */
     return 0;
+}
+
+int cli_print_table(struct table *table, struct err *err)
+{
+    size_t width = 0, height = 0;
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, LIMIT_ANSWER_BYTES);
+    TRY(buf_error(&table->text, err));
+    (void)terminal_size(&width, &height); /* 0: it is none */
+    table_fit(table, width);
+    table_print(table, &text);
+    return cli_print_text(&text, err);
 }

@@ -13,6 +13,7 @@
 #include <stddef.h>
 
 struct client;
+struct table;
 
 enum {
     CLI_GIVEN_MAX = 256, /* options of one command line: a job has some 60 fields to --set */
@@ -57,8 +58,8 @@ int cli_find_command(const char *name, const struct command_row **ret, struct er
  * the command's. */
 const char *cli_take_option(struct cli *cli, const char *name);
 bool cli_take_flag(struct cli *cli, const char *name);
-/* Takes --limit N; the query "?limit=N", or "". */
-void cli_take_limit(struct cli *cli, char ret_query[CLI_LIMIT_BYTES]);
+/* Takes --limit N; the query "?limit=N", `first` being its ? or &; or "". */
+void cli_take_limit(struct cli *cli, char first, char ret_query[CLI_LIMIT_BYTES]);
 /* Takes the next plain argument; what it should be is named in the error when there is none. */
 int cli_take_argument(struct cli *cli, const char *what, const char **ret, struct err *err);
 /* The same for a verb of the command: its name in commands.def. */
@@ -76,6 +77,8 @@ double cli_number(const json_t *object, const char *key);
 long long cli_whole(const json_t *object, const char *key);
 int cli_print_json(const json_t *value, struct err *err);    /* pretty, to stdout */
 int cli_print_text(const struct buf *text, struct err *err); /* to stdout, where it is whole */
+/* To stdout, as wide as the terminal there allows, or as it is. */
+int cli_print_table(struct table *table, struct err *err);
 
 /* Follows a job to its end; the status is the job's: 0 or the failure's code. Used by watch and
  * submit --follow. */

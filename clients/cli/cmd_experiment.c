@@ -3,7 +3,6 @@
 #include "clients/cli/client.h"
 #include "clients/cli/plan_experiment.h"
 #include "clients/cli/table.h"
-#include "clients/cli/terminal.h"
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/mem.h"
@@ -14,8 +13,7 @@
 
 enum {
     EXPERIMENT_POLL_MS = 1000,
-    EXPERIMENT_PATIENCE_MS = 300000, /* without an answer: a daemon may be restarted meanwhile */
-    EXPERIMENT_TEXT_BYTES = 1 << 20
+    EXPERIMENT_PATIENCE_MS = 300000 /* without an answer: a daemon may be restarted meanwhile */
 };
 
 static const char experiment_folder[] = "/v1/experiments/";
@@ -54,11 +52,9 @@ static int experiment_table(const json_t *rows, struct err *err)
         {.title = "HOST", .right = true, .dropped = 2},
         {.title = "JOB", .dropped = 1},
     };
-    size_t i, width = 0, height = 0;
+    size_t i;
     const json_t *row;
-    struct table table;
-    CLEANUP(buf_done) struct buf out;
-    buf_init(&out, EXPERIMENT_TEXT_BYTES);
+    CLEANUP(table_done) struct table table;
     table_init(&table, columns, sizeof columns / sizeof columns[0]);
     json_array_foreach(rows, i, row)
     {
@@ -77,13 +73,7 @@ static int experiment_table(const json_t *rows, struct err *err)
         plan_experiment_cell(&table, row, "host_bytes", "%.3g", 0x1p-30);
         table_cell(&table, "%s", cli_text(row, "job"));
     }
-    (void)terminal_size(&width, &height); /* 0: it is none */
-    table_fit(&table, width);
-    table_print(&table, &out);
-    int rc = buf_error(&table.text, err);
-    table_done(&table);
-    TRY(rc);
-    return cli_print_text(&out, err);
+    return cli_print_table(&table, err);
 }
 
 /* What was found for each label, whose first row is the longest that there may be. */
@@ -216,23 +206,29 @@ static int experiment_follow(struct cli *cli, const char *id, json_t **ret, stru
     }
 }
 
-static int experiment_run(struct cli *cli, struct err *err)
+/* An experiment as it is, or as it has ended. */
+static int experiment_tell(struct cli *cli, const json_t *experiment, bool follow, struct err *err)
 {
     const char *id = NULL;
+    CLEANUP(json_unref) json_t *ended = NULL;
+    TRY(json_get_string(experiment, "id", ERR_PROTOCOL, &id, err));
+    if (follow)
+        TRY(experiment_follow(cli, id, &ended, err));
+    const json_t *told = follow ? ended : experiment;
+    return cli->json ? cli_print_json(told, err) : experiment_show(told, err);
+}
+
+static int experiment_run(struct cli *cli, struct err *err)
+{
     struct client *client = NULL;
     CLEANUP(json_unref) json_t *body = NULL;
     CLEANUP(json_unref) json_t *made = NULL;
-    CLEANUP(json_unref) json_t *ended = NULL;
     bool follow = cli_take_flag(cli, "--follow");
     TRY(plan_experiment_file(cli, &body, err));
     TRY(cli_finish_arguments(cli, err));
     TRY(cli_client(cli, &client, err));
     TRY(client_json(client, "POST", "/v1/experiments", body, &made, err));
-    TRY(json_get_string(made, "id", ERR_PROTOCOL, &id, err));
-    if (follow)
-        TRY(experiment_follow(cli, id, &ended, err));
-    const json_t *shown = follow ? ended : made;
-    return cli->json ? cli_print_json(shown, err) : experiment_show(shown, err);
+    return experiment_tell(cli, made, follow, err);
 }
 
 static int experiment_list(struct cli *cli, struct err *err)
@@ -274,16 +270,10 @@ static int experiment_results(struct cli *cli, struct err *err)
 
 static int experiment_show_one(struct cli *cli, struct err *err)
 {
-    const char *id = NULL;
     bool follow = cli_take_flag(cli, "--follow");
     CLEANUP(json_unref) json_t *now = NULL;
-    CLEANUP(json_unref) json_t *ended = NULL;
     TRY(experiment_ask(cli, NULL, "", &now, err));
-    TRY(json_get_string(now, "id", ERR_PROTOCOL, &id, err));
-    if (follow)
-        TRY(experiment_follow(cli, id, &ended, err));
-    const json_t *shown = follow ? ended : now;
-    return cli->json ? cli_print_json(shown, err) : experiment_show(shown, err);
+    return experiment_tell(cli, now, follow, err);
 }
 
 int cmd_experiment(struct cli *cli, struct err *err)

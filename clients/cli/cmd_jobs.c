@@ -44,7 +44,7 @@ int cmd_ls(struct cli *cli, struct err *err)
 {
     CLEANUP(json_unref) json_t *list = NULL;
     char query[CLI_LIMIT_BYTES];
-    cli_take_limit(cli, query);
+    cli_take_limit(cli, '?', query);
     TRY(cli_finish_arguments(cli, err));
     TRY(jobs_request(cli, NULL, mem_printf("/v1/fine_tuning/jobs%s", query), &list, err));
     if (cli->json)
@@ -135,7 +135,7 @@ int cmd_events(struct cli *cli, struct err *err)
     const char *id = NULL;
     char query[CLI_LIMIT_BYTES];
     CLEANUP(json_unref) json_t *list = NULL;
-    cli_take_limit(cli, query);
+    cli_take_limit(cli, '?', query);
     TRY(cli_take_argument(cli, "the job's id", &id, err));
     TRY(cli_finish_arguments(cli, err));
     char tail[96];

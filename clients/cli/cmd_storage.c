@@ -71,7 +71,7 @@ int cmd_du(struct cli *cli, struct err *err)
     CLEANUP(json_unref) json_t *storage = NULL;
     const char *by = cli_take_option(cli, "--by");
     char limit[CLI_LIMIT_BYTES], path[96];
-    cli_take_limit(cli, limit);
+    cli_take_limit(cli, '?', limit);
     TRY(cli_finish_arguments(cli, err));
     (void)snprintf(path, sizeof path, "/v1/storage%s", limit);
     TRY(cli_client(cli, &client, err));

@@ -4,7 +4,6 @@
 #include "clients/cli/client.h"
 #include "clients/cli/table.h"
 #include "common/clock.h"
-#include "common/limits.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -65,17 +64,13 @@ static int usage_print(const json_t *usage, struct err *err)
             columns[count++] =
                 (struct table_column){.title = usage_columns[c].label, .right = true};
     CLEANUP(table_done) struct table table;
-    CLEANUP(buf_done) struct buf text;
     table_init(&table, columns, count);
-    buf_init(&text, LIMIT_ANSWER_BYTES);
     json_array_foreach(json_object_get(usage, "data"), i, row) usage_row(&table, usage, row, false);
     usage_row(&table, usage, json_object_get(usage, "total"), true);
-    TRY(buf_error(&table.text, err));
-    table_fit(&table, 0);
-    table_print(&table, &text);
+    TRY(cli_print_table(&table, err));
     if (json_is_true(json_object_get(usage, "has_more")))
-        buf_printf(&text, "there are more: --limit, --after and --before say which\n");
-    return cli_print_text(&text, err);
+        (void)printf("there are more: --limit, --after and --before say which\n");
+    return 0;
 }
 
 /* A date, or Unix time. */
@@ -127,16 +122,15 @@ int cmd_usage(struct cli *cli, struct err *err)
     struct client *client = NULL;
     CLEANUP(json_unref) json_t *usage = NULL;
     const char *by = cli_take_option(cli, "--by");
-    const char *limit = cli_take_option(cli, "--limit");
     const bool is_csv = cli_take_flag(cli, "--csv");
-    char window[96], path[256];
+    char window[96], limit[CLI_LIMIT_BYTES], path[256];
+    cli_take_limit(cli, '&', limit);
     TRY(usage_window(cli, window, sizeof window, err));
     TRY(cli_finish_arguments(cli, err));
     if (is_csv && cli->json)
         return err_set(err, ERR_USAGE, "--csv and --json: give one of them");
-    (void)snprintf(path, sizeof path, "/v1/usage?by=%s%s%s%.20s%s", by != NULL ? by : "user",
-                   window, limit != NULL ? "&limit=" : "", limit != NULL ? limit : "",
-                   is_csv ? "&format=csv" : "");
+    (void)snprintf(path, sizeof path, "/v1/usage?by=%s%s%s%s", by != NULL ? by : "user", window,
+                   limit, is_csv ? "&format=csv" : "");
     TRY(cli_client(cli, &client, err));
     if (is_csv)
         return client_download(client, path, STDOUT_FILENO, err);

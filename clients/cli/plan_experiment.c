@@ -6,7 +6,6 @@
 #include "clients/cli/job_body.h"
 #include "clients/cli/plan_command.h"
 #include "clients/cli/table.h"
-#include "clients/cli/terminal.h"
 #include "common/clock.h"
 #include "common/experiment_plan.h"
 #include "common/limits.h"
@@ -138,11 +137,9 @@ static int plan_print_table(const json_t *rows, struct err *err)
         {.title = "STEP S", .right = true}, {.title = "TOKENS/S/GPU", .right = true},
         {.title = "RUN", .right = true},
     };
-    CLEANUP(buf_done) struct buf out;
-    struct table table;
-    size_t i, width = 0, height = 0;
+    CLEANUP(table_done) struct table table;
+    size_t i;
     const json_t *row;
-    buf_init(&out, PLAN_TEXT_BYTES);
     table_init(&table, columns, sizeof columns / sizeof columns[0]);
     json_array_foreach(rows, i, row)
     {
@@ -159,13 +156,7 @@ static int plan_print_table(const json_t *rows, struct err *err)
         clock_duration((int64_t)(cli_number(row, "planned_run_s") + 0.5), run);
         table_cell(&table, "%s", plan_fits(row) ? run : "");
     }
-    (void)terminal_size(&width, &height); /* 0: it is none */
-    table_fit(&table, width);
-    table_print(&table, &out);
-    int rc = buf_error(&table.text, err);
-    table_done(&table);
-    TRY(rc);
-    return cli_print_text(&out, err);
+    return cli_print_table(&table, err);
 }
 
 /* The table, why points do not fit, and how long the others run. */
