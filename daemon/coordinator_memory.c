@@ -11,17 +11,21 @@
 enum { MEMORY_RANK_BYTES = 256 << 20 };
 static const int64_t memory_most = 1LL << 50; /* of a job: sums of these are none too large */
 
+/* -1: not known. */
+static int64_t memory_of_ranks(const struct coordinator_job *job)
+{
+    const int64_t planned = coordinator_plan_host_bytes(job);
+    if (planned < 0)
+        return -1;
+    return (planned < memory_most ? planned : memory_most) +
+           job_spec_slots(&job->spec) * MEMORY_RANK_BYTES;
+}
+
 int64_t coordinator_memory_planned(struct coordinator_job *job)
 {
-    const int64_t ranks = job_spec_slots(&job->spec);
     if (job->host_bytes == 0)
-        job->host_bytes = coordinator_plan_host_bytes(job);
-    if (job->host_bytes == 0)
-        job->host_bytes = 1; /* none, as good as: it is looked at once */
-    if (job->host_bytes < 0)
-        return 0;
-    int64_t bytes = job->host_bytes < memory_most ? job->host_bytes : memory_most;
-    return bytes + ranks * MEMORY_RANK_BYTES;
+        job->host_bytes = memory_of_ranks(job);
+    return job->host_bytes > 0 ? job->host_bytes : 0;
 }
 
 /* What the host has for all jobs, and what of it is free now, which what running jobs have not
