@@ -68,6 +68,10 @@ api_handler api_experiments_create, api_experiments_list, api_experiments_get,
 api_handler api_experiments_estimate; /* api_experiments_estimate.c */
 int api_experiments_answer_one(struct api *api, struct http_request *request, const char *id,
                                struct err *err);
+struct store_point_row;
+/* Appends a point's row of the results; job_state: of its job, "" where it has none. */
+int api_experiments_add_row(const struct api *api, const struct store_point_row *point,
+                            const char *job_state, json_t *rows, struct err *err);
 api_handler api_profile_ask, api_profile_get, api_profile_trace; /* api_profile.c */
 struct job_spec;
 struct model_config;

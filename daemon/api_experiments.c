@@ -40,21 +40,27 @@ static int experiment_take_state(void *ret_state, const struct store_job *job, s
     return 0;
 }
 
+int api_experiments_add_row(const struct api *api, const struct store_point_row *point,
+                            const char *job_state, json_t *rows, struct err *err)
+{
+    CLEANUP(json_unref) json_t *row = NULL;
+    TRY(experiment_table_row(point, job_state, &row, err));
+    return json_object_set_new(row, "note", api_sentence(api, point->note)) == 0 &&
+                   json_array_append(rows, row) == 0
+               ? 0
+               : mem_fail(err, 0, "results");
+}
+
 static int experiment_add_row(struct experiment_rows *rows, const struct store_point_row *point,
                               struct err *err)
 {
     enum job_state state = JOB_STATE_COUNT;
     struct err deleted; /* meanwhile: the next round settles it */
-    CLEANUP(json_unref) json_t *row = NULL;
     if (strcmp(point->status, STORE_POINT_SUBMITTED) == 0)
         (void)store_job_get(rows->api->store, point->job_id, experiment_take_state, &state,
                             &deleted);
     const char *name = state < JOB_STATE_COUNT ? job_state_name(state) : "";
-    TRY(experiment_table_row(point, name, &row, err));
-    return json_object_set_new(row, "note", api_sentence(rows->api, point->note)) == 0 &&
-                   json_array_append(rows->rows, row) == 0
-               ? 0
-               : mem_fail(err, 0, "results");
+    return api_experiments_add_row(rows->api, point, name, rows->rows, err);
 }
 
 static void experiment_on_status(void *context, const char *status, int64_t count)

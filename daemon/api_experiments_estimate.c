@@ -5,7 +5,6 @@
 #include "daemon/access.h"
 #include "daemon/api.h"
 #include "daemon/experiment_planner.h"
-#include "daemon/experiment_table.h"
 #include "daemon/http.h"
 #include "daemon/loop.h"
 
@@ -37,16 +36,12 @@ static int estimate_point(struct experiment_estimate *estimate, struct err *err)
 {
     struct api *api = estimate->planner.api;
     CLEANUP(experiment_planned_done) struct experiment_planned planned = {.status = NULL};
-    CLEANUP(json_unref) json_t *row = NULL;
     TRY(experiment_planner_point(&estimate->planner, estimate->number, 0, &planned, err));
     TRY(api_queue_check_priority(api, estimate->request, (double)planned.priority, err));
     const struct store_point_row point = experiment_planned_row(&planned, estimate->number);
-    TRY(experiment_table_row(&point, "", &row, err));
+    TRY(api_experiments_add_row(api, &point, "", estimate->rows, err));
     estimate->number++;
-    return json_object_set_new(row, "note", api_sentence(api, point.note)) == 0 &&
-                   json_array_append(estimate->rows, row) == 0
-               ? 0
-               : mem_fail(err, 0, "an estimate");
+    return 0;
 }
 
 static int estimate_turn(struct experiment_estimate *estimate, struct err *err)
