@@ -3,12 +3,12 @@
  * its rows go, in one turn. */
 #include "common/mem.h"
 #include "daemon/api.h"
+#include "daemon/api_turns.h"
 #include "daemon/coordinator.h"
 #include "daemon/files.h"
 #include "daemon/folder_walk.h"
 #include "daemon/housekeeping.h"
 #include "daemon/http.h"
-#include "daemon/loop.h"
 #include "daemon/settings.h"
 #include "daemon/trash.h"
 
@@ -19,18 +19,17 @@ enum { DELETE_FILES = 100 }; /* looked at a turn: a millisecond, where the disk 
 
 struct api_delete {
     struct api *api;
-    struct http_request *request;
+    struct api_turns turns;
     char id[LIMIT_ID_BYTES + 1];          /* the job's */
     char result_file[LIMIT_ID_BYTES + 1]; /* "": it has none */
     struct folder_walk *walk;             /* over its folder; NULL: none that can be looked at */
     int64_t bytes;                        /* of disk, so far */
-    struct loop_timer *timer;             /* the next turn */
 };
 
 static void delete_end(void *context)
 {
     struct api_delete *delete = context;
-    loop_timer_free(delete->timer);
+    api_turns_done(&delete->turns);
     folder_walk_free(delete->walk);
     mem_free(delete);
 }
@@ -62,7 +61,7 @@ static int delete_finish(struct api_delete *delete, struct err *err)
     if (delete->result_file[0] != '\0')
         (void)files_remove(api->store, api->settings->data_dir, delete->result_file, &gone);
     housekeeping_wake(api->housekeeping);
-    http_answer_json(delete->request, 200,
+    http_answer_json(delete->turns.request, 200,
                      json_pack("{s:s, s:s, s:b, s:{s:I}}", "id", delete->id, "object",
                                "fine_tuning.job", "deleted", 1, "ithaca", "freed_bytes",
                                (json_int_t) delete->bytes));
@@ -81,14 +80,11 @@ static bool delete_count(struct api_delete *delete)
     return false;
 }
 
-static void delete_on_turn(void *context)
+static int delete_turn(void *context, bool *ret_done, struct err *err)
 {
     struct api_delete *delete = context;
-    struct err err;
-    if (!delete_count(delete))
-        loop_timer_set(delete->timer, 0, 0);
-    else if (delete_finish(delete, &err) != 0)
-        http_answer_error(delete->request, &err);
+    *ret_done = delete_count(delete);
+    return *ret_done ? delete_finish(delete, err) : 0;
 }
 
 static int delete_take_job(void *context, const struct store_job *job, struct err *err)
@@ -121,13 +117,11 @@ int api_delete(struct api *api, struct http_request *request, struct err *err)
     struct api_delete *delete = mem_new(1, sizeof *delete);
     if (delete == NULL)
         return mem_fail(err, sizeof *delete, "a request that waits");
-    *delete = (struct api_delete){.api = api, .request = request};
+    *delete = (struct api_delete){
+        .api = api, .turns = {.request = request, .turn = delete_turn, .context = delete}};
     http_request_on_end(request, delete_end, delete);
     TRY(store_job_get(api->store, id, delete_take_job, delete, err));
     TRY(coordinator_check_forgotten(api->coordinator, id, err));
     TRY(delete_begin(delete, err));
-    TRY(loop_timer_new(api->loop, delete_on_turn, delete, &delete->timer, err));
-    loop_timer_set(delete->timer, 0, 0);
-    http_defer(request, NULL, NULL); /* a lost client's job is deleted all the same */
-    return 0;
+    return api_turns_start(&delete->turns, api->loop, err);
 }

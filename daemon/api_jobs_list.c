@@ -5,8 +5,8 @@
 #include "common/mem.h"
 #include "daemon/access.h"
 #include "daemon/api.h"
+#include "daemon/api_turns.h"
 #include "daemon/http.h"
-#include "daemon/loop.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,21 +18,20 @@ enum {
 
 struct jobs_list {
     struct api *api;
-    struct http_request *request;
-    char viewer[LIMIT_NAME_BYTES + 1];
+    struct api_turns turns;
+    const char *viewer;             /* of the request */
     char after[LIMIT_ID_BYTES + 1]; /* of the query */
     struct store_page page;         /* of the next turn; its after is the one above */
     int64_t left;                   /* jobs that the page may still have */
     struct buf filter;              /* metadata, as store_jobs_list() takes it */
     struct buf text;                /* the answer so far */
     char first_id[LIMIT_ID_BYTES + 1], last_id[LIMIT_ID_BYTES + 1]; /* of its jobs; "": none */
-    struct loop_timer *timer;
 };
 
 static void jobs_list_end(void *context)
 {
     struct jobs_list *list = context;
-    loop_timer_free(list->timer);
+    api_turns_done(&list->turns);
     buf_done(&list->filter);
     buf_done(&list->text);
     mem_free(list);
@@ -81,7 +80,7 @@ static int jobs_list_metadata(const char *query, json_t **filter, struct err *er
 static int jobs_list_filter(struct jobs_list *list, struct err *err)
 {
     CLEANUP(json_unref) json_t *metadata = json_object();
-    TRY(jobs_list_metadata(http_request_route(list->request)->query, &metadata, err));
+    TRY(jobs_list_metadata(http_request_route(list->turns.request)->query, &metadata, err));
     if (!json_is_null(metadata) && json_object_size(metadata) == 0)
         return 0;
     return json_print(metadata, &list->filter, err);
@@ -105,66 +104,46 @@ static int jobs_list_put(void *context, const struct store_job *job, struct err 
     return json_print(json, &list->text, err);
 }
 
-/* *ret_more: there are jobs after these. */
-static int jobs_list_turn(struct jobs_list *list, bool *ret_more, struct err *err)
-{
-    list->page.limit = list->left < JOBS_LIST_TURN ? list->left : JOBS_LIST_TURN;
-    return store_jobs_list(list->api->store, list->viewer, buf_str(&list->filter), &list->page,
-                           jobs_list_put, list, ret_more, err);
-}
-
 static int jobs_list_finish(struct jobs_list *list, bool has_more, struct err *err)
 {
-    const char *quote = list->first_id[0] != '\0' ? "\"" : "";
-    const char *first = list->first_id[0] != '\0' ? list->first_id : "null";
-    const char *last = list->first_id[0] != '\0' ? list->last_id : "null";
-    buf_printf(&list->text, "],\"first_id\":%s%s%s,\"last_id\":%s%s%s,\"has_more\":%s}", quote,
-               first, quote, quote, last, quote, has_more ? "true" : "false");
+    if (list->first_id[0] == '\0')
+        buf_text(&list->text, "],\"first_id\":null,\"last_id\":null");
+    else
+        buf_printf(&list->text, "],\"first_id\":\"%s\",\"last_id\":\"%s\"", list->first_id,
+                   list->last_id);
+    buf_printf(&list->text, ",\"has_more\":%s}", has_more ? "true" : "false");
     TRY(buf_error(&list->text, err));
-    http_answer_printed(list->request, 200, &list->text);
+    http_answer_printed(list->turns.request, 200, &list->text);
     return 0;
 }
 
-/* *ret_done: the request is answered. A page of very long jobs ends early and says has_more. */
-static int jobs_list_go_on(struct jobs_list *list, bool *ret_done, struct err *err)
+/* A page of very long jobs ends early and says has_more. */
+static int jobs_list_turn(void *context, bool *ret_done, struct err *err)
 {
+    struct jobs_list *list = context;
     bool more = false;
-    TRY(jobs_list_turn(list, &more, err));
+    list->page.limit = list->left < JOBS_LIST_TURN ? list->left : JOBS_LIST_TURN;
+    TRY(store_jobs_list(list->api->store, list->viewer, buf_str(&list->filter), &list->page,
+                        jobs_list_put, list, &more, err));
     *ret_done = !more || list->left == 0 || list->text.length > LIMIT_ANSWER_BYTES / 2;
     return *ret_done ? jobs_list_finish(list, more, err) : 0;
 }
 
-static void jobs_list_on_turn(void *context)
-{
-    struct jobs_list *list = context;
-    bool done = false;
-    struct err err;
-    if (jobs_list_go_on(list, &done, &err) != 0)
-        http_answer_error(list->request, &err);
-    else if (!done)
-        loop_timer_set(list->timer, 0, 0);
-}
-
 int api_jobs_list(struct api *api, struct http_request *request, struct err *err)
 {
-    bool done = false;
     struct jobs_list *list = mem_new(1, sizeof *list);
     if (list == NULL)
         return mem_fail(err, sizeof *list, "a list of jobs");
-    *list = (struct jobs_list){.api = api, .request = request};
+    *list =
+        (struct jobs_list){.api = api,
+                           .turns = {.request = request, .turn = jobs_list_turn, .context = list},
+                           .viewer = access_viewer(request)};
     buf_init(&list->filter, LIMIT_JSON_BODY_BYTES);
     buf_init(&list->text, LIMIT_ANSWER_BYTES);
     http_request_on_end(request, jobs_list_end, list);
     TRY(api_read_page(request, JOBS_LIST_SHOWN, list->after, sizeof list->after, &list->page, err));
     list->left = list->page.limit;
-    (void)snprintf(list->viewer, sizeof list->viewer, "%s", access_viewer(request));
     TRY(jobs_list_filter(list, err));
     buf_text(&list->text, "{\"object\":\"list\",\"data\":[");
-    TRY(jobs_list_go_on(list, &done, err));
-    if (done)
-        return 0;
-    TRY(loop_timer_new(api->loop, jobs_list_on_turn, list, &list->timer, err));
-    loop_timer_set(list->timer, 0, 0);
-    http_defer(request, NULL, NULL);
-    return 0;
+    return api_turns_start(&list->turns, api->loop, err);
 }

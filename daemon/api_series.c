@@ -3,8 +3,8 @@
 
 #include "common/job_spec.h"
 #include "common/mem.h"
+#include "daemon/api_turns.h"
 #include "daemon/http.h"
-#include "daemon/loop.h"
 #include "daemon/sampler.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static const bool series_of_ranks[METRIC_COUNT] = {
 
 struct series_walk {
     struct api *api;
-    struct http_request *request;
+    struct api_turns turns;
     char job_id[LIMIT_ID_BYTES + 1];
     struct store_point_query wanted; /* job_id is the one above */
     int64_t rank;                    /* wanted, or -1: all */
@@ -37,13 +37,12 @@ struct series_walk {
     json_t *data;        /* series */
     size_t first_series; /* of them, of the metric and rank under way */
     json_t *memory;      /* the rest of an answer about memory, or NULL */
-    struct loop_timer *timer;
 };
 
 static void series_walk_end(void *context)
 {
     struct series_walk *walk = context;
-    loop_timer_free(walk->timer);
+    api_turns_done(&walk->turns);
     json_decref(walk->data);
     json_decref(walk->memory);
     mem_free(walk);
@@ -161,29 +160,26 @@ static void series_finish(struct series_walk *walk)
 {
     if (walk->memory != NULL) {
         bool whole = json_object_set(walk->memory, "data", walk->data) == 0;
-        http_answer_json(walk->request, 200, whole ? json_incref(walk->memory) : NULL);
+        http_answer_json(walk->turns.request, 200, whole ? json_incref(walk->memory) : NULL);
         return;
     }
-    http_answer_json(walk->request, 200,
+    http_answer_json(walk->turns.request, 200,
                      json_pack("{s:s, s:s, s:O, s:i, s:b}", "object", "fine_tuning.job.metrics",
                                "job_id", walk->job_id, "data", walk->data, "after", 0, "has_more",
                                0));
 }
 
-static void series_on_turn(void *context)
+static int series_turn(void *context, bool *ret_done, struct err *err)
 {
     struct series_walk *walk = context;
-    struct err err;
-    int rc = series_step(walk, &err);
+    TRY(series_step(walk, err));
     /* Series without points cost an index look-up: they need no turn each. */
-    for (int i = 0; rc == 0 && !walk->open && walk->metric < METRIC_COUNT && i < 64; i++)
-        rc = series_step(walk, &err);
-    if (rc != 0)
-        http_answer_error(walk->request, &err);
-    else if (walk->metric >= METRIC_COUNT)
+    for (int i = 0; !walk->open && walk->metric < METRIC_COUNT && i < 64; i++)
+        TRY(series_step(walk, err));
+    *ret_done = walk->metric >= METRIC_COUNT;
+    if (*ret_done)
         series_finish(walk);
-    else
-        loop_timer_set(walk->timer, 0, 0);
+    return 0;
 }
 
 static int series_take_ranks(void *ret_ranks, const struct store_job *job, struct err *err)
@@ -203,24 +199,22 @@ static int series_start(struct api *api, struct http_request *request,
         json_decref(memory);
         return mem_fail(err, sizeof *walk, "series");
     }
-    *walk = (struct series_walk){.api = api,
-                                 .request = request,
-                                 .wanted = *wanted,
-                                 .rank = rank,
-                                 .points_max = points_max,
-                                 .metric = -1,
-                                 .data = json_array(),
-                                 .memory = memory};
+    *walk =
+        (struct series_walk){.api = api,
+                             .turns = {.request = request, .turn = series_turn, .context = walk},
+                             .wanted = *wanted,
+                             .rank = rank,
+                             .points_max = points_max,
+                             .metric = -1,
+                             .data = json_array(),
+                             .memory = memory};
     (void)snprintf(walk->job_id, sizeof walk->job_id, "%.*s", LIMIT_ID_BYTES, wanted->job_id);
     walk->wanted.job_id = walk->query.job_id = walk->job_id;
     http_request_on_end(request, series_walk_end, walk);
     if (walk->data == NULL)
         return mem_fail(err, 0, "series");
     TRY(store_job_get(api->store, walk->job_id, series_take_ranks, &walk->ranks, err));
-    TRY(loop_timer_new(api->loop, series_on_turn, walk, &walk->timer, err));
-    loop_timer_set(walk->timer, 0, 0);
-    http_defer(request, NULL, NULL);
-    return 0;
+    return api_turns_start(&walk->turns, api->loop, err);
 }
 
 int api_series_answer(struct api *api, struct http_request *request,

@@ -4,9 +4,9 @@
 #include "common/mem.h"
 #include "daemon/access.h"
 #include "daemon/api.h"
+#include "daemon/api_turns.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
-#include "daemon/loop.h"
 #include "daemon/usage_report.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ static const int64_t USAGE_TIME_MAX_S = INT64_C(1) << 40; /* in ms it is a numbe
 
 struct api_usage {
     struct api *api;
-    struct http_request *request;
+    struct api_turns turns;
     const char *viewer; /* of the request */
     int64_t now_ms;     /* until when what runs is counted */
     int64_t limit;      /* rows shown */
@@ -25,13 +25,12 @@ struct api_usage {
     char job_id[LIMIT_ID_BYTES + 1]; /* of the last attempt that was added */
     int64_t number;
     struct usage_report report;
-    struct loop_timer *timer; /* the next turn */
 };
 
 static void usage_end(void *context)
 {
     struct api_usage *usage = context;
-    loop_timer_free(usage->timer);
+    api_turns_done(&usage->turns);
     usage_report_done(&usage->report);
     mem_free(usage);
 }
@@ -45,14 +44,14 @@ static int usage_answer(struct api_usage *usage, struct err *err)
         buf_init(&text, LIMIT_ANSWER_BYTES);
         usage_report_csv(report, usage->limit, &text);
         TRY(buf_error(&text, err));
-        http_answer_plain(usage->request, "text/csv; charset=utf-8", &text);
+        http_answer_plain(usage->turns.request, "text/csv; charset=utf-8", &text);
         return 0;
     }
     json_t *data = json_array();
     for (size_t i = 0; i < report->count && (int64_t)i < usage->limit; i++)
         (void)json_array_append_new(data, usage_report_row(&report->sums[i]));
     const int64_t until_ms = report->before_ms < usage->now_ms ? report->before_ms : usage->now_ms;
-    http_answer_json(usage->request, 200,
+    http_answer_json(usage->turns.request, 200,
                      json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:b}", "object", "usage", "by",
                                usage_by_name(report->by), "after", api_time(report->after_ms),
                                "before", api_time(until_ms), "data", data, "total",
@@ -71,8 +70,9 @@ static int usage_add(void *context, const struct store_held *held, struct err *e
     return usage_report_add(&usage->report, held, err);
 }
 
-static int usage_turn(struct api_usage *usage, struct err *err)
+static int usage_turn(void *context, bool *ret_done, struct err *err)
 {
+    struct api_usage *usage = context;
     int64_t count = 0;
     char job_id[LIMIT_ID_BYTES + 1]; /* the query needs it to its end, usage_add() writes there */
     memcpy(job_id, usage->job_id, sizeof job_id);
@@ -81,18 +81,8 @@ static int usage_turn(struct api_usage *usage, struct err *err)
                                          .number = usage->number,
                                          .limit = USAGE_ATTEMPTS};
     TRY(store_attempts_held(usage->api->store, &page, usage_add, usage, &count, err));
-    if (count < USAGE_ATTEMPTS)
-        return usage_answer(usage, err);
-    loop_timer_set(usage->timer, 0, 0);
-    return 0;
-}
-
-static void usage_on_turn(void *context)
-{
-    struct api_usage *usage = context;
-    struct err err;
-    if (usage_turn(usage, &err) != 0)
-        http_answer_error(usage->request, &err);
+    *ret_done = count < USAGE_ATTEMPTS;
+    return *ret_done ? usage_answer(usage, err) : 0;
 }
 
 static int usage_read(struct api_usage *usage, const char *query, struct err *err)
@@ -126,14 +116,11 @@ int api_usage_get(struct api *api, struct http_request *request, struct err *err
     if (usage == NULL)
         return mem_fail(err, sizeof *usage, "a request that waits");
     *usage = (struct api_usage){.api = api,
-                                .request = request,
+                                .turns = {.request = request, .turn = usage_turn, .context = usage},
                                 .viewer = access_viewer(request),
                                 .now_ms = api->host->ops->wall_ms(api->host),
                                 .limit = USAGE_SHOWN};
     http_request_on_end(request, usage_end, usage);
     TRY(usage_read(usage, http_request_route(request)->query, err));
-    TRY(loop_timer_new(api->loop, usage_on_turn, usage, &usage->timer, err));
-    loop_timer_set(usage->timer, 0, 0);
-    http_defer(request, NULL, NULL);
-    return 0;
+    return api_turns_start(&usage->turns, api->loop, err);
 }

@@ -1,0 +1,33 @@
+/* api_turns: see api_turns.h. A turn is a timer that is due at once. */
+#include "daemon/api_turns.h"
+
+#include "daemon/http.h"
+#include "daemon/loop.h"
+
+static void turns_on_turn(void *context)
+{
+    struct api_turns *turns = context;
+    bool done = false;
+    struct err err;
+    if (turns->turn(turns->context, &done, &err) != 0)
+        http_answer_error(turns->request, &err);
+    else if (!done)
+        loop_timer_set(turns->timer, 0, 0);
+}
+
+int api_turns_start(struct api_turns *turns, struct loop *loop, struct err *err)
+{
+    bool done = false;
+    TRY(turns->turn(turns->context, &done, err));
+    if (done)
+        return 0;
+    TRY(loop_timer_new(loop, turns_on_turn, turns, &turns->timer, err));
+    loop_timer_set(turns->timer, 0, 0);
+    http_defer(turns->request, NULL, NULL);
+    return 0;
+}
+
+void api_turns_done(struct api_turns *turns)
+{
+    loop_timer_free(turns->timer);
+}
