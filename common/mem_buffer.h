@@ -128,6 +128,7 @@
     X(OP_SCRATCH, "op_scratch", WORKSPACE)                       \
     X(ATTENTION_SCRATCH, "attention_scratch", WORKSPACE)         \
     X(ATTENTION_BWD_SCRATCH, "attention_bwd_scratch", WORKSPACE) \
+    X(ATTENTION_PARTS, "attention_parts", WORKSPACE)             \
     X(DRIVER, "driver", CONTEXT)                                 \
     X(HOST_PAGES, "host_pages", CONTEXT)                         \
     X(COLLECTIVES, "collectives", COMMUNICATION)

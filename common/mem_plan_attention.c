@@ -3,6 +3,7 @@
  * their gradients, lives through the loop over stages; under overlap so does what the next stage
  * brings while this one computes: two sets of it. */
 #include "common/mem_plan_private.h"
+#include "common/mem_split.h"
 
 enum {
     F32 = sizeof(float),
@@ -109,14 +110,17 @@ static int64_t attention_room(int64_t elements, int64_t bytes)
 
 /* As worker/cuda/attention_bwd.c lays it out for packed documents: a stand-in for O, delta, dq
  * twice, dk and dv, these by query head where heads are grouped, and copies of what cuDNN would not
- * read where it lies: several heads in pieces of their own. */
+ * read where it lies: several heads in pieces of their own. Of so many rows as go into one call. */
 static int64_t attention_cudnn_bytes(const struct mem_layout *l)
 {
     bool pieces = l->mesh.ulysses > 1;
+    const int64_t longest = mem_split_backward().longest;
+    int64_t rows = l->rows < longest ? l->rows : longest;
     int64_t q_heads = l->heads.per_stage, kv_heads = l->heads.kv_staged;
-    int64_t q = q_heads * l->rows * l->config.head_dim, q_rows = q_heads * l->rows;
-    int64_t kv = kv_heads * l->rows * l->config.head_dim;
-    int64_t bytes = attention_room(q, BF16) + attention_room(q_rows, F32);
+    int64_t q = q_heads * rows * l->config.head_dim, q_rows = q_heads * rows;
+    int64_t kv = kv_heads * rows * l->config.head_dim;
+    int64_t delta = (q_heads - 1) * l->rows + rows; /* heads as far apart as LSE's */
+    int64_t bytes = attention_room(q, BF16) + attention_room(delta, F32);
     bytes += attention_room(q, F32) + attention_room(q, BF16) + 2 * attention_room(kv, BF16);
     if (q_heads > kv_heads)
         bytes += 2 * attention_room(q, BF16);
@@ -131,6 +135,11 @@ static int64_t attention_cudnn_bytes(const struct mem_layout *l)
 
 static void attention_cudnn(struct mem_builder *b)
 {
+    const struct mem_layout *l = &b->layout;
+    const struct mem_split sizes = mem_split_forward();
+    if (l->rows > sizes.longest)
+        mem_declare_device(b, MEM_ATTENTION_PARTS, 0, STAGE_FORWARD(ATTENTION, ATTENTION),
+                           mem_split_bytes(&sizes, l->heads.per_stage, l->config.head_dim, BF16));
     mem_declare_device(b, MEM_ATTENTION_SCRATCH, 0, STAGE_FORWARD(ATTENTION, ATTENTION),
                        LIBRARY_BYTES);
     mem_declare_device(b, MEM_ATTENTION_BWD_SCRATCH, 0, MEM_AT(BWD_ATTENTION),

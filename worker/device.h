@@ -44,10 +44,11 @@ struct trace_sink {
 
 /* What operations need for themselves, of each kind one piece. */
 enum device_scratch {
-    DEVICE_SCRATCH_GEMM,          /* cuBLASLt's workspace */
-    DEVICE_SCRATCH_ATTENTION,     /* cuDNN's workspace, forward */
-    DEVICE_SCRATCH_ATTENTION_BWD, /* and backward, with accumulators */
-    DEVICE_SCRATCH_OP,            /* partial sums of our own kernels, sorted keys */
+    DEVICE_SCRATCH_GEMM,            /* cuBLASLt's workspace */
+    DEVICE_SCRATCH_ATTENTION,       /* cuDNN's workspace, forward */
+    DEVICE_SCRATCH_ATTENTION_BWD,   /* and backward, with accumulators */
+    DEVICE_SCRATCH_ATTENTION_PARTS, /* forward in parts: their sums (common/mem_split.h) */
+    DEVICE_SCRATCH_OP,              /* partial sums of our own kernels, sorted keys */
     DEVICE_SCRATCH_COUNT
 };
 

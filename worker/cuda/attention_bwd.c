@@ -3,15 +3,17 @@
  * atomics before, so its last bits vary from run to run. Delta comes with the call, cuDNN wants O:
  * attention_delta.cu makes one that fits. Packed documents are right in one form only, (rows,
  * heads, d) with LSE (rows, heads): others are copied to that first. One head is of that form
- * wherever it lies in one piece.
+ * wherever it lies in one piece. Long documents go in parts, so that scratch
+ * does not grow with them (worker/attention_split.h).
  *
  * Causal FLOPs, d 128, stand-in and delivery included: 128K rows, 4 heads on 1, 536 TF/s, 80% of
  * cuBLAS in the same run; in 16 documents of 8K 436; 16K rows 501 (bench_cuda_ops 131072 and 16384,
- * one H200, driver 580.159.04, 2026-11-29). Scratch of a call, bytes: rows * q_heads * (8 d + 4) +
- * key rows * kv_heads * 4 d, for grouped heads 4 d more a query head's key row, and for packed
- * documents a copy of q, k, v, dO and LSE where they are several heads in another form
- * (common/mem_plan_attention.c plans with these). */
+ * one H200, driver 580.159.04, 2026-11-29). Scratch of a call, bytes: rows * q_heads * (8 d + 4)
+ * (delta in LSE's layout) + key rows * kv_heads * 4 d, for grouped heads 4 d more a query head's
+ * key row, and for packed documents a copy of q, k, v, dO and LSE where they are several heads in
+ * another form (common/mem_plan_attention.c plans with these). */
 #include "common/must.h"
+#include "worker/attention_split.h"
 #include "worker/cuda/attention_delta.h"
 #include "worker/cuda/attention_plan.h"
 #include "worker/cuda/attention_small.h"
@@ -54,7 +56,8 @@ static struct attention_scratch attention_scratch_of(const struct attention_shap
     int64_t packed = shape->slots > 0, grouped = packed && shape->q_heads > shape->kv_heads;
     at.o = scratch_next(&at.total, q, 2);
     at.delta = scratch_next(
-        &at.total, packed ? shape->q_heads * rows : shape->q_heads * shape->lse_head_stride, 4);
+        &at.total,
+        packed ? shape->q_heads * rows : (shape->q_heads - 1) * shape->lse_head_stride + rows, 4);
     at.dq_sum = scratch_next(&at.total, q, 4);
     at.dq = scratch_next(&at.total, q, 2);
     at.dk = scratch_next(&at.total, kv, 2);
@@ -225,8 +228,11 @@ int cuda_attention_bwd(struct device *device, struct stream *stream,
                                   .d_o = args->d_o,
                                   .lse = args->lse};
     const struct attention_plan *plan = NULL;
+    const struct mem_split sizes = mem_split_backward();
     if (args->rows == 0 || args->q_heads == 0)
         return 0;
+    if (attention_split_wants(&sizes, args->rows, args->kv_rows))
+        return attention_split_bwd(device, stream, args, &sizes, err); /* parts come back here */
     TRY(attention_bwd_check(args, call.kv_rows, err));
     attention_bwd_shape(&call);
     if (call.shape.slots == 0 && attention_is_small(call.rows, call.kv_rows))

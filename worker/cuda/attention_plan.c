@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    PLANS_MAX = 64,        /* a cache that is full forgets all; a model has about four shapes */
+    PLANS_MAX = 128,       /* a cache that is full forgets all; a model has about ten shapes */
     PACKED_ROWS_MIN = 128, /* longest document a packed plan is made for, at least */
     PACKING_BYTES =
         4 << 20 /* of offsets, taken at the start: more than 65536 documents take more */

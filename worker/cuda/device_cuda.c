@@ -138,8 +138,12 @@ static void device_cuda_host_free(struct device *device, void *memory)
 void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum device_scratch kind,
                           size_t bytes, struct err *err)
 {
-    static const char *const names[] = {"matrix products", "attention", "attention backward",
-                                        "kernels"};
+    static const char *const names[DEVICE_SCRATCH_COUNT] = {
+        [DEVICE_SCRATCH_GEMM] = "matrix products",
+        [DEVICE_SCRATCH_ATTENTION] = "attention",
+        [DEVICE_SCRATCH_ATTENTION_BWD] = "attention backward",
+        [DEVICE_SCRATCH_ATTENTION_PARTS] = "attention in parts",
+        [DEVICE_SCRATCH_OP] = "kernels"};
     if (stream->scratch[kind].bytes >= bytes)
         return stream->scratch[kind].memory;
     if (cuda->lent_to) {
