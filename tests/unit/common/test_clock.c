@@ -66,6 +66,9 @@ static void test_days(void **state)
         assert_int_equal(next_ms, rows[i].next_ms);
         assert_true(clock_parse_date(date, &begin_ms));
         assert_true(begin_ms <= rows[i].at_ms);
+        clock_day(begin_ms, date, &next_ms);
+        assert_string_equal(date, rows[i].date);
+        assert_int_equal(next_ms, rows[i].next_ms);
     }
     int64_t ms = 7;
     assert_int_equal(setenv("TZ", "UTC0", 1), 0);
