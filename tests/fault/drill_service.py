@@ -85,7 +85,7 @@ class Drill:
     def keep(self, job_id):
         out = os.path.join(self.options.keep, "service")
         shutil.copytree(os.path.join(self.daemon.data_dir, "jobs", job_id, "model"), os.path.join(out, "model"))
-        program = os.path.join(os.environ["ITHACA_BUILD_DIR"], "tests", "export_logits")
+        program = os.path.join(e2e.BUILD_DIR, "tests", "export_logits")
         with open(os.path.join(out, "logits.json"), "w", encoding="utf-8") as file:
             subprocess.run([program, os.path.join(out, "model"), str(TOKENS)], stdout=file, check=True)
         with open(os.path.join(out, "text.json"), "w", encoding="utf-8") as file:
