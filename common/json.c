@@ -60,7 +60,7 @@ static int json_parse_flags(const char *bytes, size_t length, const char *what_f
     if (value == NULL) {
         char text[JSON_ERROR_TEXT_LENGTH]; /* it may quote the input */
         utf8_line(where.text, text, sizeof text);
-        if (utf8_prefix(bytes, length) < length)
+        if (json_error_code(&where) == json_error_invalid_utf8)
             (void)snprintf(text, sizeof text, "a byte that is not UTF-8%s",
                            memchr(bytes, '\0', length) != NULL ? ", it looks like UTF-16" : "");
         return err_set(err, ERR_BAD_JSON, "%s: not valid JSON, line %d column %d: %s", what_for,

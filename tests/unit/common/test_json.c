@@ -42,7 +42,8 @@ static void test_refused_with_line_and_column(void **state)
     refuse("[NaN]", "line 1");
     refuse("[1e999]", "line 1");
     refuse("[12345678901234567890]", "too big");
-    refuse("[\"\xff\"]", "line 1 column 2");
+    refuse("[\"\xff\"]", "line 1 column 2: a byte that is not UTF-8");
+    refuse("[1, tru, \"\xff\"]", "line 1 column 7: invalid token near 'tru'");
     refuse("[\"a\\u0000b\"]", "line 1");
     refuse("[\"a\nb\"]", "line 1");
     refuse("\xef\xbb\xbf{\"a\": x}", "line 1 column 7"); /* the mark is no column */
