@@ -2,6 +2,7 @@
  * each figure by itself, so that one step in which the machine did something else moves none. */
 #include "common/mem_measured.h"
 
+#include "common/limits.h"
 #include "common/median.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -36,7 +37,7 @@ int mem_measured_read(const char *path, struct mem_measured *ret, struct err *er
     TRY(json_get_i64(json, "host_bytes", ERR_CORRUPT, &measured.host_bytes, err));
     TRY(json_get_i64(json, "taken_bytes", ERR_CORRUPT, &measured.taken_bytes, err));
     TRY(json_get_i64(json, "layers", ERR_CORRUPT, &measured.layers, err));
-    if (measured.layers < 1)
+    if (measured.layers < 1 || measured.layers > LIMIT_LAYERS)
         return err_set(err, ERR_CORRUPT, "%s: layers: %lld", path, (long long)measured.layers);
     const json_t *peak = json_object_get(json, "peak");
     for (int c = 0; c < MEM_CATEGORY_COUNT; c++)

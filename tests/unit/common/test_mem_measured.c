@@ -83,6 +83,7 @@ static void test_what_is_not_whole(void **state)
     assert_int_equal(read_text(BYTES STEPS, &measured, &err), -ERR_CORRUPT); /* no layers */
     assert_int_equal(read_text("\"layers\":1," STEPS, &measured, &err), -ERR_CORRUPT);
     assert_int_equal(read_text(BYTES "\"layers\":0,", &measured, &err), -ERR_CORRUPT);
+    assert_int_equal(read_text(BYTES "\"layers\":999999999999999,", &measured, &err), -ERR_CORRUPT);
     assert_int_equal(io_write_file(path, "{}", 2, 0600, &err), 0);
     assert_int_equal(mem_measured_read(path, &measured, &err), -ERR_CORRUPT);
     assert_int_equal(mem_measured_read("/nowhere/measured.json", &measured, &err), -ERR_NOT_FOUND);
