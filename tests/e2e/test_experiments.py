@@ -10,7 +10,7 @@ import tempfile
 import unittest
 import xml.dom.minidom
 
-from ithaca_e2e import ITHACA, Client, Daemon, SOURCE_DIR, processes_of, resident_bytes, until
+from ithaca_e2e import ITHACA, Daemon, SOURCE_DIR, processes_of, resident_bytes, until
 
 BASE = {"model": "tiny-llama", "ithaca": {"gpus": 2}}
 PATH = "/v1/experiments"
@@ -167,7 +167,7 @@ class Experiments(unittest.TestCase):
             self.assertEqual(states, {"cancelled"})
             self.assertEqual([one["id"] for one in client.get(PATH).json()["data"]], [tiny["id"], answer.json()["id"]])
             self.assertEqual(client.post(f"{PATH}/{tiny['id']}/cancel").json()["status"], "cancelled")
-            self.check_others(daemon, client, tiny)
+            self.check_others(client, tiny)
             large = self.make(client, **grid(grid={"seq_len": list(range(64, 104))}))  # of 2 slots, and 16 that wait
             until("its jobs", 20, lambda: client.get(f"{PATH}/{large['id']}").json()["points"]["unfinished"] == 18)
             job = client.get(f"{PATH}/{large['id']}").json()["results"][0]["job"]
@@ -192,9 +192,8 @@ class Experiments(unittest.TestCase):
             self.assertEqual(len(client.get(f"{PATH}?limit=1000&after={page['last_id']}").json()["data"]), 1)
             self.check_shipped(daemon)
 
-    def check_others(self, daemon, client, made):
-        token = client.post("/v1/tokens", {"user": "ann"}).json()["token"]
-        ann = Client(daemon.port, token)
+    def check_others(self, client, made):
+        ann, reader = client.user("ann"), client.user("ann", "read")
         self.assertEqual(ann.get(PATH).json()["data"], [])
         for answer in (ann.get(f"{PATH}/{made['id']}"), ann.get(f"{PATH}/{made['id']}/results"),
                        ann.post(f"{PATH}/{made['id']}/cancel"), ann.delete(f"{PATH}/{made['id']}")):
@@ -202,7 +201,6 @@ class Experiments(unittest.TestCase):
         urgent = {**BASE, "ithaca": {"priority": 5}}
         for path in (PATH, f"{PATH}/estimate"):
             self.assertEqual(ann.post(path, grid(base=urgent)).status, 403)
-        reader = Client(daemon.port, client.post("/v1/tokens", {"user": "ann", "scope": "read"}).json()["token"])
         self.assertEqual([reader.post(path, grid()).status for path in (PATH, f"{PATH}/estimate")], [403, 200])
         file_id = client.upload(b'{"text": "of the admin"}\n')["id"]
         for named, param in (({"training_file": file_id}, "training_file"), ({"training_file": "file-none"}, "training_file"),

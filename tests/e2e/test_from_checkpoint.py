@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import LINE, Client, Daemon  # noqa: E402
+from ithaca_e2e import LINE, Daemon  # noqa: E402
 
 SHORT = {"gpus": 1, "seq_len": 64, "max_steps": 6, "batch": {"sequences": 2}, "save": {"every_steps": 2, "keep": 3}}
 
@@ -107,8 +107,7 @@ class FromCheckpoint(unittest.TestCase):
         for model in (checkpoint + "0", "ftckpt_x_1", "ftckpt_"):
             answer = self.client.post("/v1/fine_tuning/jobs", {**body, "model": model})
             self.assertEqual((answer.status, answer.error()["param"]), (404, "model"), answer.text)
-        token = self.client.post("/v1/tokens", {"user": "ann", "scope": "submit"}).json()["token"]
-        ann = Client(self.daemon.port, token)
+        ann = self.client.user("ann")
         mine = ann.upload(LINE * 40)["id"]
         answer = ann.post("/v1/fine_tuning/jobs", {"training_file": mine, "ithaca": SHORT, "model": checkpoint})
         self.assertEqual((answer.status, answer.error()["param"]), (404, "model"), answer.text)

@@ -10,7 +10,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import LINE, Client, Daemon, processes_of, until  # noqa: E402
+from ithaca_e2e import LINE, Daemon, processes_of, until  # noqa: E402
 
 SMALL = {"gpus": 2, "seq_len": 64, "max_steps": 6, "batch": {"sequences": 2}}
 
@@ -20,16 +20,11 @@ class Usage(unittest.TestCase):
     def setUpClass(cls):
         cls.daemon = Daemon("--device", "cpu", "--cpu-slots", "2")
         cls.client = cls.daemon.client()
-        cls.ann, cls.bob = cls.user("ann"), cls.user("bob")
+        cls.ann, cls.bob = cls.client.user("ann"), cls.client.user("bob")
 
     @classmethod
     def tearDownClass(cls):
         cls.daemon.__exit__(None, None, None)
-
-    @classmethod
-    def user(cls, name):
-        token = cls.client.post("/v1/tokens", {"user": name, "scope": "submit"}).json()["token"]
-        return Client(cls.daemon.port, token)
 
     def usage(self, client=None, **query):
         words = "&".join(f"{key}={value}" for key, value in query.items())

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Client, Daemon, until  # noqa: E402
+from ithaca_e2e import Daemon, until  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
 SMALL = {"gpus": 1, "seq_len": 64, "max_steps": 4, "batch": {"sequences": 2}}
@@ -147,8 +147,7 @@ class Queue(unittest.TestCase):
         self.succeeds(job)
 
     def test_5_what_users_see_of_each_other(self):
-        token = self.client.post("/v1/tokens", {"name": "bob's", "user": "bob", "scope": "submit"}).json()["token"]
-        bob = Client(self.daemon.port, token)
+        bob = self.client.user("bob")
         mine = self.submit({**SMALL, "hold": True})
         seen = bob.get("/v1/queue").json()
         self.assertEqual([(entry["id"], entry["owner"]) for entry in seen["waiting"]], [(None, None)])
