@@ -58,7 +58,7 @@ bool coordinator_memory_waits(struct coordinator_job *job)
 void coordinator_memory_tell(const struct coordinator_job *job, char *ret, size_t bytes)
 {
     (void)snprintf(ret, bytes,
-                   "waits for the host's memory: it takes %.4g GiB, %.3g more than running jobs "
+                   "waits for the host's memory: it takes %.4g GiB, %.4g more than running jobs "
                    "leave",
                    (double)job->host_bytes * 0x1p-30, (double)job->memory_lack * 0x1p-30);
 }

@@ -50,7 +50,7 @@ static const char *waits(int64_t bytes, double lack)
     static char text[128];
     const double gib = (double)bytes * 0x1p-30;
     (void)snprintf(text, sizeof text,
-                   "waits for the host's memory: it takes %.4g GiB, %.3g more than running jobs "
+                   "waits for the host's memory: it takes %.4g GiB, %.4g more than running jobs "
                    "leave",
                    gib, gib * lack);
     return text;
@@ -113,6 +113,17 @@ static void test_alone(void **state)
     world_expect(w, &first, JOB_STATE_STARTING);
 }
 
+/* Of a large host, too, figures are as people write them. */
+static void test_large(void **state)
+{
+    (void)state;
+    const struct coordinator_job job = {.host_bytes = 1800LL << 30, .memory_lack = 1200LL << 30};
+    char text[128];
+    coordinator_memory_tell(&job, text, sizeof text);
+    assert_string_equal(text, "waits for the host's memory: it takes 1800 GiB, 1200 more than "
+                              "running jobs leave");
+}
+
 /* Of what cannot be planned nothing is known: it starts. */
 static void test_unknown(void **state)
 {
@@ -131,6 +142,7 @@ int main(void)
         WORLD_TEST(test_room),
         WORLD_TEST(test_alone),
         WORLD_TEST(test_unknown),
+        cmocka_unit_test(test_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
