@@ -3,6 +3,7 @@
  * legal for the job brings none; what does not fit says so and comes last. */
 #include "worker/profile_advice.h"
 
+#include "common/host_memory.h"
 #include "common/mem.h"
 #include "common/mem_estimate.h"
 #include "common/model_published.h"
@@ -99,17 +100,27 @@ static const json_t *find(const json_t *list, const char *field)
     return NULL;
 }
 
-/* What the plan says that a change takes, by itself. */
+/* What the plan says that settings take on this machine, whose memory has a say in it. */
+static int64_t peak_of(const struct scene *s, const struct job_spec *spec)
+{
+    struct mem_estimate estimate;
+    struct err err = {0};
+    const struct mem_ask ask = {.shape = &s->job.shape,
+                                .spec = spec,
+                                .backend = MEM_BACKEND_CUDA,
+                                .ranks_max = 8,
+                                .device_bytes = s->job.device_bytes,
+                                .host_bytes = host_memory_read().total};
+    assert_int_equal(mem_estimate_make(&ask, &estimate, &err), 0);
+    int64_t bytes = estimate.plan.peak_device_bytes;
+    mem_estimate_done(&estimate);
+    return bytes;
+}
+
+/* And a change by itself. */
 static int64_t cost(const struct scene *s, const struct job_spec *changed)
 {
-    struct mem_estimate then;
-    struct err err = {0};
-    const struct mem_ask ask = {
-        .shape = &s->job.shape, .spec = changed, .backend = MEM_BACKEND_CUDA, .ranks_max = 8};
-    assert_int_equal(mem_estimate_make(&ask, &then, &err), 0);
-    int64_t bytes = then.plan.peak_device_bytes - s->estimate.plan.peak_device_bytes;
-    mem_estimate_done(&then);
-    return bytes;
+    return peak_of(s, changed) - peak_of(s, &s->job.plan.spec);
 }
 
 /* What fits, what has no setting, what does not fit; each by share. */
