@@ -72,6 +72,24 @@ static void check_inside(const struct profile_file *file, enum profile_kind kind
     }
 }
 
+static bool is_in_wait(const struct profile_file *file, const struct profile_event *event)
+{
+    for (int64_t i = 0; i < file->head.count; i++)
+        if (file->events[i].kind == PROFILE_WAIT && file->events[i].begin_ns <= event->begin_ns &&
+            file->events[i].end_ns >= event->end_ns)
+            return true;
+    return false;
+}
+
+static int64_t outside_waits(const struct profile_file *file, enum profile_kind kind)
+{
+    int64_t ns = 0;
+    for (int64_t i = 0; i < file->head.count; i++)
+        if (file->events[i].kind == kind && !is_in_wait(file, &file->events[i]))
+            ns += file->events[i].end_ns - file->events[i].begin_ns;
+    return ns;
+}
+
 static void check_rank(const struct profile_file *file)
 {
     assert_int_equal(count(file, PROFILE_STEP), 3);
@@ -86,10 +104,10 @@ static void check_rank(const struct profile_file *file)
     int64_t steps = total(file, PROFILE_STEP, NULL), phases = total(file, PROFILE_PHASE, NULL);
     assert_true(phases <= steps && phases > steps - steps / 5); /* the rest is its begin and end */
     assert_true(total(file, PROFILE_KERNEL, NULL) <= steps);
-    assert_int_equal(total(file, PROFILE_KERNEL, NULL) + total(file, PROFILE_COPY, NULL) +
-                             total(file, PROFILE_WAIT, NULL) <
-                         steps,
-                     1);
+    /* On the CPU a wait does some of the work itself. */
+    assert_true(outside_waits(file, PROFILE_KERNEL) + outside_waits(file, PROFILE_COPY) +
+                    total(file, PROFILE_WAIT, NULL) <
+                steps);
 }
 
 static void check_waits(const struct profile_file *file, const char *out)
