@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum {
-    UPLOADS_SLICE_BYTES = 1 << 20, /* copied at a turn of the loop: a millisecond or two */
+    UPLOADS_SLICE_BYTES = 1 << 20, /* copied at a turn of the loop: a millisecond or two, with MD5 four */
     UPLOADS_BEHIND_MS = 50         /* between looks whether the request before has ended */
 };
 

@@ -15,6 +15,7 @@ const SWITCHES = ["recompute", "keep_input_every", "offload", "offload_layers", 
   "overlap", "fsdp", "gpus", "lora", "memory_limit_gib", "host_memory_gib", "deterministic"];
 
 const only = (object, take) => Object.fromEntries(Object.entries(object ?? {}).filter(([name]) => take(name)));
+const counts = (field) => !field.element.hidden; // what is hidden is not asked for, right or wrong
 const plainMethod = (one) => Object.keys(one).every((name) => ["kind", "heads_per_stage"].includes(name));
 
 export class ExperimentForm {
@@ -84,12 +85,12 @@ export class ExperimentForm {
 
   // What is asked for; undefined: a field is wrong, and says so. Of the grid the last axis changes first.
   read() {
-    const right = this.fields.map((one) => one.check()).every((one) => one), models = [...this.models.values, ...this.shapes.values];
-    const lengths = this.searches ? [] : this.lengths.values, heads = this.heads.element.hidden ? [] : this.heads.values, axes = this.varied.values;
+    const right = this.fields.filter(counts).map((one) => one.check()).every((one) => one), models = [...this.models.values, ...this.shapes.values];
+    const lengths = counts(this.lengths) ? this.lengths.values : [], heads = counts(this.heads) ? this.heads.values : [], axes = this.varied.values;
     this.models.say(models.length === 0 ? "Choose one, or a known shape." : undefined);
     if (!right || models.length === 0 || lengths === undefined || heads === undefined || axes === undefined) return undefined;
     const grid = { ...(models.length > 1 ? { model: models } : {}), ...axes, ...this.kept, ...this.methodAxis(heads), ...(lengths.length > 0 ? { seq_len: lengths } : {}) };
-    return { ...collect(this.own), base: { ...this.base, model: models[0], ithaca: { ...only(this.base.ithaca, (name) => UNSEEN.includes(name)), ...collect(this.settings) } }, grid };
+    return { ...collect(this.own.filter(counts)), base: { ...this.base, model: models[0], ithaca: { ...only(this.base.ithaca, (name) => UNSEEN.includes(name)), ...collect(this.settings) } }, grid };
   }
 
   get first() {

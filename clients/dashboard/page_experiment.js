@@ -49,7 +49,7 @@ export function experiment(view, like, session) {
   };
   const go = async (event) => {
     event.preventDefault();
-    const body = form.read(), bad = view.querySelector("[aria-invalid]");
+    const body = form.read(), bad = [...view.querySelectorAll("[aria-invalid]")].find((one) => !one.closest("[hidden]"));
     if (body === undefined) { bad?.closest("details")?.setAttribute("open", ""); bad?.focus(); return; }
     if (points && runs(points) === 0) { fill(wrong, note("bad", "None of its points can run; the plan says why.")); return; }
     button.disabled = true;

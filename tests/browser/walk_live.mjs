@@ -121,6 +121,11 @@ await page.locator("#lengths").fill("64, many");
 await has("A whole number");
 await page.getByRole("button", { name: "Run experiment" }).click();
 assert.equal(await page.evaluate(() => document.activeElement.id), "lengths", "it goes to what is wrong");
+await page.locator("#field-kind").selectOption("find_max_seq_len");
+await page.locator("#field-seq_len_min").fill("many");
+await page.getByRole("button", { name: "Run experiment" }).click();
+assert.equal(await page.evaluate(() => document.activeElement.id), "field-seq_len_min", "and to what is seen");
+await page.locator("#field-kind").selectOption("grid"); // what is wrong there does not count now
 await page.locator("#lengths").fill("64, 128, 16M");
 await has("2 of 3 points can run, 1 does not fit");
 await page.locator("tr.why").getByText(/needs .* GiB/).waitFor();
