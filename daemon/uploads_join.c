@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum {
-    UPLOADS_SLICE_BYTES = 1 << 20, /* copied at a turn of the loop: a millisecond or two, with MD5 four */
+    UPLOADS_SLICE_BYTES = 1 << 20, /* at a turn of the loop: 1 to 2 ms, with MD5 4 */
     UPLOADS_BEHIND_MS = 50         /* between looks whether the request before has ended */
 };
 
