@@ -21,7 +21,8 @@ extern "C" {
 #define RNG_STREAM_DROPOUT ((uint64_t)3 << 32) /* + module */
 #define RNG_STREAM_SAMPLE ((uint64_t)4 << 32)  /* + request */
 #define RNG_STREAM_TEST ((uint64_t)5 << 32)
-#define RNG_STREAM_LORA ((uint64_t)6 << 32) /* + tensor index: first values of adapters */
+#define RNG_STREAM_LORA ((uint64_t)6 << 32)  /* + tensor index: first values of adapters */
+#define RNG_STREAM_ROUND ((uint64_t)7 << 32) /* + norm: gradients between layers */
 
 /* Four 32-bit words of block `counter`. */
 void rng_block(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t ret_words[4]);

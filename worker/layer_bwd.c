@@ -4,14 +4,25 @@
  * set in turn, what the next needs comes into the rows of x and O that a tile has been the last to
  * read. */
 #include "common/lora_shape.h"
+#include "common/rng.h"
 #include "worker/layer.h"
 #include "worker/linear.h"
 #include "worker/lora.h"
 #include "worker/ops.h"
 
+/* What the gradient between layers is rounded by in the tile that starts at row, after one of the
+ * layer's halves: what a token's attention adds to it is below half of its last place where a
+ * sequence is long, and to the nearest it would be lost. */
+static uint64_t layer_bwd_dither(const struct layer *layer, enum model_tensor norm, int64_t row)
+{
+    uint64_t stream = RNG_STREAM_ROUND + (uint64_t)(2 * layer->index + (norm == MODEL_TENSOR_LN2));
+    uint64_t key = rng_u64(layer->model->options.seed, stream, (uint64_t)layer->batch->step);
+    return rng_u64(key, RNG_STREAM_ROUND, (uint64_t)row) | 1;
+}
+
 static int layer_bwd_norm(const struct layer *layer, enum model_tensor weight, const void *x,
                           const float *rstd, const void *dy, void *dx, bool accumulate,
-                          int64_t rows, int64_t width, struct err *err)
+                          uint64_t dither, int64_t rows, int64_t width, struct err *err)
 {
     const struct model *model = layer->model;
     struct ops_rmsnorm_bwd norm = {.rows = rows,
@@ -23,6 +34,7 @@ static int layer_bwd_norm(const struct layer *layer, enum model_tensor weight, c
                                    .dy = dy,
                                    .dx = dx,
                                    .accumulate = accumulate,
+                                   .dither = dither,
                                    .dweight = model_grad(model, layer->grad, weight)};
     return model->device->ops->rmsnorm_bwd(model->device, layer->stream, &norm, err);
 }
@@ -78,7 +90,8 @@ static int layer_bwd_mlp_tile(const struct layer *layer, int64_t row, int64_t ro
     TRY(layer_bwd_linear(layer, JOB_lora_module_UP, row, rows, model->tile_norm, up, model->tile_h,
                          true, err));
     return layer_bwd_norm(layer, MODEL_TENSOR_LN2, x_mid, model->tile_rstd, model->tile_h, dy, true,
-                          rows, c->hidden_size, err);
+                          layer_bwd_dither(layer, MODEL_TENSOR_LN2, row), rows, c->hidden_size,
+                          err);
 }
 
 static int layer_bwd_mlp(const struct layer *layer, int64_t row, struct err *err)
@@ -143,7 +156,7 @@ static int layer_bwd_head_input(const struct layer *layer, int64_t row, int64_t 
                       is_query ? MODEL_TENSOR_Q_BIAS : MODEL_TENSOR_K_BIAS, row, rows,
                       model->tile_norm, model->tile_raw, false, err));
     return layer_bwd_norm(layer, is_query ? MODEL_TENSOR_Q_NORM : MODEL_TENSOR_K_NORM,
-                          model->tile_raw, NULL, dx, dx, false, rows * heads, c->head_dim, err);
+                          model->tile_raw, NULL, dx, dx, false, 0, rows * heads, c->head_dim, err);
 }
 
 /* Columns of a tile's [dq dk dv], and the bias gradient. */
@@ -199,7 +212,8 @@ static int layer_bwd_qkv_tile(const struct layer *layer, const struct offload_sp
     TRY(linear_dw(&qkv, model->tile_qkv, model->tile_norm,
                   model_grad(model, layer->grad, MODEL_TENSOR_Q), NULL, err));
     return layer_bwd_norm(layer, MODEL_TENSOR_LN1, x, model->tile_rstd, model->tile_h, dx, true,
-                          rows, c->hidden_size, err);
+                          layer_bwd_dither(layer, MODEL_TENSOR_LN1, row), rows, c->hidden_size,
+                          err);
 }
 
 static int layer_bwd_qkv(const struct layer *layer, int64_t row, struct err *err)

@@ -45,6 +45,7 @@ struct model_options {
     int64_t tile_loss;            /* tokens a tile of logits and loss; 0: MODEL_TILE_LOSS_TOKENS */
     enum job_recompute recompute; /* AUTO is none */
     int64_t keep_input_every;     /* k, under recompute attention; 0: 1 */
+    uint64_t seed;                /* of what is rounded at random */
     struct lora *lora;            /* adapters to train beside a frozen model; NULL: none */
     bool replay_anew;             /* of effect where k is above 1 */
     int64_t layers_away;          /* as common/mem_layout.h has them, with the next two */

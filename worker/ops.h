@@ -84,7 +84,9 @@ struct ops_rmsnorm_bwd {
     const void *dy;     /* in [act] (rows, width) */
     void *dx;           /* = or += [act] (rows, width); may alias dy when not accumulating */
     bool accumulate;
-    float *dweight; /* += (width), or NULL */
+    uint64_t dither; /* key of what dx is rounded by, where [act] is bf16: common/bf16_dither.h;
+                        element i is of pair i / 2. 0: to the nearest */
+    float *dweight;  /* += (width), or NULL */
 };
 
 /* Rotates pairs (i, i + d/2) of each head by positions[t] * inv_freq[i] (Hugging Face's layout), in

@@ -176,6 +176,7 @@ static int rank_open_memory(struct rank *rank, struct err *err)
                                     .recompute = layout->recompute,
                                     .keep_input_every = layout->keep_input_every,
                                     .replay_anew = layout->replay_anew,
+                                    .seed = (uint64_t)rank->plan->spec.seed,
                                     .layers_away = layout->layers_away,
                                     .layers_filed = layout->layers_filed,
                                     .streamed = layout->streamed,

@@ -192,18 +192,18 @@ static void test_hidden(void **state)
     RUN(rmsnorm, TAIL, H, 1e-5f, tail_x, tail_x, tail_sum, weight, tail, NULL);
     same("rmsnorm", at(y, last, BF16), tail, bytes);
     same("rmsnorm's sum", at(sum, last, BF16), tail_sum, bytes);
-    RUN(rmsnorm_bwd, rows, H, 1e-5f, sum, weight, NULL, x, y, true, whole);
-    RUN(rmsnorm_bwd, TAIL, H, 1e-5f, tail_sum, weight, NULL, tail_x, tail, true, NULL);
+    RUN(rmsnorm_bwd, rows, H, 1e-5f, sum, weight, NULL, x, y, true, 0, whole);
+    RUN(rmsnorm_bwd, TAIL, H, 1e-5f, tail_sum, weight, NULL, tail_x, tail, true, 0, NULL);
     same("rmsnorm_bwd", at(y, last, BF16), tail, bytes);
-    RUN(rmsnorm_bwd, half, H, 1e-5f, sum, weight, NULL, x, y, false, halves);
+    RUN(rmsnorm_bwd, half, H, 1e-5f, sum, weight, NULL, x, y, false, 0, halves);
     RUN(rmsnorm_bwd, rows - half, H, 1e-5f, at(sum, half * H, BF16), weight, NULL,
-        at(x, half * H, BF16), at(y, half * H, BF16), false, halves);
+        at(x, half * H, BF16), at(y, half * H, BF16), false, 0, halves);
     near_to("dweight", whole, halves, H, F32, sum_bound);
     RUN(rmsnorm, rows * 32, 128, 1e-5f, x, NULL, NULL, weight, y, NULL);
     RUN(rmsnorm, TAIL * 32, 128, 1e-5f, tail_x, NULL, NULL, weight, tail, NULL);
     same("norm of heads", at(y, last, BF16), tail, bytes);
-    RUN(rmsnorm_bwd, rows * 32, 128, 1e-5f, x, weight, NULL, sum, y, false, NULL);
-    RUN(rmsnorm_bwd, TAIL * 32, 128, 1e-5f, tail_x, weight, NULL, tail_sum, tail, false, NULL);
+    RUN(rmsnorm_bwd, rows * 32, 128, 1e-5f, x, weight, NULL, sum, y, false, 0, NULL);
+    RUN(rmsnorm_bwd, TAIL * 32, 128, 1e-5f, tail_x, weight, NULL, tail_sum, tail, false, 0, NULL);
     same("norm of heads, backward", at(y, last, BF16), tail, bytes);
     RUN(add, rows * H, x, sum, y, false);
     RUN(add, TAIL * H, tail_x, tail_sum, tail, false);

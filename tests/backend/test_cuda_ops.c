@@ -152,6 +152,46 @@ static void check_rmsnorm_bwd(int64_t rows, int64_t width, int variant)
         testing_close(what, pair_download(&dweight), dweight_want, dweight_terms, width, f32_bound);
 }
 
+/* dx of bf16 that is added to far less than half of its last place, and rounded at random: one of
+ * the two neighbours, on average the sum, the same each time. */
+static void check_rmsnorm_dither(int64_t rows, int64_t width)
+{
+    int64_t count = rows * width;
+    struct pair x = pair_normal(count, true), weight = pair_normal(width, true);
+    struct pair dy = pair_normal(count, true), dx = pair_poison(count, true);
+    for (int64_t i = 0; i < count; i++) {
+        dx.cpu[i] = 1;
+        dy.cpu[i] *= 0x1p-11f;
+    }
+    dx = pair_of(dx.cpu, count, true), dy = pair_of(dy.cpu, count, true);
+    struct pair again = pair_of(dx.cpu, count, true);
+    double *want = testing_zeros(count), *terms = testing_zeros(count);
+    double *unused = testing_zeros(width), sum = 0, want_sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        want[i] = 1;
+    rmsnorm_bwd_reference(rows, width, x.cpu, weight.cpu, dy.cpu, want, terms, unused, unused);
+    struct ops_rmsnorm_bwd args = {.rows = rows,
+                                   .width = width,
+                                   .eps = 1e-5f,
+                                   .x = x.gpu,
+                                   .weight = weight.gpu,
+                                   .dy = dy.gpu,
+                                   .dx = dx.gpu,
+                                   .accumulate = true,
+                                   .dither = 12345};
+    CHECK(on_cuda_gpu->ops->rmsnorm_bwd(on_cuda_gpu, NULL, &args, err));
+    args.dx = again.gpu;
+    CHECK(on_cuda_gpu->ops->rmsnorm_bwd(on_cuda_gpu, NULL, &args, err));
+    const float *got = pair_download(&dx);
+    testing_same_bits("dithered", pair_download(&again), got, count * (int64_t)sizeof *got);
+    for (int64_t i = 0; i < count; i++) {
+        assert_true(fabs((double)got[i] - want[i]) < 0x1p-7 * fabs(want[i]));
+        sum += (double)got[i] - 1, want_sum += want[i] - 1;
+    }
+    /* A value's error has a variance of a 128th's square at most. */
+    assert_true(fabs(sum - want_sum) < 5 * 0x1p-7 * sqrt((double)count));
+}
+
 static void test_rmsnorm(void **state)
 {
     (void)state;
@@ -169,6 +209,7 @@ static void test_rmsnorm(void **state)
     }
     check_rmsnorm(3, 16384, 1);
     check_rmsnorm_bwd(3, 16384, 0);
+    check_rmsnorm_dither(129, 4096), check_rmsnorm_dither(7, 65), check_rmsnorm_dither(8, 1000);
     struct err err = {0};
     struct ops_rmsnorm_bwd wide = {.rows = 1, .width = 16392};
     assert_int_equal(on_cuda_gpu->ops->rmsnorm_bwd(on_cuda_gpu, NULL, &wide, &err),

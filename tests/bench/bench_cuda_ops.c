@@ -208,11 +208,14 @@ static void bench_norms(int64_t T)
     print_bytes("rmsnorm + residual", run_rmsnorm, &both, 4 * bytes);
     struct ops_rmsnorm heads = {T * HEADS, D, 1e-5f, x, NULL, NULL, weight, y, rstd};
     print_bytes("qk-norm", run_rmsnorm, &heads, 2 * bytes);
-    struct ops_rmsnorm_bwd bwd = {T, HIDDEN, 1e-5f, x, weight, NULL, y, z, false, dweight};
+    struct ops_rmsnorm_bwd bwd = {T, HIDDEN, 1e-5f, x, weight, NULL, y, z, false, 0, dweight};
     print_bytes("rmsnorm_bwd", run_rmsnorm_bwd, &bwd, 3 * bytes);
     bwd.accumulate = true;
     print_bytes("rmsnorm_bwd +=", run_rmsnorm_bwd, &bwd, 4 * bytes);
-    struct ops_rmsnorm_bwd heads_bwd = {T * HEADS, D, 1e-5f, x, weight, NULL, y, z, false, dweight};
+    bwd.dither = 1;
+    print_bytes("rmsnorm_bwd +=, dithered", run_rmsnorm_bwd, &bwd, 4 * bytes);
+    struct ops_rmsnorm_bwd heads_bwd = {T * HEADS, D, 1e-5f, x, weight, NULL,
+                                        y,         z, false, 0, dweight};
     print_bytes("qk-norm bwd", run_rmsnorm_bwd, &heads_bwd, 3 * bytes);
     struct ops_add add = {.count = count, .a = x, .b = y, .out = z};
     print_bytes("add", run_add, &add, 3 * bytes);

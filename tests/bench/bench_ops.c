@@ -135,7 +135,7 @@ static void bench_rows(const struct model *model)
           3 * bytes, "GB/s");
     struct ops_rmsnorm norm = {rows, width, 1e-5f, x, z, z, weight, y, rstd};
     print("rmsnorm with residual", BEST_NS(rmsnorm, &norm), 4 * bytes, "GB/s");
-    struct ops_rmsnorm_bwd norm_bwd = {rows, width, 1e-5f, x, weight, rstd, y, z, false, weight};
+    struct ops_rmsnorm_bwd norm_bwd = {rows, width, 1e-5f, x, weight, rstd, y, z, false, 0, weight};
     print("rmsnorm_bwd", BEST_NS(rmsnorm_bwd, &norm_bwd), 3 * bytes, "GB/s");
     print("add", BEST_NS(add, (&(struct ops_add){.count = count, .a = x, .b = y, .out = z})),
           3 * bytes, "GB/s");

@@ -15,6 +15,7 @@
  * 580.159.04, 2026-11-30). Tried and lost: the next row in registers instead of a ring, 65% and 73%
  * (heads: 53%); blocks of 512 threads with two rows of 4096, 4% slower; six stages of 8192 columns
  * instead of three, 6%. */
+#include "common/bf16_dither.h"
 #include "common/must.h"
 #include "worker/cuda/bulk.h"
 #include "worker/cuda/kernel.h"
@@ -114,6 +115,18 @@ static __device__ __forceinline__ float2 rmsnorm_bwd_sums(const struct rmsnorm_b
     return sums;
 }
 
+/* Eight elements from `at` on to values that bf16 holds. Where `at` is odd neighbours share noise.
+ */
+static __device__ __forceinline__ void rmsnorm_bwd_dither(span<8> *x, uint64_t key, int64_t at)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) {
+        const uint32_t noise = bf16_dither(key, (uint64_t)(at + i) / 2);
+        x->at[i] = __uint_as_float(bf16_dithered(__float_as_uint(x->at[i]), noise & 0xffffu));
+        x->at[i + 1] = __uint_as_float(bf16_dithered(__float_as_uint(x->at[i + 1]), noise >> 16));
+    }
+}
+
 /* dx of this lane's columns, which are added to its parts of dweight. */
 template <bool BULK>
 static __device__ __forceinline__ void
@@ -137,6 +150,8 @@ rmsnorm_bwd_apply(struct rmsnorm_bwd_lane *my, float2 sums, const struct ops_rms
             dx.at[i] = args.accumulate ? dx.at[i] + value : value;
             my->part[8 * k + i] += dy.at[i] * x.at[i] * rstd;
         }
+        if (args.dither != 0)
+            rmsnorm_bwd_dither(&dx, args.dither, out - (bf16 *)args.dx + column);
         rmsnorm_bwd_store<BULK>(dx, out, column, width);
     }
 }
