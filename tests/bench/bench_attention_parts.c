@@ -1,6 +1,5 @@
-/* bench_attention_parts: causal attention of one long document in parts of several sizes. Forward:
- * `rows` queries at a time, for them `keys` keys at a time, parts merged in fp32; backward
- * likewise, gradients added up in fp32. What lies on the diagonal is causal.
+/* bench_attention_parts: causal attention of one long document in parts of several sizes, cut by
+ * worker/attention_split.h as the operation cuts it itself.
  *
  *     bench_attention_parts [tokens, default 1048576] [query heads, default 1] [seconds, default 1]
  *
@@ -11,6 +10,7 @@
 #include "common/clock.h"
 #include "common/dtype.h"
 #include "common/rng.h"
+#include "worker/attention_split.h"
 #include "worker/device_cuda.h"
 #include "worker/ops.h"
 
@@ -22,16 +22,11 @@ enum { D = 128 };
 static struct device *gpu;
 
 struct scene {
-    int64_t tokens, heads;
-    struct ops_heads q, k, v, o, d_o; /* bf16, head-major */
-    struct ops_heads part;            /* bf16 (heads, rows, d) */
-    struct ops_heads sum;             /* fp32 likewise */
-    struct ops_heads dq, dk, dv;      /* fp32 */
-    float *lse, *lse_part, *delta;
-};
-
-struct parts {
-    int64_t rows, keys; /* 0: one call */
+    int64_t tokens;
+    int64_t doc_rows[2];
+    struct ops_attention forward;
+    struct ops_attention_bwd backward;
+    void *scratch; /* of forward in parts, the largest */
 };
 
 static void need(int rc, const struct err *err)
@@ -70,116 +65,19 @@ static struct ops_heads heads_of(int64_t heads, int64_t rows, bool bf16)
     return (struct ops_heads){filled(heads * rows * D, bf16), rows * D, D};
 }
 
-static struct ops_heads from_row(struct ops_heads heads, int64_t row, int64_t size)
+/* In parts of these sizes; NULL: as the operation does it. */
+static int pass(const struct scene *s, bool back, const struct mem_split *parts, struct err *err)
 {
-    heads.data = (char *)heads.data + row * heads.row_stride * size;
-    return heads;
+    if (parts == NULL)
+        return back ? gpu->ops->attention_bwd(gpu, NULL, &s->backward, err)
+                    : gpu->ops->attention(gpu, NULL, &s->forward, err);
+    return back ? attention_split_bwd(gpu, NULL, &s->backward, parts, err)
+                : attention_split(gpu, NULL, &s->forward, parts, s->scratch, err);
 }
-
-/* Queries from `row` on see keys from `key` on: causal where keys is 0. */
-static int forward_part(const struct scene *s, int64_t row, int64_t rows, int64_t key, int64_t keys,
-                        struct ops_heads o, float *lse, struct err *err)
-{
-    const int64_t ends[] = {0, rows};
-    struct ops_attention args = {.q_heads = s->heads,
-                                 .kv_heads = 1,
-                                 .rows = rows,
-                                 .head_dim = D,
-                                 .kv_rows = keys,
-                                 .documents = 1,
-                                 .doc_rows = ends,
-                                 .scale = 0.088f,
-                                 .q = from_row(s->q, row, 2),
-                                 .k = from_row(s->k, key, 2),
-                                 .v = from_row(s->v, key, 2),
-                                 .o = o,
-                                 .lse = lse + row,
-                                 .lse_stride = s->tokens};
-    return gpu->ops->attention(gpu, NULL, &args, err);
-}
-
-static int forward_rows(const struct scene *s, int64_t row, int64_t rows, int64_t keys,
-                        struct err *err)
-{
-    if (row == 0)
-        return forward_part(s, 0, rows, 0, 0, s->o, s->lse, err);
-    TRY(forward_part(s, row, rows, row, 0, s->part, s->lse, err));
-    struct ops_cast cast = {.count = s->heads * rows * D, .in = s->part.data, .out = s->sum.data};
-    TRY(gpu->ops->cast(gpu, NULL, &cast, err));
-    for (int64_t key = 0; key < row; key += keys) {
-        TRY(forward_part(s, row, rows, key, keys, s->part, s->lse_part, err));
-        struct ops_attention_merge merge = {.heads = s->heads,
-                                            .rows = rows,
-                                            .head_dim = D,
-                                            .part = s->part,
-                                            .lse_part = s->lse_part + row,
-                                            .lse_part_stride = s->tokens,
-                                            .o = s->sum,
-                                            .lse = s->lse + row,
-                                            .lse_stride = s->tokens};
-        TRY(gpu->ops->attention_merge(gpu, NULL, &merge, err));
-    }
-    struct ops_unpack unpack = {.heads = s->heads,
-                                .rows = rows,
-                                .head_dim = D,
-                                .copies = 1,
-                                .in = s->sum,
-                                .in_f32 = true,
-                                .out = from_row(s->o, row, 2)};
-    return gpu->ops->unpack(gpu, NULL, &unpack, err);
-}
-
-static int forward(struct scene *s, const struct parts *parts, struct err *err)
-{
-    int64_t rows = parts->rows > 0 ? parts->rows : s->tokens;
-    s->part.head_stride = s->sum.head_stride = rows * D;
-    for (int64_t row = 0; row < s->tokens; row += rows)
-        TRY(forward_rows(s, row, rows, parts->keys, err));
-    return 0;
-}
-
-static int backward_part(const struct scene *s, int64_t row, int64_t rows, int64_t key,
-                         int64_t keys, struct err *err)
-{
-    const int64_t ends[] = {0, rows};
-    struct ops_attention_bwd args = {.q_heads = s->heads,
-                                     .kv_heads = 1,
-                                     .rows = rows,
-                                     .head_dim = D,
-                                     .kv_rows = keys,
-                                     .documents = 1,
-                                     .doc_rows = ends,
-                                     .scale = 0.088f,
-                                     .q = from_row(s->q, row, 2),
-                                     .k = from_row(s->k, key, 2),
-                                     .v = from_row(s->v, key, 2),
-                                     .d_o = from_row(s->d_o, row, 2),
-                                     .lse = s->lse + row,
-                                     .delta = s->delta + row,
-                                     .lse_stride = s->tokens,
-                                     .dq = from_row(s->dq, row, 4),
-                                     .dk = from_row(s->dk, key, 4),
-                                     .dv = from_row(s->dv, key, 4)};
-    return gpu->ops->attention_bwd(gpu, NULL, &args, err);
-}
-
-static int backward(struct scene *s, const struct parts *parts, struct err *err)
-{
-    int64_t rows = parts->rows > 0 ? parts->rows : s->tokens;
-    for (int64_t row = 0; row < s->tokens; row += rows) {
-        TRY(backward_part(s, row, rows, row, 0, err));
-        for (int64_t key = 0, keys; key < row; key += keys) {
-            keys = row - key < parts->keys ? row - key : parts->keys;
-            TRY(backward_part(s, row, rows, key, keys, err));
-        }
-    }
-    return 0;
-}
-
-typedef int pass(struct scene *s, const struct parts *parts, struct err *err);
 
 /* Seconds of a pass, of as many as fit into `seconds` after as many to warm up. */
-static double measure(struct scene *s, pass *run, const struct parts *parts, double seconds)
+static double measure(const struct scene *s, bool back, const struct mem_split *parts,
+                      double seconds)
 {
     struct err err = {0};
     double one = 0;
@@ -188,50 +86,93 @@ static double measure(struct scene *s, pass *run, const struct parts *parts, dou
         need(gpu->dev->sync(gpu, NULL, &err), &err);
         int64_t start = clock_monotonic_ns();
         for (int i = 0; i < count; i++)
-            need(run(s, parts, &err), &err);
+            need(pass(s, back, parts, &err), &err);
         need(gpu->dev->sync(gpu, NULL, &err), &err);
         one = (double)(clock_monotonic_ns() - start) * 1e-9 / count;
     }
     return one;
 }
 
-static void show(struct scene *s, bool back, struct parts parts, double seconds)
+static void show(const struct scene *s, bool back, const struct mem_split *parts, double seconds)
 {
-    double pairs = (double)s->tokens * (double)s->tokens / 2 * (double)s->heads;
-    double took = measure(s, back ? backward : forward, &parts, seconds);
-    if (parts.rows == 0)
+    double pairs = (double)s->tokens * (double)s->tokens / 2 * (double)s->forward.q_heads;
+    double took = measure(s, back, parts, seconds);
+    if (parts == NULL)
         printf("%s as the operation cuts it", back ? "backward" : "forward ");
     else
         printf("%s %5lldK rows, %4lldK keys", back ? "backward" : "forward ",
-               (long long)parts.rows >> 10, (long long)parts.keys >> 10);
+               (long long)parts->rows >> 10, (long long)parts->keys >> 10);
     printf(" %9.1f ms %7.1f TF/s\n", took * 1e3, pairs * D * (back ? 10 : 4) / took * 1e-12);
     (void)fflush(stdout);
 }
 
-static void show_all(struct scene *s, bool back, const struct parts *parts, int count,
+/* Each setting that cuts the document at all. */
+static void show_all(const struct scene *s, bool back, const struct mem_split *parts, int count,
                      double seconds)
 {
-    show(s, back, (struct parts){0, 0}, seconds);
+    show(s, back, NULL, seconds);
     for (int i = 0; i < count; i++)
-        if (parts[i].rows < s->tokens && s->tokens % parts[i].rows == 0)
-            show(s, back, parts[i], seconds);
-    show(s, back, (struct parts){0, 0}, seconds);
+        if (parts[i].longest < s->tokens)
+            show(s, back, &parts[i], seconds);
+    show(s, back, NULL, seconds);
+}
+
+static void fill(struct scene *s, int64_t tokens, int64_t heads, const struct mem_split *largest)
+{
+    s->tokens = s->doc_rows[1] = tokens;
+    s->forward = (struct ops_attention){.q_heads = heads,
+                                        .kv_heads = 1,
+                                        .rows = tokens,
+                                        .head_dim = D,
+                                        .documents = 1,
+                                        .doc_rows = s->doc_rows,
+                                        .scale = 0.088f,
+                                        .q = heads_of(heads, tokens, true),
+                                        .k = heads_of(1, tokens, true),
+                                        .v = heads_of(1, tokens, true),
+                                        .o = heads_of(heads, tokens, true),
+                                        .lse = filled(heads * tokens, false)};
+    s->backward = (struct ops_attention_bwd){.q_heads = heads,
+                                             .kv_heads = 1,
+                                             .rows = tokens,
+                                             .head_dim = D,
+                                             .documents = 1,
+                                             .doc_rows = s->doc_rows,
+                                             .scale = s->forward.scale,
+                                             .q = s->forward.q,
+                                             .k = s->forward.k,
+                                             .v = s->forward.v,
+                                             .d_o = heads_of(heads, tokens, true),
+                                             .lse = s->forward.lse,
+                                             .delta = filled(heads * tokens, false),
+                                             .dq = heads_of(heads, tokens, false),
+                                             .dk = heads_of(1, tokens, false),
+                                             .dv = heads_of(1, tokens, false)};
+    s->scratch = filled(mem_split_bytes(largest, heads, D, 2) / 4, false);
 }
 
 int main(int argc, char **argv)
 {
-    enum { K = 1024, ROWS_MAX = 64 * K };
-    static const struct parts of_forward[] = {
-        {16 * K, 16 * K}, {16 * K, 32 * K}, {32 * K, 16 * K}, {32 * K, 32 * K},
-        {32 * K, 64 * K}, {64 * K, 32 * K}, {64 * K, 64 * K},
+    enum { K = 1024 };
+    static const struct mem_split of_forward[] = {
+        /* longest call, rows, keys */
+        {16 * K, 16 * K, 16 * K}, {32 * K, 16 * K, 32 * K}, {32 * K, 32 * K, 16 * K},
+        {32 * K, 32 * K, 32 * K}, {64 * K, 32 * K, 64 * K}, {64 * K, 64 * K, 32 * K},
+        {64 * K, 64 * K, 64 * K}, /* the last takes the most scratch */
     };
-    static const struct parts of_backward[] = {
-        {32 * K, 32 * K},  {32 * K, 128 * K},  {32 * K, 256 * K},  {64 * K, 64 * K},
-        {64 * K, 256 * K}, {128 * K, 128 * K}, {256 * K, 256 * K},
+    static const struct mem_split of_backward[] = {
+        {32 * K, 32 * K, 32 * K},    {128 * K, 32 * K, 128 * K}, {256 * K, 32 * K, 256 * K},
+        {64 * K, 64 * K, 64 * K},    {256 * K, 64 * K, 256 * K}, {128 * K, 128 * K, 128 * K},
+        {256 * K, 256 * K, 256 * K},
+    };
+    enum {
+        FORWARD_COUNT = sizeof of_forward / sizeof of_forward[0],
+        BACKWARD_COUNT = sizeof of_backward / sizeof of_backward[0]
     };
     struct err err = {0};
-    struct scene s = {.tokens = argc > 1 ? strtoll(argv[1], NULL, 10) : 1024 * K,
-                      .heads = argc > 2 ? strtoll(argv[2], NULL, 10) : 1};
+    struct scene s = {0};
+    int64_t tokens = argc > 1 ? strtoll(argv[1], NULL, 10) : 1024 * K;
+    int64_t heads = argc > 2 ? strtoll(argv[2], NULL, 10) : 1;
     double seconds = argc > 3 ? strtod(argv[3], NULL) : 1;
     int rc = device_cuda_open(0, &gpu, &err);
     if (rc == -ERR_UNSUPPORTED) {
@@ -239,15 +180,9 @@ int main(int argc, char **argv)
         return 77;
     }
     need(rc, &err);
-    s.q = heads_of(s.heads, s.tokens, true), s.o = heads_of(s.heads, s.tokens, true);
-    s.d_o = heads_of(s.heads, s.tokens, true), s.dq = heads_of(s.heads, s.tokens, false);
-    s.k = heads_of(1, s.tokens, true), s.v = heads_of(1, s.tokens, true);
-    s.dk = heads_of(1, s.tokens, false), s.dv = heads_of(1, s.tokens, false);
-    s.part = heads_of(s.heads, ROWS_MAX, true), s.sum = heads_of(s.heads, ROWS_MAX, false);
-    s.lse = filled(s.heads * s.tokens, false), s.lse_part = filled(s.heads * s.tokens, false);
-    s.delta = filled(s.heads * s.tokens, false);
-    printf("%lld tokens, %lld heads of %d on one\n", (long long)s.tokens, (long long)s.heads, D);
-    show_all(&s, false, of_forward, sizeof of_forward / sizeof of_forward[0], seconds);
-    show_all(&s, true, of_backward, sizeof of_backward / sizeof of_backward[0], seconds);
+    fill(&s, tokens, heads, &of_forward[FORWARD_COUNT - 1]);
+    printf("%lld tokens, %lld heads of %d on one\n", (long long)tokens, (long long)heads, D);
+    show_all(&s, false, of_forward, FORWARD_COUNT, seconds);
+    show_all(&s, true, of_backward, BACKWARD_COUNT, seconds);
     return 0; /* the process ends: so does its memory */
 }

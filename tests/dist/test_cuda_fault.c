@@ -1,18 +1,13 @@
 /* A kernel of a rank writes where no memory is: the rank's step fails with the driver's reason, its
  * peer is let go, and the next job has the GPUs as if nothing had been. Skipped without a GPU.
  * Nothing else may run on the GPUs: the driver notes an XID 31 of the process. */
-#include "tests/dist/parity_scene.h"
-#include "tests/lib/gpu_count.h"
-#include "worker/rank_env.h"
+#include "tests/lib/cuda_ranks.h"
 
 enum {
-    SKIPPED = 77,
-    RANKS_MAX = 2,
     FAULT_STEP = 2,
     COLL_TIMEOUT_MS = 4000, /* after which a rank gives its peer up: there is no keeper here */
     ALARM_S = 60            /* after which a process is taken to hang */
 };
-static int gpus; /* at most RANKS_MAX */
 
 /* Of each rank, in memory shared with the test. */
 static struct seen {
@@ -61,18 +56,7 @@ static int train(const struct parity_scene *scene, int number, void *context)
 
 static void play(uint32_t world, int victim)
 {
-    static const struct model_config config = {.family = MODEL_FAMILY_LLAMA,
-                                               .vocab_size = PARITY_VOCAB,
-                                               .hidden_size = 128,
-                                               .intermediate_size = 96,
-                                               .layers = 2,
-                                               .heads = 4,
-                                               .kv_heads = 2,
-                                               .head_dim = 64,
-                                               .context_max = 4096,
-                                               .rms_norm_eps = 1e-5,
-                                               .rope_theta = 10000,
-                                               .initializer_range = 0.08};
+    struct model_config config = cuda_ranks_model(MODEL_FAMILY_LLAMA, 2);
     struct parity_scene scene;
     int nobody = -1;
     parity_open(&scene, &config, PARITY_DATA_LONG, 4);
@@ -80,7 +64,7 @@ static void play(uint32_t world, int victim)
     scene.plan.spec.states = JOB_states_DEVICE;
     scene.plan.spec.offload = JOB_offload_NONE;
     scene.plan.coll_timeout_ms = COLL_TIMEOUT_MS;
-    memset(seen, 0, RANKS_MAX * sizeof *seen);
+    memset(seen, 0, CUDA_RANKS_MAX * sizeof *seen);
     assert_false(parity_fork(&scene, world, train, &victim));
     for (uint32_t r = 0; r < world; r++) {
         printf("rank %u: %lld steps, then: %s\n", r, (long long)seen[r].steps, seen[r].err.text);
@@ -89,7 +73,7 @@ static void play(uint32_t world, int victim)
     }
     assert_int_equal(seen[victim].err.code, ERR_DEVICE);
     assert_non_null(strstr(seen[victim].err.text, "illegal memory access"));
-    memset(seen, 0, RANKS_MAX * sizeof *seen);
+    memset(seen, 0, CUDA_RANKS_MAX * sizeof *seen);
     assert_true(parity_fork(&scene, world, train, &nobody));
     for (uint32_t r = 0; r < world; r++)
         assert_int_equal(seen[r].steps, PARITY_STEPS);
@@ -105,22 +89,18 @@ static void test_one_rank(void **state)
 static void test_two_ranks(void **state)
 {
     (void)state;
-    if (gpus < 2)
+    if (cuda_ranks_gpus < 2)
         skip();
     play(2, 1);
     play(2, 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_rank),
                                        cmocka_unit_test(test_two_ranks)};
-    rank_env_nccl_here();
-    gpus = gpu_count(RANKS_MAX);
-    if (gpus == 0)
-        return SKIPPED;
-    seen = mmap(NULL, RANKS_MAX * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                -1, 0);
-    assert_true(seen != MAP_FAILED);
+    seen = cuda_ranks_begin(argc, argv, sizeof *seen);
+    if (cuda_ranks_gpus == 0)
+        return CUDA_RANKS_SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

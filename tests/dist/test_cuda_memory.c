@@ -2,23 +2,17 @@
  * driver, by whomever, is counted (cuda_watch.h) in training and evaluation of several layouts.
  * And what the whole device holds is what was planned, within 1% or 256 MiB, never more. Skipped
  * without a GPU, which must be nobody else's, and under sanitizers. */
-#include "tests/dist/parity_scene.h"
-#include "tests/lib/gpu_count.h"
-#include "worker/rank_env.h"
-
-enum { SKIPPED = 77 };
+#include "tests/lib/cuda_ranks.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 int main(void)
 {
     printf("skipped: calls cannot be counted under a sanitizer\n");
-    return SKIPPED;
+    return CUDA_RANKS_SKIPPED;
 }
 #else
 #include "tests/lib/cuda_watch.h"
 
-enum { RANKS_MAX = 2 };
-static int gpus; /* at most RANKS_MAX */
 #define SLACK_BYTES ((int64_t)256 << 20) /* that a plan may exceed what is used by, or 1% */
 
 /* What a rank saw, in memory shared with the test. */
@@ -70,7 +64,7 @@ static bool run(struct parity_scene *scene, const char *what, int world)
 {
     struct outcome *outcome = parity_memory();
     bool good = true;
-    memset(seen, 0, RANKS_MAX * sizeof *seen);
+    memset(seen, 0, CUDA_RANKS_MAX * sizeof *seen);
     assert_true(parity_fork(scene, (uint32_t)world, train, outcome));
     for (int r = 0; r < world; r++)
         good = check(what, r) && good;
@@ -78,22 +72,9 @@ static bool run(struct parity_scene *scene, const char *what, int world)
     return good;
 }
 
-static const struct model_config config = {.family = MODEL_FAMILY_QWEN3,
-                                           .vocab_size = PARITY_VOCAB,
-                                           .hidden_size = 128,
-                                           .intermediate_size = 96,
-                                           .layers = 3,
-                                           .heads = 4,
-                                           .kv_heads = 2,
-                                           .head_dim = 64,
-                                           .context_max = 4096,
-                                           .rms_norm_eps = 1e-5,
-                                           .rope_theta = 10000,
-                                           .qk_norm = true,
-                                           .initializer_range = 0.08};
-
 static void open_scene(struct parity_scene *scene, enum parity_data data)
 {
+    struct model_config config = cuda_ranks_model(MODEL_FAMILY_QWEN3, 3);
     parity_open(scene, &config, data, 4);
     scene->plan.device = LAUNCH_CUDA;
     scene->plan.spec.states = JOB_states_DEVICE;
@@ -130,7 +111,7 @@ static void test_two_ranks(void **state)
     (void)state;
     bool good = true;
     struct parity_scene scene;
-    if (gpus < 2)
+    if (cuda_ranks_gpus < 2)
         skip();
     open_scene(&scene, PARITY_DATA_MIXED);
     struct job_spec *spec = &scene.plan.spec;
@@ -155,18 +136,13 @@ static void test_two_ranks(void **state)
     assert_true(good);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_rank),
                                        cmocka_unit_test(test_two_ranks)};
-    rank_env_nccl_here();
-    gpus = gpu_count(RANKS_MAX);
-    if (gpus == 0)
-        return SKIPPED;
-    seen = mmap(NULL, RANKS_MAX * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                -1, 0);
-    assert_true(seen != MAP_FAILED);
-    cmocka_set_test_filter(getenv("ITHACA_TEST_FILTER"));
+    seen = cuda_ranks_begin(argc, argv, sizeof *seen);
+    if (cuda_ranks_gpus == 0)
+        return CUDA_RANKS_SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif

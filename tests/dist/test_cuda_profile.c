@@ -2,13 +2,10 @@
  * clock of the host; among two ranks NCCL's kernels are collectives; after a profile nothing is
  * told any more, and another can be taken. Skipped without a GPU, and, saying so, without CUPTI. */
 #include "common/clock.h"
-#include "tests/dist/parity_scene.h"
-#include "tests/lib/gpu_count.h"
+#include "tests/lib/cuda_ranks.h"
 #include "worker/profile.h"
-#include "worker/rank_env.h"
 
-enum { SKIPPED = 77, RANKS_MAX = 2, STEPS = 7 };
-static int gpus; /* at most RANKS_MAX */
+enum { STEPS = 7 };
 
 /* What a rank saw, in memory shared with the test. */
 static struct seen {
@@ -121,26 +118,14 @@ static void check(int number, int world)
     assert_true(my->second_count > third / 2 && my->second_count < third * 2);
 }
 
-static const struct model_config config = {.family = MODEL_FAMILY_LLAMA,
-                                           .vocab_size = PARITY_VOCAB,
-                                           .hidden_size = 128,
-                                           .intermediate_size = 96,
-                                           .layers = 3,
-                                           .heads = 4,
-                                           .kv_heads = 2,
-                                           .head_dim = 64,
-                                           .context_max = 4096,
-                                           .rms_norm_eps = 1e-5,
-                                           .rope_theta = 10000,
-                                           .initializer_range = 0.08};
-
 static void run(int world)
 {
+    struct model_config config = cuda_ranks_model(MODEL_FAMILY_LLAMA, 3);
     struct parity_scene scene;
     parity_open(&scene, &config, PARITY_DATA_MIXED, 4);
     scene.plan.device = LAUNCH_CUDA;
     scene.plan.spec.max_steps = STEPS;
-    memset(seen, 0, RANKS_MAX * sizeof *seen);
+    memset(seen, 0, CUDA_RANKS_MAX * sizeof *seen);
     bool good = parity_fork(&scene, (uint32_t)world, train, NULL);
     parity_close(&scene);
     assert_true(good);
@@ -157,22 +142,18 @@ static void test_one_rank(void **state)
 static void test_two_ranks(void **state)
 {
     (void)state;
-    if (gpus < 2)
+    if (cuda_ranks_gpus < 2)
         printf("one GPU: two ranks are not run\n");
     else
         run(2);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_rank),
                                        cmocka_unit_test(test_two_ranks)};
-    rank_env_nccl_here();
-    gpus = gpu_count(RANKS_MAX);
-    if (gpus == 0)
-        return SKIPPED;
-    seen = mmap(NULL, RANKS_MAX * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                -1, 0);
-    assert_true(seen != MAP_FAILED);
+    seen = cuda_ranks_begin(argc, argv, sizeof *seen);
+    if (cuda_ranks_gpus == 0)
+        return CUDA_RANKS_SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,7 @@
  * within bf16's error. Loss, gradients of step 1 tensor by tensor, weights after 5 steps,
  * evaluation; one rank under every recomputation, and with a second GPU every layout of two; some
  * of them with states on the host. Skipped without a GPU. */
-#include "tests/dist/parity_scene.h"
-#include "tests/lib/gpu_count.h"
-#include "worker/rank_env.h"
-
-enum { SKIPPED = 77, GPUS_MAX = 2 };
+#include "tests/lib/cuda_ranks.h"
 
 /* Largest errors seen on an H200 stand beside; both are relative. */
 #define LOSS_ERROR_MAX 0.01
@@ -14,29 +10,11 @@ enum { SKIPPED = 77, GPUS_MAX = 2 };
 #define NORM_ERROR_MAX 0.02 /* of gradients: how far a tensor's norm may be off */
 #define COSINE_MIN 0.999    /* and their direction */
 
-static int gpus; /* that can be used, at most GPUS_MAX */
-
-static const struct model_config base = {.family = MODEL_FAMILY_LLAMA,
-                                         .vocab_size = PARITY_VOCAB,
-                                         .hidden_size = 128,
-                                         .intermediate_size = 96,
-                                         .layers = 2,
-                                         .heads = 4,
-                                         .kv_heads = 2,
-                                         .head_dim = 64,
-                                         .context_max = 4096,
-                                         .rms_norm_eps = 1e-5,
-                                         .rope_theta = 10000,
-                                         .initializer_range = 0.08};
-
 static struct model_config model(enum model_family family, int64_t kv_heads, bool tied)
 {
-    struct model_config config = base;
-    config.family = family;
+    struct model_config config = cuda_ranks_model(family, 2);
     config.kv_heads = kv_heads;
     config.tie_embeddings = tied;
-    config.qkv_bias = family == MODEL_FAMILY_QWEN2;
-    config.qk_norm = family == MODEL_FAMILY_QWEN3;
     return config;
 }
 
@@ -172,7 +150,7 @@ static bool run_layout(struct parity_scene *scene, const struct layout *layout,
                                                             [JOB_offload_FILE] = ", offload file"};
     char what[128];
     struct job_spec *spec = &scene->plan.spec;
-    if (layout->world > (uint32_t)gpus)
+    if (layout->world > (uint32_t)cuda_ranks_gpus)
         return true;
     set_layout(spec, layout);
     spec->states = states;
@@ -292,12 +270,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_llama), cmocka_unit_test(test_qwen2_tied),
         cmocka_unit_test(test_qwen3), cmocka_unit_test(test_qwen3_short_documents),
     };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]); /* "test_llama", "*qwen3*" */
-    rank_env_nccl_here();
-    gpus = gpu_count(GPUS_MAX);
-    if (gpus == 0)
-        return SKIPPED;
-    printf("%d GPU%s\n", gpus, gpus == 1 ? "" : "s");
+    (void)cuda_ranks_begin(argc, argv, 1); /* outcomes have memory of their own */
+    if (cuda_ranks_gpus == 0)
+        return CUDA_RANKS_SKIPPED;
+    printf("%d GPU%s\n", cuda_ranks_gpus, cuda_ranks_gpus == 1 ? "" : "s");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
