@@ -194,13 +194,15 @@ def raw(port, data, seconds=10):
 
 
 class Daemon:
-    """An ithacad with a data folder of its own (removed at the end unless it was given)."""
+    """An ithacad with a data folder of its own (removed at the end unless it was given).
 
-    def __init__(self, *args, data_dir=None, env=None, wait=True, before=None):
+    Its jobs run on the CPU, whatever the machine has, unless a file plays GPUs or another device is asked for."""
+
+    def __init__(self, *args, data_dir=None, env=None, wait=True, before=None, device="cpu"):
         self.own_dir = data_dir is None
         self.data_dir = data_dir or tempfile.mkdtemp(prefix="ithaca-e2e-")
         self.log_path = os.path.join(self.data_dir, "ithacad.log")
-        self.args, self.process = args, None
+        self.args, self.process, self.device = args, None, device
         self.before = before  # called in each daemon's process before it is one
         self.gate_path = os.path.join(self.data_dir, "step.gate")
         self.env = {"ITHACA_WORKER_STEP_GATE": self.gate_path, **(env or {})}
@@ -217,10 +219,12 @@ class Daemon:
         os.rename(self.gate_path + ".new", self.gate_path)
 
     def start(self, wait=True):
+        device = "auto" if "--gpu-file" in self.args else self.device
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [ITHACAD, "run", "--data-dir", self.data_dir, "--port", "0", *self.args],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.env}, preexec_fn=self.before)
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.before,
+                env={**os.environ, "ITHACA_DEVICE": device, **self.env})
         if wait:
             until("ithacad listens", 30, lambda: self.exists("url") or self.process.poll() is not None)
             assert self.process.poll() is None, self.log()

@@ -148,7 +148,7 @@ def visible(options, gpus):
     good = True
     number = len(gpus) - 1
     for value in (str(number), gpus[number]["id"]):
-        with e2e.Daemon(env={"CUDA_VISIBLE_DEVICES": value}) as daemon:
+        with e2e.Daemon(env={"CUDA_VISIBLE_DEVICES": value}, device="auto") as daemon:
             drill = Drill(daemon, options)
             seen = [gpu["id"] for gpu in drill.gpus()]
             job_id = drill.submit(2, ranks=1)
@@ -165,7 +165,7 @@ def main():
     parser.add_argument("--keep", metavar="DIR")
     options = parser.parse_args()
     begin = time.monotonic()
-    with e2e.Daemon("--preempt-after-s", "0") as daemon:
+    with e2e.Daemon("--preempt-after-s", "0", device="auto") as daemon:
         drill = Drill(daemon, options)
         gpus = drill.gpus()
         print(f"{options.ranks} ranks of tiny-llama, seq_len {options.seq_len}, on {'GPUs' if drill.cuda else 'the CPU'}",
