@@ -1,9 +1,10 @@
 /* http_listen: a Unix socket has the mode it was given before anyone can connect; wrong settings
- * are named; what lies at its path is not destroyed. */
+ * are named; what lies at its path is not destroyed. A port is taken again at once. */
 #include "daemon/http_listen.h"
 
 #include "tests/lib/http_world.h"
 
+#include <arpa/inet.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -81,8 +82,33 @@ static void test_tcp(void **state)
     h->settings = kept;
 }
 
+/* Connections that the daemon before has closed hold their port for a minute, but not against the
+ * next daemon. */
+static void test_tcp_again(void **state)
+{
+    struct http_world *h = *state;
+    struct settings kept = h->settings;
+    int fd = -1, port = 0;
+    OK(h->w, http_listen_tcp(&h->settings, &fd, &port, &h->w->err));
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)port),
+                                        .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(client, (const struct sockaddr *)&address, sizeof address), 0);
+    int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(peer >= 0);
+    assert_int_equal(close(peer), 0); /* ours goes first: it is the one that lingers */
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(close(client), 0);
+    h->settings.port = port;
+    OK(h->w, http_listen_tcp(&h->settings, &fd, &port, &h->w->err));
+    assert_int_equal(close(fd), 0);
+    h->settings = kept;
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {HTTP_TEST(test_unix), HTTP_TEST(test_tcp)};
+    const struct CMUnitTest tests[] = {HTTP_TEST(test_unix), HTTP_TEST(test_tcp),
+                                       HTTP_TEST(test_tcp_again)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

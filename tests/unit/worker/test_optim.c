@@ -68,6 +68,9 @@ static void test_warmup_stable_decay(void **state)
     expect(wsd(0, 18, 20), 2.0); /* null: a tenth */
     expect(wsd(0, 19, 20), 2.0 * 2 / 3);
     expect(wsd(0, 20, 20), 2.0 / 3);
+    expect(wsd(0, 10, 12), 2.0); /* rounded up, so that a short run ends below its peak too */
+    expect(wsd(0, 11, 12), 2.0 * 2 / 3);
+    expect(wsd(0, 5, 5), 1.0);
     expect(wsd(100, 3, 4), 2.0 * 2 / 3); /* cut to what the warmup leaves */
     expect(wsd(100, 4, 4), 2.0 / 3);
     expect(wsd(3, 2, 2), 2.0); /* nothing is left */
