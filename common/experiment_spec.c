@@ -143,6 +143,19 @@ static int experiment_parse_fields(const json_t *body, struct experiment_spec *s
     return 0;
 }
 
+/* A field and the object that it is in cannot both vary: the later one would undo the other. */
+static int experiment_check_axis(const struct experiment_spec *spec, const char *axis,
+                                 struct err *err)
+{
+    for (const char *dot = strchr(axis, '.'); dot != NULL; dot = strchr(dot + 1, '.'))
+        if (json_object_getn(spec->grid, axis, (size_t)(dot - axis)) != NULL)
+            return err_set_field(err, ERR_INVALID_VALUE, "grid",
+                                 "grid.%.64s is a field of grid.%.*s, which varies, too; put its "
+                                 "values into the objects there",
+                                 axis, (int)(dot - axis), axis);
+    return 0;
+}
+
 static int experiment_count(struct experiment_spec *spec, struct err *err)
 {
     const char *axis;
@@ -155,7 +168,10 @@ static int experiment_count(struct experiment_spec *spec, struct err *err)
         size_t count = json_array_size(values);
         if (count == 0)
             return err_set_field(err, ERR_INVALID_VALUE, "grid",
-                                 "grid.%.64s must be a list of one value or more", axis);
+                                 "grid.%.64s must be a list of one value or more; the axis of a "
+                                 "field in an object is called \"batch.sequences\", say",
+                                 axis);
+        TRY(experiment_check_axis(spec, axis, err));
         if (count > (size_t)max || (spec->points *= (int64_t)count) > max)
             return err_set_field(err, ERR_INVALID_VALUE, "grid",
                                  "grid has more than %d points, which is more than can be planned "
@@ -253,11 +269,12 @@ static void experiment_label(const char *axis, const json_t *value, struct buf *
 static int experiment_put(json_t *body, const char *axis, json_t *value, struct err *err)
 {
     json_t *ithaca = json_object_get(body, "ithaca");
-    if (strcmp(axis, "settings") != 0) /* a copy: later axes may be merged into it */
-        return json_object_set_new(strcmp(axis, "model") == 0 ? body : ithaca, axis,
-                                   json_deep_copy(value)) == 0
-                   ? 0
-                   : mem_fail(err, 0, "a point");
+    if (strcmp(axis, "settings") != 0) { /* a copy: later axes may be merged into it */
+        json_t *copy = json_deep_copy(value);
+        return copy == NULL ? mem_fail(err, 0, "a point")
+                            : json_set_path(strcmp(axis, "model") == 0 ? body : ithaca, axis, copy,
+                                            ERR_INVALID_VALUE, err);
+    }
     if (!json_is_object(value))
         return err_set_field(err, ERR_INVALID_VALUE, "grid",
                              "grid.settings must be a list of objects of a job's ithaca fields");

@@ -5,7 +5,8 @@
  *         TRY(experiment_spec_point(&spec, i, &point, err));   a job's body, and what it is called
  *
  * A point is a combination of the grid's values, the last axis changing first. Its body is the base
- * with these put in: model; a field of `ithaca`, whole; the objects of the axis `settings`, merged.
+ * with these put in: model; a field of `ithaca`, whole, or one in an object of it ("lora.r"); the
+ * objects of the axis `settings`, merged.
  * Whether that is a job is for job_spec_parse() to say. The fields are rows of
  * api/experiment_fields.def. */
 #pragma once

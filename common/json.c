@@ -154,6 +154,27 @@ void json_brief(const json_t *value, char *ret_text, size_t size)
     memcpy(ret_text + strlen(ret_text), "...", 4);
 }
 
+int json_set_path(json_t *object, const char *path, json_t *value, enum err_code code,
+                  struct err *err)
+{
+    CLEANUP(json_unref) json_t *held = value;
+    for (const char *part = path;;) {
+        size_t length = strcspn(part, ".");
+        if (length == 0)
+            return err_set(err, code, "a part of the field's name \"%.64s\" is empty", path);
+        if (part[length] == '\0')
+            return json_object_set(object, part, held) == 0 ? 0 : mem_fail(err, length, "a field");
+        json_t *next = json_object_getn(object, part, length);
+        if (!json_is_object(next)) {
+            if (json_object_setn_new(object, part, length, json_object()) != 0)
+                return mem_fail(err, length, "a field");
+            next = json_object_getn(object, part, length);
+        }
+        object = next;
+        part += length + 1;
+    }
+}
+
 static int json_wrong(enum err_code code, const char *key, const json_t *found, const char *wanted,
                       struct err *err)
 {

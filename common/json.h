@@ -47,6 +47,11 @@ json_t *json_literal(const char *text);
 /* The value as compact JSON for a sentence, cut with "..." where it is longer than `size`. */
 void json_brief(const json_t *value, char *ret_text, size_t size);
 
+/* Sets what a path names ("batch.sequences"), making the objects on its way, also in the place of
+ * values that are none. Takes over `value`. `code` where a part of the path is empty. */
+int json_set_path(json_t *object, const char *path, json_t *value, enum err_code code,
+                  struct err *err);
+
 /* Typed members of an object; missing or of another type is an error naming the key, with `code` as
  * its class (ERR_CORRUPT for our own files, ERR_MODEL for config.json, ERR_BAD_REQUEST for
  * requests). Strings are borrowed. */

@@ -7,31 +7,6 @@
 
 #include <string.h>
 
-/* Sets a dotted path of an object, making the objects on the way. Takes over value. */
-static int job_body_set_path(json_t *object, const char *path, json_t *value, struct err *err)
-{
-    CLEANUP(json_unref) json_t *held = value;
-    char key[LIMIT_NAME_BYTES];
-    for (;;) {
-        size_t length = strcspn(path, ".");
-        if (length == 0 || length >= sizeof key)
-            return err_set(err, ERR_USAGE,
-                           "--set: a part of the field's name is empty or too long");
-        memcpy(key, path, length);
-        key[length] = '\0';
-        if (path[length] == '\0')
-            return json_object_set(object, key, held) == 0 ? 0 : mem_fail(err, length, "a field");
-        json_t *next = json_object_get(object, key);
-        if (!json_is_object(next)) {
-            if (json_object_set_new(object, key, json_object()) != 0)
-                return mem_fail(err, length, "a field");
-            next = json_object_get(object, key);
-        }
-        object = next;
-        path += length + 1;
-    }
-}
-
 /* FIELD=VALUE: VALUE as JSON where it is JSON (8, true, null, [..]), else as a string. */
 static int job_body_set(json_t *object, const char *assignment, struct err *err)
 {
@@ -47,7 +22,8 @@ static int job_body_set(json_t *object, const char *assignment, struct err *err)
         value = json_string(equals + 1);
     if (value == NULL)
         return err_set(err, ERR_USAGE, "--set %s: the value is not UTF-8", assignment);
-    return job_body_set_path(object, path, value, err);
+    int rc = json_set_path(object, path, value, ERR_USAGE, err);
+    return rc == 0 ? 0 : err_wrap(err, rc, "--set: ");
 }
 
 int job_body_set_string(json_t *job, const char *key, const char *value, struct err *err)

@@ -54,6 +54,9 @@ export class List {
   set values(list) { this.control.value = list.map(this.schema["x-unit"] === "tokens" ? written : shown).join(", "); }
 }
 
+// Of a setting and one that is in it only one varies: "lora" or "lora.r".
+const overlaps = (a, b) => a === b || a.startsWith(`${b}.`) || b.startsWith(`${a}.`);
+
 // Rows, each a setting and its values. schemas: {name: schema} of the settings that may vary.
 export class Varied {
   constructor(schemas, changed) {
@@ -66,7 +69,8 @@ export class Varied {
     this.element = h("div", { class: "field wide" }, this.list, this.add);
   }
 
-  left() { return Object.keys(this.schemas).filter((name) => !this.rows.some((row) => row.name === name)); }
+  // What may vary beside what does; of a row: what it may be about.
+  left(own) { return Object.keys(this.schemas).filter((name) => !this.rows.some((row) => row !== own && overlaps(row.name, name))); }
 
   // A row for a setting, with these values; returns its control.
   put(name, values) {
@@ -96,12 +100,9 @@ export class Varied {
     return control;
   }
 
-  // Each setting is offered once.
   offer() {
-    const left = this.left();
-    for (const row of this.rows)
-      fill(row.control, Object.keys(this.schemas).filter((name) => name === row.name || left.includes(name)).map((name) => h("option", { value: name, selected: name === row.name }, name)));
-    this.add.hidden = left.length === 0;
+    for (const row of this.rows) fill(row.control, this.left(row).map((name) => h("option", { value: name, selected: name === row.name }, name)));
+    this.add.hidden = this.left().length === 0;
   }
 
   // {name: values}; undefined: something is wrong. A switch stands for an object or none.

@@ -11,8 +11,8 @@ const LENGTHS = [1024, 2048, 4096]; // until others are given
 const PLACED = ["seq_len", "context_parallel", "max_steps", "measure"]; // of a job: the experiment says them
 // Of a job, and nothing to a measurement: not shown; what a given experiment says of them is kept.
 const UNSEEN = ["optimizer", "data", "save", "eval", "rehearse", "profile", "on_nonfinite", "preemptible", "hold", "depends_on", "webhook", "launcher"];
-const SWITCHES = ["recompute", "keep_input_every", "offload", "offload_layers", "file_layers", "states", "stream_residual", "tile_mlp", "tile_loss",
-  "overlap", "fsdp", "gpus", "lora", "memory_limit_gib", "host_memory_gib", "deterministic"];
+const VARY = ["recompute", "keep_input_every", "offload", "offload_layers", "file_layers", "states", "stream_residual", "tile_mlp", "tile_loss",
+  "overlap", "fsdp", "gpus", "batch.sequences", "batch.grad_accum", "lora", "lora.r", "lora.alpha", "lora.dropout", "memory_limit_gib", "host_memory_gib", "deterministic"];
 
 const only = (object, take) => Object.fromEntries(Object.entries(object ?? {}).filter(([name]) => take(name)));
 const counts = (field) => !field.element.hidden; // what is hidden is not asked for, right or wrong
@@ -35,8 +35,8 @@ export class ExperimentForm {
     this.lengths = new List("lengths", "Context lengths", "Tokens, with commas: 8192, 128K, 1M", job.seq_len, changed);
     this.methods = new Choices("methods", "Methods", parallel.kind.description, parallel.kind.enum, [this.method], changed);
     this.heads = new List("heads", "Heads a stage", "Of upipe: auto, or numbers with commas", parallel.heads_per_stage, changed);
-    const flat = SWITCHES.map((name) => settings.find(({ path }) => path.join(".") === name));
-    this.varied = new Varied(Object.fromEntries(flat.map((one) => [one.path[0], one.schema])), changed);
+    const schemaOf = (name) => settings.find(({ path }) => path.join(".") === name).schema;
+    this.varied = new Varied(Object.fromEntries(VARY.map((name) => [name, schemaOf(name)])), changed);
     this.settings = settings.map((one) => new Field(one, changed));
     this.own = rows({ properties: only(own, (name) => !["base", "grid"].includes(name)) }).map((one) => new Field(one, changed));
     this.fields = [...this.settings, ...this.own];

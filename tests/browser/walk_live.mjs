@@ -131,7 +131,14 @@ await has("2 of 3 points can run, 1 does not fit");
 await page.locator("tr.why").getByText(/needs .* GiB/).waitFor();
 await page.getByRole("button", { name: "Vary a setting" }).click();
 await has("4 of 6 points can run"); // recompute auto, none
+await page.getByLabel("Setting that varies").selectOption("lora.r");
+await page.getByRole("textbox", { name: "Values" }).fill("4, 8");
+await has("4 of 6 points can run");
+await has("lora.r 4");
+await page.getByRole("button", { name: "Vary a setting" }).click();
+assert.deepEqual((await page.getByLabel("Setting that varies").last().locator("option").allTextContents()).filter((name) => name.startsWith("lora")), ["lora.alpha", "lora.dropout"]);
 await page.getByLabel("Do not vary recompute").click();
+await page.getByRole("textbox", { name: "Values" }).fill("4");
 await page.locator("#field-name").fill("two lengths");
 await page.locator("#field-steps").fill("2");
 await has("2 of 3 points can run");
@@ -148,6 +155,7 @@ await clean("experiment");
 await shot("experiment");
 await page.getByRole("link", { name: "New experiment like this" }).click();
 await until(async () => (await page.locator("#lengths").inputValue()) === "64, 128, 16M" && (await page.locator("#field-steps").inputValue()) === "2");
+assert.deepEqual([await page.getByLabel("Setting that varies").inputValue(), await page.getByRole("textbox", { name: "Values" }).inputValue()], ["lora.r", "4"]);
 
 step("a second job, compared and cancelled");
 const second = await ask("submit 0");

@@ -69,6 +69,10 @@ static void test_what_is_refused(void **state)
         {"{" BASE ",'grid':{'seq_len':8192}}", "grid", "grid.seq_len must be a list",
          ERR_INVALID_VALUE},
         {"{" BASE ",'grid':[]}", "grid", "must be an object", ERR_INVALID_VALUE},
+        {"{" BASE ",'grid':{'lora':{'r':[8,16]}}}", "grid", "is called \"batch.sequences\"",
+         ERR_INVALID_VALUE},
+        {"{" BASE ",'grid':{'lora.r':[8],'lora':[null,{}]}}", "grid",
+         "grid.lora.r is a field of grid.lora, which varies, too", ERR_INVALID_VALUE},
         {"{" BASE ",'grid':{'seq_len':[1]},'gird':{}}", "gird", "base and grid", ERR_UNKNOWN_FIELD},
         {"{" BASE ",'grid':{'seq_len':[1]},'steps':0}", "steps", "an integer from 1 to 100",
          ERR_INVALID_VALUE},
@@ -196,6 +200,31 @@ static void test_points(void **state)
     experiment_spec_done(&spec);
 }
 
+/* A field in an object leaves its neighbours as they are, and makes the object where there is none.
+ */
+static void test_fields_in_objects(void **state)
+{
+    (void)state;
+    struct experiment_spec spec;
+    accept("{'base':{'model':'m','ithaca':{'batch':{'sequences':8,'grad_accum':2},'lora':null}},"
+           "'grid':{'lora.r':[8,16],'batch.sequences':[2,4],'optimizer.eps':[1e-8]}}",
+           &spec);
+    assert_int_equal(spec.points, 4);
+    expect(&spec, 1, "lora.r 8, batch.sequences 4, optimizer.eps 1e-08",
+           "{'model':'m','ithaca':{'batch':{'sequences':4,'grad_accum':2},'lora':{'r':8},"
+           "'optimizer':{'eps':1e-8}}}");
+    expect(&spec, 2, "lora.r 16, batch.sequences 2, optimizer.eps 1e-08",
+           "{'model':'m','ithaca':{'batch':{'sequences':2,'grad_accum':2},'lora':{'r':16},"
+           "'optimizer':{'eps':1e-8}}}");
+    experiment_spec_done(&spec);
+    struct experiment_point point;
+    struct err err = {.field = ""};
+    accept("{'base':{'model':'m'},'grid':{'batch..x':[64]}}", &spec);
+    assert_int_equal(experiment_spec_point(&spec, 0, &point, &err), -ERR_INVALID_VALUE);
+    assert_non_null(strstr(err.text, "\"batch..x\" is empty"));
+    experiment_spec_done(&spec);
+}
+
 static void test_settings_that_are_none(void **state)
 {
     (void)state;
@@ -265,10 +294,15 @@ static void test_failing_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_too_many_points), cmocka_unit_test(test_too_many_searches),
-        cmocka_unit_test(test_points),          cmocka_unit_test(test_settings_that_are_none),
-        cmocka_unit_test(test_label_is_a_line), cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_too_many_points),
+        cmocka_unit_test(test_too_many_searches),
+        cmocka_unit_test(test_points),
+        cmocka_unit_test(test_settings_that_are_none),
+        cmocka_unit_test(test_label_is_a_line),
+        cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_fields_in_objects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
