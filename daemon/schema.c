@@ -176,7 +176,9 @@ json_t *schema_openapi(void)
         "{s:s, s:{s:s, s:s, s:s}, s:o, s:o, s:{s:o, s:o}}", "openapi", "3.1.0", "info", "title",
         "Ithaca", "version", ITHACA_VERSION, "description",
         "Fine-tuning on long contexts: OpenAI's fine-tuning API, with Ithaca's own "
-        "fields under the key ithaca.",
+        "fields under the key ithaca. A request that cannot be read as HTTP (its first line, its "
+        "framing, more than 64 KiB of headers) is refused before it is anybody's: 400, 413, 414, "
+        "431 or 505 with a short page in place of an Error, or no answer, and the connection ends.",
         "paths", schema_paths(), "webhooks", schema_webhooks(), "components", "securitySchemes",
         json_literal("{'token':{'type':'http','scheme':'bearer'},'session':{'type':'apiKey',"
                      "'in':'cookie','name':'ithaca_session'}}"),
