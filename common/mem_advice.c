@@ -3,6 +3,7 @@
 #include "common/mem_advice.h"
 
 #include "common/must.h"
+#include "common/number.h"
 
 enum { ADVICE_CHANGES_MAX = 3, ADVICE_SETS_MAX = 3 };
 
@@ -124,7 +125,7 @@ static void advice_write_set(unsigned set, int64_t need, struct buf *out)
         buf_printf(out, "%s%s", before, advice_texts[change]);
         before = " and ";
     }
-    buf_printf(out, " gives %.4g GiB", (double)need * 0x1p-30);
+    buf_printf(out, " gives %s GiB", number_plain((double)need * 0x1p-30, 4).text);
 }
 
 int mem_advice_write(const struct mem_ask *ask, struct buf *out, struct err *err)

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "common/mem_advice.h"
 #include "common/must.h"
+#include "common/number.h"
 
 enum { ESTIMATE_ADVICE_BYTES = 2048, ESTIMATE_STEP = 1024 };
 #define ESTIMATE_GIB ((int64_t)1 << 30)
@@ -190,10 +191,11 @@ int mem_estimate_check_need(const struct mem_estimate *estimate, struct err *err
     int64_t need = device ? estimate->plan.peak_device_bytes : estimate->host_bytes;
     int64_t have = device ? estimate->device_limit : estimate->host_limit;
     return err_set_field(err, ERR_DOES_NOT_FIT, "ithaca.seq_len",
-                         "the job needs %.4g GiB of %s, there are %.4g (most in %s)",
-                         (double)need * 0x1p-30,
+                         "the job needs %s GiB of %s, there are %s (most in %s)",
+                         number_plain((double)need * 0x1p-30, 4).text,
                          device ? "device memory a rank" : "host memory, all ranks together",
-                         (double)have * 0x1p-30, mem_phase_name(estimate->plan.peak_phase));
+                         number_plain((double)have * 0x1p-30, 4).text,
+                         mem_phase_name(estimate->plan.peak_phase));
 }
 
 int mem_estimate_check(const struct mem_ask *ask, const struct mem_estimate *estimate,

@@ -6,6 +6,7 @@
 #include "common/median.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "common/number.h"
 
 #include <math.h>
 
@@ -105,7 +106,8 @@ static void measured_text_waits(const struct mem_measured *measured, struct buf 
     for (int wait = 0; wait < MEM_WAITS; wait++) {
         if (measured->waits_s[wait] < 0)
             continue;
-        buf_printf(out, "%s%s %.4g", before, measured_wait_name(wait), measured->waits_s[wait]);
+        buf_printf(out, "%s%s %s", before, measured_wait_name(wait),
+                   number_plain(measured->waits_s[wait], 4).text);
         before = ", ";
     }
 }
@@ -117,11 +119,13 @@ static void measured_text_rehearsal(const struct mem_estimate *estimate, double 
     double step_s = whole_s + time->network_wait_s;
     buf_printf(out,
                "  rehearsed: rank 0 of %lld, copies of its own stood for what others send; the "
-               "network's time is not in it\n  predicted with the network: a step %.4g s, %.4g s "
-               "of it waiting for collectives (modelled: they take %.4g s, the rest beside the "
-               "work), %.5g tokens/s, %.5g a rank\n",
-               (long long)estimate->spec.gpus, step_s, time->network_wait_s, time->network_s,
-               time->tokens / step_s, time->tokens / step_s / (double)estimate->spec.gpus);
+               "network's time is not in it\n  predicted with the network: a step %s s, %s s "
+               "of it waiting for collectives (modelled: they take %s s, the rest beside the "
+               "work), %s tokens/s, %s a rank\n",
+               (long long)estimate->spec.gpus, number_plain(step_s, 4).text,
+               number_plain(time->network_wait_s, 4).text, number_plain(time->network_s, 4).text,
+               number_plain(time->tokens / step_s, 5).text,
+               number_plain(time->tokens / step_s / (double)estimate->spec.gpus, 5).text);
 }
 
 void mem_measured_text(const struct mem_estimate *estimate, const struct mem_measured *measured,
@@ -130,17 +134,18 @@ void mem_measured_text(const struct mem_estimate *estimate, const struct mem_mea
     int64_t layers = estimate->plan.layout.config.layers;
     double step_s = measured_whole(estimate, measured);
     double rate = estimate->time.tokens / step_s, faster = estimate->time.step_s / step_s;
-    buf_printf(out, "a step, measured: %.4g s; a layer %.4g s", measured->step_s,
-               measured->layer_s);
+    buf_printf(out, "a step, measured: %s s; a layer %s s", number_plain(measured->step_s, 4).text,
+               number_plain(measured->layer_s, 4).text);
     if (measured->layers < layers) {
         int64_t replays = time_work_replays(&estimate->plan.layout, 0);
-        buf_printf(out, ", %lld of %lld worked: all would take %.4g s", (long long)measured->layers,
-                   (long long)layers, step_s);
+        buf_printf(out, ", %lld of %lld worked: all would take %s s", (long long)measured->layers,
+                   (long long)layers, number_plain(step_s, 4).text);
         if (replays > 0)
-            buf_printf(out, ", with %lld replays at %.4g s each", (long long)replays,
-                       measured->mlp_s);
+            buf_printf(out, ", with %lld replays at %s s each", (long long)replays,
+                       number_plain(measured->mlp_s, 4).text);
     }
-    buf_printf(out, "\n  %.5g tokens/s, %.5g a rank", rate, rate / (double)estimate->spec.gpus);
+    buf_printf(out, "\n  %s tokens/s, %s a rank", number_plain(rate, 5).text,
+               number_plain(rate / (double)estimate->spec.gpus, 5).text);
     if (isfinite(estimate->time.mfu_causal))
         buf_printf(out, ", MFU causal %.1f %%, full %.1f %%",
                    100 * faster * estimate->time.mfu_causal,

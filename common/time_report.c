@@ -2,6 +2,7 @@
 #include "common/time_report.h"
 
 #include "common/must.h"
+#include "common/number.h"
 
 #include <math.h>
 
@@ -55,8 +56,9 @@ void time_report_text(const struct mem_estimate *estimate, struct buf *out)
     const struct time_plan *time = &estimate->time;
     const struct time_rates *rates = estimate->rates;
     must(rates != NULL);
-    buf_printf(out, "a step, predicted: %.4g s, %.4g tokens/s, %.4g a rank", time->step_s,
-               time->tokens_per_s, time->tokens_per_s / (double)estimate->spec.gpus);
+    buf_printf(out, "a step, predicted: %s s, %s tokens/s, %s a rank",
+               number_plain(time->step_s, 4).text, number_plain(time->tokens_per_s, 4).text,
+               number_plain(time->tokens_per_s / (double)estimate->spec.gpus, 4).text);
     if (!isnan(time->mfu_causal))
         buf_printf(out, "; MFU %.1f %% causal, %.1f %% full (of %.4g TF/s)", time->mfu_causal * 100,
                    time->mfu_full * 100, rates->peak_flops * 1e-12);
@@ -70,8 +72,8 @@ void time_report_text(const struct mem_estimate *estimate, struct buf *out)
             continue;
         buf_printf(out, "  %-14s", time_phase_name((enum time_phase)phase));
         for (int part = 0; part < TIME_PART_COUNT; part++)
-            buf_printf(out, " %10.4g", time->seconds[phase][part]);
-        buf_printf(out, " %10.4g\n", all);
+            buf_printf(out, " %10s", number_plain(time->seconds[phase][part], 4).text);
+        buf_printf(out, " %10s\n", number_plain(all, 4).text);
     }
     buf_printf(out, "  rates: %s\n", rates->source);
 }

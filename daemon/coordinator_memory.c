@@ -3,6 +3,7 @@
  * slots, until some have ended. One that would be alone starts whatever it takes: its ranks say
  * what there is. */
 #include "common/host_memory.h"
+#include "common/number.h"
 #include "daemon/coordinator_private.h"
 
 #include <stdio.h>
@@ -58,7 +59,8 @@ bool coordinator_memory_waits(struct coordinator_job *job)
 void coordinator_memory_tell(const struct coordinator_job *job, char *ret, size_t bytes)
 {
     (void)snprintf(ret, bytes,
-                   "waits for the host's memory: it takes %.4g GiB, %.4g more than running jobs "
+                   "waits for the host's memory: it takes %s GiB, %s more than running jobs "
                    "leave",
-                   (double)job->host_bytes * 0x1p-30, (double)job->memory_lack * 0x1p-30);
+                   number_plain((double)job->host_bytes * 0x1p-30, 4).text,
+                   number_plain((double)job->memory_lack * 0x1p-30, 4).text);
 }

@@ -6,6 +6,7 @@
 #include "daemon/experiment_chart.h"
 
 #include "common/mem.h"
+#include "common/number.h"
 #include "daemon/store_experiments.h"
 
 #include <math.h>
@@ -192,9 +193,9 @@ static void chart_scale(const struct chart *chart, double top, double unit, stru
         double y = chart_y(top, (double)i / CHART_LINES);
         buf_printf(out,
                    "<path d=\"M%d %.1fH%d\" stroke=\"currentColor\" stroke-opacity=\"%s\"/>"
-                   "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n",
+                   "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
                    CHART_LEFT, y, CHART_WIDTH - CHART_RIGHT, i == 0 ? "0.6" : "0.15",
-                   CHART_LEFT - 6, y + 4, unit * i);
+                   CHART_LEFT - 6, y + 4, number_plain(unit * i, 4).text);
     }
     double last = -1e9;
     for (size_t i = 0; i < chart->count; i++) { /* of each length once, where there is room */
@@ -238,7 +239,7 @@ static void chart_line(const struct chart *chart, size_t series, enum chart_valu
         chart_escape(chart->labels[series], 128, out);
         buf_text(out, ", ");
         chart_length(dot->seq_len, out);
-        buf_printf(out, ": %.5g</title></circle>\n", dot->values[value]);
+        buf_printf(out, ": %s</title></circle>\n", number_plain(dot->values[value], 5).text);
     }
 }
 

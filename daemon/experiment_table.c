@@ -3,6 +3,7 @@
 
 #include "common/csv.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "daemon/api.h"
 
 #include <string.h>
@@ -84,7 +85,7 @@ int experiment_table_row(const struct store_point_row *point, const char *job_st
 
 /* ---- tables ---- */
 
-static void table_plain(const json_t *value, const char *format, struct buf *out)
+static void table_plain(const json_t *value, int digits, struct buf *out)
 {
     if (json_is_string(value))
         csv_put(json_string_value(value), out);
@@ -93,7 +94,7 @@ static void table_plain(const json_t *value, const char *format, struct buf *out
     else if (json_is_integer(value))
         buf_printf(out, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
-        buf_printf(out, format, json_real_value(value));
+        buf_text(out, number_plain(json_real_value(value), digits).text);
 }
 
 void experiment_table_csv(const json_t *rows, struct buf *out)
@@ -108,7 +109,7 @@ void experiment_table_csv(const json_t *rows, struct buf *out)
         for (int c = 0; c < TABLE_COLUMNS; c++) {
             if (c > 0)
                 buf_char(out, ',');
-            table_plain(json_object_get(row, table_columns[c].name), "%.15g", out);
+            table_plain(json_object_get(row, table_columns[c].name), 15, out);
         }
         buf_text(out, "\r\n");
     }
@@ -135,11 +136,11 @@ static void table_cell(const struct table_column *column, const json_t *value, s
     else if (json_is_boolean(value))
         buf_text(out, json_is_true(value) ? "yes" : "");
     else if (json_is_number(value) && strcmp(column->unit, "bytes") == 0)
-        buf_printf(out, "%.3g", json_number_value(value) * 0x1p-30);
+        buf_text(out, number_plain(json_number_value(value) * 0x1p-30, 3).text);
     else if (json_is_number(value) && strcmp(column->unit, "ratio") == 0)
         buf_printf(out, "%.1f %%", json_number_value(value) * 100);
     else
-        table_plain(value, "%.5g", out);
+        table_plain(value, 5, out);
     buf_text(out, " |");
 }
 

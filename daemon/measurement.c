@@ -4,6 +4,7 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/mem_measured.h"
+#include "common/number.h"
 #include "daemon/machine.h"
 
 #include <stdio.h>
@@ -37,18 +38,21 @@ static void measurement_tell(const struct mem_estimate *estimate,
     if (estimate->spec.rehearse)
         (void)snprintf(ret_text, bytes,
                        "Rehearsal is over, rank 0 of %lld with %lld of %lld layers: %.2f GiB of "
-                       "the device held, a layer takes %.4g s; predicted of a whole step: %.4g s, "
-                       "of it %.4g s waiting for the network (modelled).",
+                       "the device held, a layer takes %s s; predicted of a whole step: %s s, "
+                       "of it %s s waiting for the network (modelled).",
                        (long long)estimate->spec.gpus, (long long)measured->layers,
                        (long long)estimate->plan.layout.config.layers,
-                       (double)measured->device_bytes * 0x1p-30, measured->layer_s, step_s,
-                       estimate->time.network_wait_s);
+                       (double)measured->device_bytes * 0x1p-30,
+                       number_plain(measured->layer_s, 4).text, number_plain(step_s, 4).text,
+                       number_plain(estimate->time.network_wait_s, 4).text);
     else
-        (void)snprintf(ret_text, bytes,
-                       "Measurement is over: a step takes %.4g s, %.5g tokens/s a rank; %.2f GiB "
-                       "of each device held.",
-                       step_s, json_real_value(json_object_get(report, "tokens_per_s_gpu")),
-                       (double)measured->device_bytes * 0x1p-30);
+        (void)snprintf(
+            ret_text, bytes,
+            "Measurement is over: a step takes %s s, %s tokens/s a rank; %.2f GiB "
+            "of each device held.",
+            number_plain(step_s, 4).text,
+            number_plain(json_real_value(json_object_get(report, "tokens_per_s_gpu")), 5).text,
+            (double)measured->device_bytes * 0x1p-30);
 }
 
 static int measurement_write(const struct measurement *measurement,

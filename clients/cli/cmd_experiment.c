@@ -47,9 +47,9 @@ static int experiment_table(const json_t *rows, struct err *err)
         {.title = "TOKENS/S/GPU", .right = true},
         {.title = "MFU %", .right = true, .dropped = 4},
         {.title = "FULL %", .right = true, .dropped = 3},
-        {.title = "GIB", .right = true},
+        {.title = "DEVICE GIB", .right = true},
         {.title = "PLANNED", .right = true, .dropped = 5},
-        {.title = "HOST", .right = true, .dropped = 2},
+        {.title = "HOST GIB", .right = true, .dropped = 2},
         {.title = "JOB", .dropped = 1},
     };
     size_t i;
@@ -59,18 +59,18 @@ static int experiment_table(const json_t *rows, struct err *err)
     json_array_foreach(rows, i, row)
     {
         bool rehearsed = json_is_true(json_object_get(row, "rehearsed"));
-        plan_experiment_cell(&table, row, "number", "%.0f", 1);
-        plan_experiment_cell(&table, row, "seq_len", "%.0f", 1);
+        plan_experiment_cell(&table, row, "number", 15, 1);
+        plan_experiment_cell(&table, row, "seq_len", 15, 1);
         table_cell(&table, "%s%s",
                    json_is_string(json_object_get(row, "label")) ? cli_text(row, "label") : "",
                    rehearsed ? " (rehearsed)" : "");
         table_cell(&table, "%s", cli_text(row, "status"));
-        plan_experiment_cell(&table, row, "tokens_per_s_gpu", "%.5g", 1);
-        plan_experiment_cell(&table, row, "mfu_causal", "%.1f", 100);
-        plan_experiment_cell(&table, row, "mfu_full", "%.1f", 100);
-        plan_experiment_cell(&table, row, "device_bytes", "%.3g", 0x1p-30);
-        plan_experiment_cell(&table, row, "planned_device_bytes", "%.3g", 0x1p-30);
-        plan_experiment_cell(&table, row, "host_bytes", "%.3g", 0x1p-30);
+        plan_experiment_cell(&table, row, "tokens_per_s_gpu", 5, 1);
+        plan_experiment_cell(&table, row, "mfu_causal", 3, 100);
+        plan_experiment_cell(&table, row, "mfu_full", 3, 100);
+        plan_experiment_cell(&table, row, "device_bytes", 3, 0x1p-30);
+        plan_experiment_cell(&table, row, "planned_device_bytes", 3, 0x1p-30);
+        plan_experiment_cell(&table, row, "host_bytes", 3, 0x1p-30);
         table_cell(&table, "%s", cli_text(row, "job"));
     }
     return cli_print_table(&table, err);

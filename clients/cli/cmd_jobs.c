@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/mem.h"
+#include "common/number.h"
 
 #include <stdio.h>
 
@@ -61,18 +62,20 @@ static void jobs_print_measured(const json_t *report)
     if (!json_is_object(report))
         return;
     if (!json_is_true(json_object_get(report, "rehearsed"))) {
-        (void)printf("measured: a step %.4g s, %.5g tokens/s a rank; %.2f GiB of each device held, "
+        (void)printf("measured: a step %s s, %s tokens/s a rank; %.2f GiB of each device held, "
                      "%.2f planned\n",
-                     cli_number(report, "step_s"), cli_number(report, "tokens_per_s_gpu"),
+                     number_plain(cli_number(report, "step_s"), 4).text,
+                     number_plain(cli_number(report, "tokens_per_s_gpu"), 5).text,
                      cli_number(report, "device_bytes") * 0x1p-30,
                      cli_number(report, "planned_device_bytes") * 0x1p-30);
         return;
     }
     (void)printf("rehearsed: rank 0 of %.0f, %.0f of %.0f layers; %.2f GiB of the device held; a "
-                 "whole step, predicted: %.4g s, %.4g s of it for the network (modelled)\n",
+                 "whole step, predicted: %s s, %s s of it for the network (modelled)\n",
                  cli_number(report, "world"), cli_number(report, "layers_worked"),
                  cli_number(report, "layers"), cli_number(report, "device_bytes") * 0x1p-30,
-                 cli_number(report, "predicted_step_s"), cli_number(report, "network_wait_s"));
+                 number_plain(cli_number(report, "predicted_step_s"), 4).text,
+                 number_plain(cli_number(report, "network_wait_s"), 4).text);
 }
 
 /* What became of the training file, and how long its examples are. */

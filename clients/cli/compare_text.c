@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "common/metric.h"
 #include "common/must.h"
+#include "common/number.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,7 +48,7 @@ static void compare_text_value(const json_t *value, enum compare_form form,
     else if (json_is_string(value))
         (void)snprintf(ret, COMPARE_VALUE_BYTES, "%s", json_string_value(value));
     else if (form == FORM_NUMBER)
-        (void)snprintf(ret, COMPARE_VALUE_BYTES, "%.5g", number);
+        (void)snprintf(ret, COMPARE_VALUE_BYTES, "%s", number_plain(number, 5).text);
     else if (form == FORM_PERCENT)
         (void)snprintf(ret, COMPARE_VALUE_BYTES, "%.2f%%", number * 100);
     else if (form == FORM_GIB)

@@ -10,6 +10,7 @@
 #include "common/experiment_plan.h"
 #include "common/limits.h"
 #include "common/mem.h"
+#include "common/number.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,16 +31,45 @@ static void plan_done(struct plan_experiment *plan)
     json_unref(&plan->rows);
 }
 
+/* The next argument. New reference. */
+static int plan_read(struct cli *cli, const char **ret_path, json_t **ret, struct err *err)
+{
+    TRY(cli_take_argument(cli, "the experiment's file", ret_path, err));
+    TRY(json_parse_file(*ret_path, LIMIT_JSON_BODY_BYTES, ret, err));
+    if (json_is_object(*ret))
+        return 0;
+    json_unref(ret);
+    return err_set(err, ERR_BAD_JSON, "%s: an experiment is an object", *ret_path);
+}
+
 int plan_experiment_file(struct cli *cli, json_t **ret, struct err *err)
 {
     const char *path = NULL;
     CLEANUP(json_unref) json_t *body = NULL;
-    TRY(cli_take_argument(cli, "the experiment's file", &path, err));
-    TRY(json_parse_file(path, LIMIT_JSON_BODY_BYTES, &body, err));
-    if (!json_is_object(body))
-        return err_set(err, ERR_BAD_JSON, "%s: an experiment is an object", path);
+    TRY(plan_read(cli, &path, &body, err));
     TRY(job_body_sets_into(cli, body, err));
     *ret = json_incref(body);
+    return 0;
+}
+
+/* Every argument, each with every --set, into {path: body}. */
+static int plan_files(struct cli *cli, json_t *files, struct err *err)
+{
+    const char *path;
+    json_t *body;
+    do {
+        body = NULL;
+        TRY(plan_read(cli, &path, &body, err));
+        if (json_object_set_new(files, path, body) != 0)
+            return err_set(err, ERR_USAGE, "a file's name is not UTF-8");
+    } while (cli->argc > 0);
+    json_object_foreach(files, path, body)
+    {
+        struct cli again = *cli;
+        TRY(job_body_sets_into(&again, body, err));
+    }
+    while (cli_take_option(cli, "--set") != NULL)
+        ;
     return 0;
 }
 
@@ -118,23 +148,22 @@ static bool plan_fits(const json_t *row)
     return strcmp(cli_text(row, "status"), "waiting") == 0;
 }
 
-void plan_experiment_cell(struct table *table, const json_t *row, const char *column,
-                          const char *format, double scale)
+void plan_experiment_cell(struct table *table, const json_t *row, const char *column, int digits,
+                          double scale)
 {
     const json_t *value = json_object_get(row, column);
-    char text[64] = "";
-    if (json_is_number(value))
-        (void)snprintf(text, sizeof text, format, json_number_value(value) * scale);
-    table_cell(table, "%s", text);
+    table_cell(table, "%s",
+               json_is_number(value) ? number_plain(json_number_value(value) * scale, digits).text
+                                     : "");
 }
 
 static int plan_print_table(const json_t *rows, struct err *err)
 {
     static const struct table_column columns[] = {
-        {.title = "#", .right = true},      {.title = "CONTEXT", .right = true},
-        {.title = "POINT", .cut = true},    {.title = "PLAN"},
-        {.title = "GIB", .right = true},    {.title = "HOST", .right = true, .dropped = 2},
-        {.title = "STEP S", .right = true}, {.title = "TOKENS/S/GPU", .right = true},
+        {.title = "#", .right = true},          {.title = "CONTEXT", .right = true},
+        {.title = "POINT", .cut = true},        {.title = "PLAN"},
+        {.title = "DEVICE GIB", .right = true}, {.title = "HOST GIB", .right = true, .dropped = 2},
+        {.title = "STEP S", .right = true},     {.title = "TOKENS/S/GPU", .right = true},
         {.title = "RUN", .right = true},
     };
     CLEANUP(table_done) struct table table;
@@ -149,10 +178,10 @@ static int plan_print_table(const json_t *rows, struct err *err)
         table_cell(&table, "%lld", cli_whole(row, "seq_len"));
         table_cell(&table, "%s%s", cli_text(row, "label"), rehearsed ? " (rehearsed)" : "");
         table_cell(&table, "%s", plan_fits(row) ? "fits" : cli_text(row, "status"));
-        plan_experiment_cell(&table, row, "planned_device_bytes", "%.3g", 0x1p-30);
-        plan_experiment_cell(&table, row, "planned_host_bytes", "%.3g", 0x1p-30);
-        plan_experiment_cell(&table, row, "planned_step_s", "%.4g", 1);
-        plan_experiment_cell(&table, row, "planned_tokens_per_s_gpu", "%.4g", 1);
+        plan_experiment_cell(&table, row, "planned_device_bytes", 3, 0x1p-30);
+        plan_experiment_cell(&table, row, "planned_host_bytes", 3, 0x1p-30);
+        plan_experiment_cell(&table, row, "planned_step_s", 4, 1);
+        plan_experiment_cell(&table, row, "planned_tokens_per_s_gpu", 4, 1);
         clock_duration((int64_t)(cli_number(row, "planned_run_s") + 0.5), run);
         table_cell(&table, "%s", plan_fits(row) ? run : "");
     }
@@ -181,16 +210,14 @@ static int plan_print(const json_t *rows, struct err *err)
     return 0;
 }
 
-int plan_experiment(struct cli *cli, struct err *err)
+/* By the daemon, or for the machine that is not its. */
+static int plan_one(struct cli *cli, const struct plan_experiment *elsewhere, const json_t *body,
+                    struct err *err)
 {
-    CLEANUP(plan_done) struct plan_experiment plan = {.card = ""};
-    CLEANUP(json_unref) json_t *body = NULL;
     CLEANUP(json_unref) json_t *planned = NULL;
     struct client *client = NULL;
-    bool other = false;
-    TRY(plan_experiment_file(cli, &body, err));
-    TRY(plan_machine(cli, &plan, &other, err));
-    if (other) {
+    if (elsewhere != NULL) {
+        CLEANUP(plan_done) struct plan_experiment plan = *elsewhere;
         TRY(plan_elsewhere(cli, &plan, body, &planned, err));
     } else {
         TRY(cli_client(cli, &client, err));
@@ -198,4 +225,27 @@ int plan_experiment(struct cli *cli, struct err *err)
     }
     return cli->json ? cli_print_json(planned, err)
                      : plan_print(json_object_get(planned, "data"), err);
+}
+
+int plan_experiment(struct cli *cli, struct err *err)
+{
+    struct plan_experiment plan = {.card = ""};
+    CLEANUP(json_unref) json_t *files = json_object();
+    const char *path, *before = "";
+    const json_t *body;
+    bool other = false;
+    if (files == NULL)
+        return mem_fail(err, 0, "a plan");
+    TRY(plan_files(cli, files, err));
+    TRY(plan_machine(cli, &plan, &other, err));
+    json_object_foreach(files, path, body)
+    {
+        if (json_object_size(files) > 1 && !cli->json)
+            (void)printf("%s%s\n", before, path);
+        int rc = plan_one(cli, other ? &plan : NULL, body, err);
+        if (rc != 0)
+            return json_object_size(files) > 1 ? err_wrap(err, rc, "%s: ", path) : rc;
+        before = "\n";
+    }
+    return 0;
 }

@@ -80,6 +80,24 @@ class Plan(unittest.TestCase):
                 longest = {row["label"]: row["seq_len"] >> 20 for row in fitting}  # rows are in the order of lengths
                 self.assertEqual((longest["Ulysses"], longest["Untied Ulysses, 1 head"]), (3, 5))
 
+    def test_experiment_files(self):
+        """Several at once: a table under each file's name, figures as people write them, every --set for each of them."""
+        files = sorted(os.path.join(EXPERIMENTS, name) for name in os.listdir(EXPERIMENTS))
+        done = run("experiment", "plan", *files, "--memory", "80GB", "--gpus", "8", "--set", "steps=1")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        parts = done.stdout.split("\n\n")
+        self.assertEqual([part.splitlines()[0] for part in parts], files)
+        for part in parts:
+            lines = part.splitlines()
+            self.assertEqual(lines[1].split()[:3], ["#", "CONTEXT", "POINT"])
+            self.assertIn("points fit; ", lines[-1])
+            self.assertNotRegex(part, r"\de[+-]\d", "an exponent")
+        alone = run("experiment", "plan", files[0], "--memory", "80GB", "--gpus", "8", "--set", "steps=1").stdout
+        self.assertEqual(alone.splitlines(), parts[0].splitlines()[1:])
+        done = run("experiment", "plan", files[0], os.path.join(SOURCE_DIR, "api", "job.schema.json"), "--gpus", "8")
+        self.assertEqual(done.returncode, 65)
+        self.assertIn("job.schema.json: ", done.stderr)
+
     def test_experiment_set(self):
         """Any field of the file by --set; the layers that are rehearsed are what takes time."""
         words = ["experiment", "plan", os.path.join(EXPERIMENTS, "llama3-8b.json"), "--memory", "141GB", "--gpus", "1",
