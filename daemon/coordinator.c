@@ -34,6 +34,11 @@ int64_t coordinator_now(const struct coordinator *coordinator)
     return coordinator->host->ops->monotonic_ms(coordinator->host);
 }
 
+int64_t coordinator_epoch(const struct coordinator *coordinator)
+{
+    return coordinator_wall(coordinator) - coordinator_now(coordinator);
+}
+
 int64_t coordinator_wall(const struct coordinator *coordinator)
 {
     return coordinator->host->ops->wall_ms(coordinator->host);
@@ -253,9 +258,11 @@ void coordinator_tick(struct coordinator *coordinator)
     coordinator_flush(coordinator);
     ingest_tick(coordinator->ingest);
     coordinator_gpus_look(coordinator);
-    for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next)
+    for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
+        coordinator_attempt_follow_clock(job);
         if (job->retry_ms <= coordinator_now(coordinator))
             coordinator_job_step(job);
+    }
     coordinator_drop_ended(coordinator);
     coordinator_queue_tick(coordinator);
 }

@@ -23,10 +23,28 @@
 #include "daemon/store_attempts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
-enum { ATTEMPT_LIMIT_MARGIN_MS = 60000 }; /* of a time limit, for a step and a checkpoint */
+enum {
+    ATTEMPT_LIMIT_MARGIN_MS = 60000, /* of a time limit, for a step and a checkpoint */
+    ATTEMPT_CLOCK_MS = 2000          /* what the clock must be set by to matter */
+};
 
 /* ---- starting ------------------------------------------------------------------------------ */
+
+void coordinator_attempt_follow_clock(struct coordinator_job *job)
+{
+    const int64_t epoch_ms = coordinator_epoch(job->coordinator);
+    const int64_t jump_ms = epoch_ms - job->attempt_epoch_ms;
+    struct err err;
+    if (!job->has_attempt || job->attempt_ended_ms > 0 || llabs(jump_ms) < ATTEMPT_CLOCK_MS)
+        return;
+    job->attempt_started_ms += jump_ms;
+    job->attempt_epoch_ms = epoch_ms;
+    if (store_attempt_move(job->coordinator->store, job->id, job->attempt, job->attempt_started_ms,
+                           &err) != 0)
+        log_warn("coordinator", "%s: its start after the clock was set: %s", job->id, err.text);
+}
 
 int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, const struct err *why,
                             struct err *err)
@@ -96,6 +114,7 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
         (void)snprintf(from, sizeof from, ", from %s", id);
     job->attempt++;
     job->attempt_started_ms = coordinator_wall(coordinator);
+    job->attempt_epoch_ms = coordinator_epoch(coordinator);
     job->attempt_ended_ms = job->attempt_tokens = 0;
     job->attempt_from_step = job->attempt_step = step > 0 ? step : 0;
     (void)snprintf(text, sizeof text, "Job is starting: attempt %lld, %lld ranks%s.",

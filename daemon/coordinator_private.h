@@ -51,6 +51,7 @@ struct coordinator_job {
     struct results *results;         /* while they are written, at the end of an attempt */
     bool has_results;                /* they are written, or cannot be */
     int64_t attempt_started_ms;      /* Unix time */
+    int64_t attempt_epoch_ms;        /* wall time less monotonic time, as the start is told by */
     int64_t attempt_ended_ms;        /* Unix time; 0: it runs, or its end is seen as it comes */
     int64_t attempt_from_step;       /* it went on from there */
     int64_t attempt_step;            /* its newest */
@@ -116,8 +117,9 @@ struct coordinator {
     bool flush_failing; /* so that it is logged once */
 };
 
-int64_t coordinator_now(const struct coordinator *coordinator);  /* monotonic ms */
-int64_t coordinator_wall(const struct coordinator *coordinator); /* Unix time, ms */
+int64_t coordinator_now(const struct coordinator *coordinator);   /* monotonic ms */
+int64_t coordinator_epoch(const struct coordinator *coordinator); /* wall ms less monotonic ms */
+int64_t coordinator_wall(const struct coordinator *coordinator);  /* Unix time, ms */
 
 /* coordinator.c */
 struct coordinator_job *coordinator_find(const struct coordinator *coordinator, const char *job_id);
@@ -160,6 +162,9 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err); /* 
 int coordinator_attempt_step(struct coordinator_job *job, struct err *err);
 /* Writes steps and times to the store. */
 int coordinator_attempt_progress(struct coordinator_job *job, struct err *err);
+/* Where the wall clock was set, the start of what runs is set with it: what it has held since stays
+ * what it was. */
+void coordinator_attempt_follow_clock(struct coordinator_job *job);
 /* Its row in the store. outcome: "" while it runs; a failure that a rank told: `why`. */
 int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, const struct err *why,
                             struct err *err);

@@ -51,7 +51,7 @@ int coordinator_queue_init(struct coordinator *coordinator, struct err *err)
 {
     coordinator->usage.half_life_ms = coordinator->config.fair_share_half_life_ms;
     coordinator->charged_ms = coordinator->usage_put_ms = coordinator_now(coordinator);
-    coordinator->usage_epoch_ms = coordinator_wall(coordinator) - coordinator_now(coordinator);
+    coordinator->usage_epoch_ms = coordinator_epoch(coordinator);
     TRY(store_drained_get(coordinator->store, &coordinator->drained, err));
     return store_usage_list(coordinator->store, queue_load_usage, coordinator, err);
 }

@@ -112,6 +112,7 @@ static int recover_steps(struct coordinator_job *job, const struct recover *reco
     const int64_t now_ms = coordinator_wall(job->coordinator);
     ended_ms = ended_ms < now_ms ? ended_ms : now_ms;
     job->attempt_started_ms = recover->started_ms > 0 ? recover->started_ms : now_ms;
+    job->attempt_epoch_ms = coordinator_epoch(job->coordinator);
     job->attempt_ended_ms = ended_ms > job->attempt_started_ms ? ended_ms : job->attempt_started_ms;
     job->attempt_from_step = recover->from_step;
     if (sum.first_step > 0 && sum.first_step <= recover->from_step)

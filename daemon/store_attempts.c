@@ -33,6 +33,18 @@ int store_attempt_put(struct store *store, const struct store_attempt *attempt, 
     return store_query_run(&query, err);
 }
 
+int store_attempt_move(struct store *store, const char *job_id, int64_t number, int64_t started_ms,
+                       struct err *err)
+{
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "UPDATE attempts SET started_ms = ? WHERE job_id = ? AND number = ?", err));
+    store_bind_i64(&query, started_ms);
+    store_bind_text(&query, job_id);
+    store_bind_i64(&query, number);
+    return store_query_run(&query, err);
+}
+
 int store_attempt_get(struct store *store, const char *job_id, int64_t number,
                       store_attempt_fn *row, void *context, struct err *err)
 {

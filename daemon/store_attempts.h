@@ -25,6 +25,9 @@ struct store_attempt {
 enum { STORE_GPUS_BYTES = LIMIT_RANKS * LIMIT_GPU_BYTES };
 typedef int store_attempt_fn(void *context, const struct store_attempt *attempt, struct err *err);
 int store_attempt_put(struct store *store, const struct store_attempt *attempt, struct err *err);
+/* Its start becomes another time. */
+int store_attempt_move(struct store *store, const char *job_id, int64_t number, int64_t started_ms,
+                       struct err *err);
 int store_attempt_get(struct store *store, const char *job_id, int64_t number,
                       store_attempt_fn *row, void *context, struct err *err);
 

@@ -1,6 +1,7 @@
 /* The wall clock is set a day forward, then back: what counts in durations (limits, use, the queue)
  * goes on as if nothing had happened; what is a date (a token's end) goes by the clock, and comes
  * back with it. */
+#include "daemon/store_attempts.h"
 #include "tests/lib/http_world.h"
 
 #define DAY_MS (86400 * 1000LL)
@@ -68,6 +69,67 @@ static void test_use_of_the_future(void **state)
     assert_true(used > 490 && used < 510);
 }
 
+/* Hours that `GET /v1/usage` tells of all. */
+static void expect_hours(struct http_world *h, double wanted)
+{
+    ask(h, "GET", "/v1/usage", NULL);
+    assert_int_equal(h->status, 200);
+    const double hours = json_number_value(answer(h, "total.cpu_slot_hours"));
+    if (fabs(hours - wanted) > 0.01)
+        fail_msg("%g hours, not %g", hours, wanted);
+}
+
+/* Hours are those that were held, whatever the clock was set to meanwhile: a machine without a
+ * battery starts in 1970, and is told the time when it has a network. */
+static void test_hours(void **state)
+{
+    struct http_world *h = *state;
+    struct world_attempt a;
+    (void)world_running(h->w, &a, ""); /* two ranks */
+    h->w->fake.now_ms += 1800000;
+    world_run(h->w);
+    expect_hours(h, 1);
+    static const int64_t jumps[] = {20000 * DAY_MS, -DAY_MS,         1000,          1000,
+                                    1000,           -19990 * DAY_MS, 20000 * DAY_MS};
+    for (size_t i = 0; i < sizeof jumps / sizeof jumps[0]; i++) {
+        jump(h, jumps[i]);
+        expect_hours(h, 1);
+    }
+    h->w->fake.now_ms += 1800000;
+    h->w->fake.wall_jump_ms += DAY_MS; /* just before its end */
+    world_end_done(&a);
+    world_attempt_close(&a);
+    expect_hours(h, 2);
+    jump(h, -2 * DAY_MS); /* what has ended stays */
+    expect_hours(h, 2);
+}
+
+static int take_start(void *ret_started_ms, const struct store_attempt *attempt, struct err *err)
+{
+    (void)err;
+    *(int64_t *)ret_started_ms = attempt->started_ms;
+    return 0;
+}
+
+/* The same where a daemon has taken the ranks over: their start goes with the clock. */
+static void test_hours_of_adopted(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    int64_t before_ms = 0, after_ms = 0;
+    struct world_job job = world_running(w, &a, "");
+    w->fake.adoptable = (struct host_identity){.pid = a.keeper->pid, .start_time = 77};
+    OK(w, store_attempt_get(w->store, job.id, 1, take_start, &before_ms, &w->err));
+    world_reopen(w);
+    world_run(w);
+    assert_non_null(fake_host_find(&w->fake, "adopted"));
+    w->fake.wall_jump_ms += DAY_MS;
+    world_run(w);
+    OK(w, store_attempt_get(w->store, job.id, 1, take_start, &after_ms, &w->err));
+    assert_int_equal(after_ms, before_ms + DAY_MS);
+    world_attempt_close(&a);
+}
+
 static void test_tokens(void **state)
 {
     struct http_world *h = *state;
@@ -92,7 +154,8 @@ static void test_tokens(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {HTTP_TEST(test_running_job_and_use),
+    const struct CMUnitTest tests[] = {HTTP_TEST(test_running_job_and_use), HTTP_TEST(test_hours),
+                                       WORLD_TEST(test_hours_of_adopted),
                                        WORLD_TEST(test_use_of_the_future), HTTP_TEST(test_tokens)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
