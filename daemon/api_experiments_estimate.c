@@ -66,7 +66,10 @@ int api_experiments_estimate(struct api *api, struct http_request *request, stru
     if (estimate == NULL)
         return mem_fail(err, sizeof *estimate, "an estimate");
     *estimate = (struct experiment_estimate){
-        .turns = {.request = request, .turn = estimate_turn, .context = estimate},
+        .turns = {.request = request,
+                  .turn = estimate_turn,
+                  .only_answers = true,
+                  .context = estimate},
         .planner = {.api = api, .viewer = access_viewer(request), .spec = &estimate->spec},
         .rows = json_array()};
     http_request_on_end(request, estimate_end, estimate);

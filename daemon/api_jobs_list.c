@@ -134,10 +134,12 @@ int api_jobs_list(struct api *api, struct http_request *request, struct err *err
     struct jobs_list *list = mem_new(1, sizeof *list);
     if (list == NULL)
         return mem_fail(err, sizeof *list, "a list of jobs");
-    *list =
-        (struct jobs_list){.api = api,
-                           .turns = {.request = request, .turn = jobs_list_turn, .context = list},
-                           .viewer = access_viewer(request)};
+    *list = (struct jobs_list){.api = api,
+                               .turns = {.request = request,
+                                         .turn = jobs_list_turn,
+                                         .only_answers = true,
+                                         .context = list},
+                               .viewer = access_viewer(request)};
     buf_init(&list->filter, LIMIT_JSON_BODY_BYTES);
     buf_init(&list->text, LIMIT_ANSWER_BYTES);
     http_request_on_end(request, jobs_list_end, list);

@@ -199,15 +199,15 @@ static int series_start(struct api *api, struct http_request *request,
         json_decref(memory);
         return mem_fail(err, sizeof *walk, "series");
     }
-    *walk =
-        (struct series_walk){.api = api,
-                             .turns = {.request = request, .turn = series_turn, .context = walk},
-                             .wanted = *wanted,
-                             .rank = rank,
-                             .points_max = points_max,
-                             .metric = -1,
-                             .data = json_array(),
-                             .memory = memory};
+    *walk = (struct series_walk){
+        .api = api,
+        .turns = {.request = request, .turn = series_turn, .only_answers = true, .context = walk},
+        .wanted = *wanted,
+        .rank = rank,
+        .points_max = points_max,
+        .metric = -1,
+        .data = json_array(),
+        .memory = memory};
     (void)snprintf(walk->job_id, sizeof walk->job_id, "%.*s", LIMIT_ID_BYTES, wanted->job_id);
     walk->wanted.job_id = walk->query.job_id = walk->job_id;
     http_request_on_end(request, series_walk_end, walk);

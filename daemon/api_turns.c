@@ -15,6 +15,18 @@ static void turns_on_turn(void *context)
         loop_timer_set(turns->timer, 0, 0);
 }
 
+/* The client left. The request ends with its answer, and what it holds with it. */
+static void turns_on_gone(void *context)
+{
+    struct api_turns *turns = context;
+    struct err err;
+    if (!turns->only_answers)
+        return;
+    loop_timer_stop(turns->timer);
+    err_set(&err, ERR_UNAVAILABLE, "the client left");
+    http_answer_error(turns->request, &err);
+}
+
 int api_turns_start(struct api_turns *turns, struct loop *loop, struct err *err)
 {
     bool done = false;
@@ -23,7 +35,7 @@ int api_turns_start(struct api_turns *turns, struct loop *loop, struct err *err)
         return 0;
     TRY(loop_timer_new(loop, turns_on_turn, turns, &turns->timer, err));
     loop_timer_set(turns->timer, 0, 0);
-    http_defer(turns->request, NULL, NULL);
+    http_defer(turns->request, turns_on_gone, turns);
     return 0;
 }
 

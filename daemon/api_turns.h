@@ -20,11 +20,12 @@ typedef int api_turn_fn(void *context, bool *ret_done, struct err *err);
 struct api_turns {
     struct http_request *request;
     api_turn_fn *turn;
-    void *context;            /* of turn */
+    void *context;     /* of turn */
+    bool only_answers; /* nothing but the answer comes of it: it ends when the client leaves */
     struct loop_timer *timer; /* the next turn; NULL: the first was enough; owned */
 };
 
-/* Does the first slice, and the others in turns to come, whether the client waits or not. The first
- * one's error is returned, a later one's is the answer. */
+/* Does the first slice, and the others in turns to come. The first one's error is returned, a later
+ * one's is the answer. */
 int api_turns_start(struct api_turns *turns, struct loop *loop, struct err *err);
 void api_turns_done(struct api_turns *turns);

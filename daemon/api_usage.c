@@ -115,11 +115,12 @@ int api_usage_get(struct api *api, struct http_request *request, struct err *err
     struct api_usage *usage = mem_new(1, sizeof *usage);
     if (usage == NULL)
         return mem_fail(err, sizeof *usage, "a request that waits");
-    *usage = (struct api_usage){.api = api,
-                                .turns = {.request = request, .turn = usage_turn, .context = usage},
-                                .viewer = access_viewer(request),
-                                .now_ms = api->host->ops->wall_ms(api->host),
-                                .limit = USAGE_SHOWN};
+    *usage = (struct api_usage){
+        .api = api,
+        .turns = {.request = request, .turn = usage_turn, .only_answers = true, .context = usage},
+        .viewer = access_viewer(request),
+        .now_ms = api->host->ops->wall_ms(api->host),
+        .limit = USAGE_SHOWN};
     http_request_on_end(request, usage_end, usage);
     TRY(usage_read(usage, http_request_route(request)->query, err));
     return api_turns_start(&usage->turns, api->loop, err);

@@ -44,6 +44,28 @@ static void test_asked_twice_at_once(void **state)
     assert_false(io_exists(folder)); /* the second has put nothing back */
 }
 
+/* What was asked for is done, though nobody waits for the answer. */
+static void test_client_leaves(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    struct world_job job = http_world_succeeded(h);
+    CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s", h->w->dir, job.id);
+    CLEANUP(mem_free_ptr) char *path = mem_printf("/v1/fine_tuning/jobs/%s", job.id);
+    fill(h, &job);
+    ask_open(h, &client, "DELETE", path, "", NULL, 0);
+    while (http_is_idle(h->http)) /* until it is read */
+        OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
+    assert_true(io_exists(folder)); /* it counts */
+    client_close(&client);
+    for (int i = 0; i < 100 && !http_is_idle(h->http); i++)
+        OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
+    assert_true(http_is_idle(h->http));
+    assert_false(io_exists(folder));
+    ask(h, "GET", path, NULL);
+    assert_int_equal(h->status, 404);
+}
+
 /* A job whose folder somebody has removed by hand goes all the same. */
 static void test_without_a_folder(void **state)
 {
@@ -62,6 +84,7 @@ static void test_without_a_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {HTTP_TEST(test_asked_twice_at_once),
+                                       HTTP_TEST(test_client_leaves),
                                        HTTP_TEST(test_without_a_folder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

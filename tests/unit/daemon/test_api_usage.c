@@ -143,13 +143,32 @@ static void test_what_is_refused(void **state)
     assert_true(json_is_null(answer(h, "after")));
 }
 
+/* Nobody waits for the sums of 400 turns any more: they are not made to their end. */
+static void test_client_leaves(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    deleted_jobs(h, "ann", 50000);
+    ask_open(h, &client, "GET", "/v1/usage", "", NULL, 0);
+    while (http_is_idle(h->http)) /* until it is read */
+        OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
+    for (int i = 0; i < 3; i++)
+        OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
+    assert_false(http_is_idle(h->http));
+    client_close(&client);
+    for (int i = 0; i < 20 && !http_is_idle(h->http); i++)
+        OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
+    assert_true(http_is_idle(h->http));
+    ask(h, "GET", "/healthz", NULL);
+    expect(h, 200, "status", "ok");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_sums_over_turns),
-        HTTP_TEST(test_many_jobs_over_turns),
-        HTTP_TEST(test_users_see_their_own),
-        HTTP_TEST(test_what_is_refused),
+        HTTP_TEST(test_sums_over_turns),     HTTP_TEST(test_many_jobs_over_turns),
+        HTTP_TEST(test_users_see_their_own), HTTP_TEST(test_what_is_refused),
+        HTTP_TEST(test_client_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
