@@ -12,6 +12,7 @@
 #include "daemon/host.h"
 #include "daemon/loop.h"
 #include "daemon/settings.h"
+#include "daemon/store_attempts.h"
 #include "daemon/trash.h"
 #include "daemon/uploads.h"
 
@@ -59,6 +60,14 @@ static int housekeeping_upload(struct housekeeping *self, int64_t now_ms, bool *
     TRY(store_upload_end(api->store, id, "expired", err));
     uploads_drop_parts(api->settings->data_dir, id);
     return 0;
+}
+
+static int housekeeping_usage(struct housekeeping *self, int64_t now_ms, struct err *err)
+{
+    const int64_t days = self->api->settings->retain_usage_days;
+    if (days == 0)
+        return 0;
+    return store_attempts_forget(self->api->store, now_ms - days * 86400000, err);
 }
 
 static int housekeeping_points(struct housekeeping *self, bool *found, struct err *err)
@@ -132,6 +141,8 @@ static void housekeeping_round(void *context)
     int rc = housekeeping_file(self, now_ms, &found, &err);
     if (rc == 0)
         rc = housekeeping_upload(self, now_ms, &found, &err);
+    if (rc == 0)
+        rc = housekeeping_usage(self, now_ms, &err);
     if (rc == 0)
         rc = housekeeping_points(self, &found, &err);
     if (rc == 0)

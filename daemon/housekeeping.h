@@ -1,6 +1,7 @@
 /* housekeeping: what goes by itself, a little at a time so that nobody waits for it: files whose
  * time has come (expires_after) and that no unfinished job uses, uploads that were not completed,
- * metric points of deleted jobs, and what lies in the trash (trash.h). */
+ * metric points of deleted jobs, after retain_usage_days what those used, and what lies in the
+ * trash (trash.h). */
 #pragma once
 #include "common/err.h"
 

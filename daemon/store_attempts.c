@@ -126,3 +126,13 @@ int store_attempts_held(struct store *store, const struct store_held_page *page,
         TRY(row(context, &held, err));
     }
 }
+
+/* As many as take some milliseconds. */
+int store_attempts_forget(struct store *store, int64_t before_ms, struct err *err)
+{
+    return store_run_i64(store,
+                         "DELETE FROM attempts_gone WHERE (job_id, number) IN (SELECT job_id, "
+                         "number FROM attempts_gone WHERE ended_ms < ? ORDER BY ended_ms LIMIT "
+                         "250)",
+                         before_ms, err);
+}

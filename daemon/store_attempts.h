@@ -53,6 +53,8 @@ struct store_held_page {
     int64_t limit; /* rows */
 };
 typedef int store_held_fn(void *context, const struct store_held *held, struct err *err);
+/* Forgets some of what deleted jobs held that ended before a time; the oldest first. */
+int store_attempts_forget(struct store *store, int64_t before_ms, struct err *err);
 /* In order of job and number. *ret_count: rows given; less than the limit: there are no more. */
 int store_attempts_held(struct store *store, const struct store_held_page *page, store_held_fn *row,
                         void *context, int64_t *ret_count, struct err *err);

@@ -273,6 +273,8 @@ static const char *const store_migrations_jobs[] = {
     " FROM attempts AS a JOIN jobs AS j ON j.id = a.job_id;",
     /* 12: how far experiments are, for their list */
     "CREATE INDEX experiment_points_status ON experiment_points (experiment_id, status);",
+    /* 13: what deleted jobs held, to be forgotten by age */
+    "CREATE INDEX attempts_gone_ended ON attempts_gone (ended_ms);",
 };
 
 static const char *const store_migrations_metrics[] = {

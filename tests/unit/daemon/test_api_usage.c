@@ -143,6 +143,24 @@ static void test_what_is_refused(void **state)
     assert_true(json_is_null(answer(h, "after")));
 }
 
+/* What deleted jobs used stays, unless the operator says for how long. */
+static void test_retain_usage_days(void **state)
+{
+    struct http_world *h = *state;
+    deleted_jobs(h, "ann", 150); /* more than a round takes */
+    h->w->fake.wall_jump_ms += 40LL * 86400000;
+    static const struct {
+        int64_t days, left;
+    } rows[] = {{0, 300}, {41, 300}, {39, 50}, {39, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        h->settings.retain_usage_days = rows[i].days;
+        housekeeping_wake(h->api.housekeeping);
+        ask(h, "GET", "/healthz", NULL); /* some turns: a round, and 5 s to the next */
+        ask(h, "GET", "/v1/usage", NULL);
+        assert_int_equal(answer_int(h, "total.attempts"), rows[i].left);
+    }
+}
+
 /* Nobody waits for the sums of 400 turns any more: they are not made to their end. */
 static void test_client_leaves(void **state)
 {
@@ -168,7 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HTTP_TEST(test_sums_over_turns),     HTTP_TEST(test_many_jobs_over_turns),
         HTTP_TEST(test_users_see_their_own), HTTP_TEST(test_what_is_refused),
-        HTTP_TEST(test_client_leaves),
+        HTTP_TEST(test_client_leaves),       HTTP_TEST(test_retain_usage_days),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

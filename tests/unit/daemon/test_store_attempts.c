@@ -130,6 +130,20 @@ static void test_deleted_jobs_stay_in_the_sums(void **state)
     assert_int_equal(left, 1);
 }
 
+/* The oldest of deleted jobs go, by their end, and nothing else does. */
+static void test_forget(void **state)
+{
+    struct fixture *f = *state;
+    make_jobs(f);
+    move(f, "ftjob-1", JOB_STATE_RUNNING, JOB_STATE_SUCCEEDED, 0);
+    put(f, "ftjob-1", 2, 4000, 6000);
+    OK(f, store_job_delete(f->store, "ftjob-1", &f->err));
+    OK(f, store_attempts_forget(f->store, 1500, &f->err));
+    assert_non_null(strstr(held(f, 9).text, "1/1 succeeded 1000-1500"));
+    OK(f, store_attempts_forget(f->store, 6000, &f->err));
+    assert_string_equal(held(f, 9).text, "1/2 succeeded 4000-6000 kept -1; " JOB_2 JOB_3);
+}
+
 /* Where the rows of what was held cannot be written the job stays, too. */
 static void test_deletion_is_whole(void **state)
 {
@@ -163,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_held, setup, teardown),
         cmocka_unit_test_setup_teardown(test_deleted_jobs_stay_in_the_sums, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_forget, setup, teardown),
         cmocka_unit_test_setup_teardown(test_deletion_is_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_progress, setup, teardown),
     };
