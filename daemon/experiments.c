@@ -56,23 +56,20 @@ static void experiments_on_note(void *context, const struct bus_note *note)
         experiments_wake(self);
 }
 
-/* One that cannot be stepped does not keep the others from it. */
-static bool experiments_step_all(struct experiments *self, bool *ret_again, struct err *err)
+/* One that cannot be stepped does not keep the others from it; the last one's error is told. */
+static int experiments_step_all(struct experiments *self, bool *ret_again, struct err *err)
 {
     char id[LIMIT_ID_BYTES + 1];
     int64_t row = 0;
-    bool well = true;
+    int failed = 0;
     for (;;) {
         bool again = false;
-        if (store_experiment_open(self->api->store, row, &row, id, err) != 0)
-            return false;
+        TRY(store_experiment_open(self->api->store, row, &row, id, err));
         if (row == 0)
-            return well;
-        if (experiment_step(self->api, id, &again, err) != 0) {
-            if (!self->failing)
-                log_warn("experiments", "%s: %s", id, err->text);
-            well = false;
-        }
+            return failed;
+        int rc = experiment_step(self->api, id, &again, err);
+        if (rc != 0)
+            failed = err_wrap(err, rc, "%s: ", id);
         *ret_again |= again;
     }
 }
@@ -93,20 +90,17 @@ static int experiments_delete_one(struct experiments *self, bool *ret_again, str
 static void experiments_round(void *context)
 {
     struct experiments *self = context;
-    struct err err = {.code = ERR_NONE};
+    struct err err;
     bool again = false;
     self->due = false;
-    bool well = experiments_step_all(self, &again, &err);
-    if (experiments_delete_one(self, &again, &err) != 0) {
-        if (!self->failing)
-            log_warn("experiments", "%s", err.text);
-        well = false;
-    }
-    self->failing = !well;
-    if (!well)
-        experiments_set(self, EXPERIMENTS_RETRY_MS);
-    else if (again)
-        experiments_set(self, 0);
+    int stepped = experiments_step_all(self, &again, &err);
+    int deleted = experiments_delete_one(self, &again, &err);
+    const bool failed = stepped != 0 || deleted != 0;
+    if (failed && !self->failing)
+        log_warn("experiments", "%s", err.text);
+    self->failing = failed;
+    if (failed || again)
+        experiments_set(self, failed ? EXPERIMENTS_RETRY_MS : 0);
 }
 
 int experiments_new(struct api *api, struct experiments **ret, struct err *err)
