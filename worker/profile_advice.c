@@ -332,12 +332,13 @@ static int advice_slowest(struct advice *advice, struct err *err)
     }
     if (share < advice_least || most == least)
         return 0;
-    (void)snprintf(text, sizeof text,
-                   "%.1f %% of the time goes into sums over all ranks, which wait for the slowest: "
-                   "rank %u computes %.2f ms a step, rank %u %.2f",
-                   share * 100, most,
-                   (double)sums->ranks[most].kernel_ns * 1e-6 / (double)sums->steps, least,
-                   (double)sums->ranks[least].kernel_ns * 1e-6 / (double)sums->steps);
+    (void)snprintf(
+        text, sizeof text,
+        "%.1f %% of the time goes into sums over all ranks, which wait for the slowest: "
+        "rank %u computes %.2f ms a step, rank %u %.2f; where it is always the same one, "
+        "see what else its device does, and how hot it is (ithaca gpus)",
+        share * 100, most, (double)sums->ranks[most].kernel_ns * 1e-6 / (double)sums->steps, least,
+        (double)sums->ranks[least].kernel_ns * 1e-6 / (double)sums->steps);
     return advice_say(advice, "sums_wait_s", share, text, err);
 }
 
@@ -348,8 +349,11 @@ static int advice_data(struct advice *advice, struct err *err)
         profile_sums_share(advice->sums, profile_sums_ns(advice->sums, PROFILE_PHASE, "data"));
     if (share < advice_least)
         return 0;
-    (void)snprintf(text, sizeof text,
-                   "%.1f %% of the time goes into loading tokens and counting them", share * 100);
+    (void)snprintf(
+        text, sizeof text,
+        "%.1f %% of the time goes into loading tokens and counting them: the disk of the "
+        "data folder is slow, or other programs take the ranks' cores",
+        share * 100);
     return advice_say(advice, "data", share, text, err);
 }
 
@@ -361,11 +365,11 @@ static int advice_kernel(struct advice *advice, struct err *err)
     if (kernels->count == 0)
         return 0;
     double share = profile_sums_share(advice->sums, kernels->list[0].ns);
+    double busy = profile_sums_share(advice->sums, advice->sums->all.kernel_ns);
     (void)snprintf(text, sizeof text,
                    "%.1f %% of the time is %s, the kernel that takes longest; some kernel runs in "
-                   "%.1f %%",
-                   share * 100, kernels->list[0].name,
-                   profile_sums_share(advice->sums, advice->sums->all.kernel_ns) * 100);
+                   "%.1f %% of it, so what waits can be hidden for %.1f %% at most",
+                   share * 100, kernels->list[0].name, busy * 100, (1 - busy) * 100);
     return advice_say(advice, "kernels", share, text, err);
 }
 

@@ -189,6 +189,23 @@ static void profile_print_memory(const json_t *profile)
     }
 }
 
+/* How a suggestion is followed. */
+static void profile_print_set(const json_t *profile, json_t *set)
+{
+    const char *field;
+    const json_t *value;
+    char text[64];
+    if (json_object_size(set) == 0)
+        return;
+    (void)printf("     ithaca resubmit %s", cli_text(profile, "job_id"));
+    json_object_foreach(set, field, value)
+    {
+        json_brief(value, text, sizeof text);
+        (void)printf(" --set %s=%s", field, text);
+    }
+    (void)printf("\n");
+}
+
 static void profile_print(const json_t *profile)
 {
     size_t i;
@@ -214,8 +231,11 @@ static void profile_print(const json_t *profile)
     profile_print_ranks(profile);
     profile_print_memory(profile);
     (void)printf("\nsuggestions\n");
-    json_array_foreach(json_object_get(profile, "suggestions"), i, one)(void)
-        printf("  %zu. %s\n", i + 1, cli_text(one, "text"));
+    json_array_foreach(json_object_get(profile, "suggestions"), i, one)
+    {
+        (void)printf("  %zu. %s\n", i + 1, cli_text(one, "text"));
+        profile_print_set(profile, json_object_get(one, "set"));
+    }
 }
 
 int cmd_profile(struct cli *cli, struct err *err)

@@ -16,15 +16,15 @@ const view = byId("view");
 let leave = null; // ends what the page shown has begun
 let session = null;
 
-// A page is a function (view, argument, session) that fills the view and returns what ends it. Of an address the first
-// word names the page, and the second may name another one that belongs to it.
+// A page is a function (view, argument, session, more) that fills the view and returns what ends it. Of an address the first
+// word names the page, the second may name another one that belongs to it; more is the third.
 const PAGES = { jobs, submit, experiments, machine, compare };
 
 function show() {
   leave?.();
   leave = null;
   if (session === null) return;
-  const [name, argument, like] = location.hash.replace(/^#\/?/, "").split("/");
+  const [name, argument, more] = location.hash.replace(/^#\/?/, "").split("/");
   const made = name === "experiments" && argument === "new";
   const page = name === "jobs" && argument ? job : made ? experiment : PAGES[name] ?? jobs;
   for (const link of document.querySelectorAll("#nav a"))
@@ -32,7 +32,7 @@ function show() {
     else link.removeAttribute("aria-current");
   document.title = "Ithaca";
   fill(view, loading());
-  leave = page(view, made ? like : argument, session);
+  leave = page(view, made ? more : argument, session, more);
 }
 
 function setSession(value, said) {

@@ -14,8 +14,13 @@ function choice(id, label, help, ...options) {
   return { control, element: h("div", { class: "field" }, h("label", { for: id }, label), control, h("span", { class: "help" }, help)) };
 }
 
-// like: the id of a job whose settings the form begins with, or undefined.
-export function submit(view, like, session) {
+// Settings of an address as {path: value}; {} where there are none.
+function settings(text) {
+  try { return Object(JSON.parse(decodeURIComponent(text))); } catch { return {}; }
+}
+
+// like: the id of a job whose settings the form begins with, or undefined; but: what of them is another now, as text.
+export function submit(view, like, session, but = "{}") {
   let ended = false;
   const plan = h("section", { class: "card plan", "aria-live": "polite" }, h("h2", {}, "Plan"), h("p", { class: "soft" }, "Choose a model to see what the job takes."));
   const wrong = h("div");
@@ -85,6 +90,10 @@ export function submit(view, like, session) {
       for (const [control, value] of [[model.control, given.model], [file.control, given.training_file], [valid.control, given.validation_file ?? ""]])
         if ([...control.options].some((one) => one.value === value)) control.value = value;
       suffix.value = given.suffix ?? undefined;
+    }
+    for (const [path, value] of Object.entries(settings(but))) {
+      const field = fields.find((one) => one.path.join(".") === path);
+      if (field) field.value = value;
     }
     model.control.addEventListener("change", change);
     fill(view, h("div", { class: "head" }, h("h1", {}, "New job")),

@@ -101,15 +101,30 @@ await page.locator(".badge", { hasText: "succeeded" }).first().waitFor({ timeout
 await has("40 of 40");
 await shot("done");
 
-step("its profile, asked for with the form, is read; another job begins with its settings");
+step("its profile, asked for with the form, is read; other jobs begin with its settings, and with what it suggests");
+await page.route("**/profile", async (route) => { // what is suggested depends on the machine
+  const answer = await route.fetch(), suggestions = [{ text: "Another way.", set: { fsdp: false, "batch.grad_accum": 2 } }, { text: "Nothing to set.", set: null }];
+  await route.fulfill({ response: answer, json: { ...await answer.json(), suggestions } });
+});
 await page.locator("summary", { hasText: "Profile" }).click();
 await has("A step of a rank");
+const cells = (head) => page.locator("table", { has: page.getByRole("columnheader", { name: head, exact: true }) }).first().locator("tbody tr");
+const inMs = (text) => parseFloat(text) * (text.endsWith(" ms") ? 1 : 1000);
+const stepMs = inMs(await page.locator("dl.facts div", { hasText: "A step of a rank" }).locator("dd").textContent());
+const phasesMs = (await cells("Phase").evaluateAll((rows) => rows.map((row) => row.children[1].textContent))).reduce((sum, text) => sum + inMs(text), 0);
+assert.ok(Math.abs(phasesMs - stepMs) <= 0.05 * stepMs + 5, `phases ${phasesMs} ms, a step ${stepMs} ms`);
+for (const [head, count] of [["Part", 8], ["Rank", 2], ["Memory at the peak", 8]]) assert.equal(await cells(head).count(), count, head);
 await has("Trace, for ui.perfetto.dev");
 await clean("profile");
 await shot("profile");
+assert.equal(await page.getByRole("link", { name: "New job with it" }).count(), 1);
+await page.getByRole("link", { name: "New job with it" }).click();
+await until(async () => (await page.locator("#field-fsdp").inputValue()) === "false" && (await page.locator("#field-batch-grad_accum").inputValue()) === "2" && (await page.locator("#field-max_steps").inputValue()) === "40");
+await page.goBack();
 await page.getByRole("link", { name: "New job like this" }).click();
 await page.getByRole("heading", { name: "New job", exact: true }).waitFor();
 await until(async () => (await page.locator("#field-max_steps").inputValue()) === "40" && (await page.locator("#field-profile-steps").inputValue()) === "2, 3");
+assert.equal(await page.locator("#field-fsdp").inputValue(), "true");
 
 step("an experiment, from the form and its plan to the charts");
 await page.evaluate(() => document.activeElement.blur());

@@ -141,6 +141,11 @@ class Profiles(unittest.TestCase):
         self.assertRegex(text, rf"^steps \d+ to \d+ of {job['id']} on 1 ranks \(cpu\)")
         for words in ("attention_bwd", "suggestions", out):
             self.assertIn(words, text)
+        follow = [line.split() for line in text.splitlines() if "ithaca resubmit" in line]
+        for one in json.loads(self.daemon.ithaca("--json", "profile", job["id"]).stdout)["suggestions"]:
+            if one["set"]:
+                words = ["--set " + f"{name}={json.dumps(value)}" for name, value in one["set"].items()]
+                self.assertIn(f"ithaca resubmit {job['id']} {' '.join(words)}".split(), follow)
         with open(out, "rb") as file:
             self.assertEqual(trace_check.Trace(file.read()).count("step"), 2)
         job = self.client.wait(job["id"])
