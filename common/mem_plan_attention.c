@@ -111,7 +111,7 @@ static int64_t attention_room(int64_t elements, int64_t bytes)
 /* As worker/cuda/attention_bwd.c lays it out for packed documents: a stand-in for O, delta, dq
  * twice, dk and dv, these by query head where heads are grouped, and copies of what cuDNN would not
  * read where it lies: several heads in pieces of their own. Of so many rows as go into one call. */
-static int64_t attention_cudnn_bytes(const struct mem_layout *l)
+static int64_t attention_cudnn_backward_bytes(const struct mem_layout *l)
 {
     bool pieces = l->mesh.ulysses > 1;
     const int64_t longest = mem_split_backward().longest;
@@ -133,6 +133,27 @@ static int64_t attention_cudnn_bytes(const struct mem_layout *l)
     return bytes + LIBRARY_BYTES;
 }
 
+/* As worker/cuda/attention.c does: LSE of several heads, a power of two of rows apart, and copies
+ * of heads in pieces of their own, O's too. */
+static int64_t attention_cudnn_forward_bytes(const struct mem_layout *l)
+{
+    bool pieces = l->mesh.ulysses > 1;
+    const int64_t longest = mem_split_forward().longest;
+    int64_t rows = l->rows < longest ? l->rows : longest, apart = 1;
+    int64_t q_heads = l->heads.per_stage, kv_heads = l->heads.kv_staged;
+    int64_t q = q_heads * rows * l->config.head_dim, kv = kv_heads * rows * l->config.head_dim;
+    int64_t bytes = LIBRARY_BYTES;
+    while (apart < rows)
+        apart *= 2;
+    if (q_heads > 1)
+        bytes += attention_room(q_heads * apart, F32);
+    if (pieces && q_heads > 1)
+        bytes += 2 * attention_room(q, BF16);
+    if (pieces && kv_heads > 1)
+        bytes += 2 * attention_room(kv, BF16);
+    return bytes;
+}
+
 static void attention_cudnn(struct mem_builder *b)
 {
     const struct mem_layout *l = &b->layout;
@@ -141,9 +162,9 @@ static void attention_cudnn(struct mem_builder *b)
         mem_declare_device(b, MEM_ATTENTION_PARTS, 0, STAGE_FORWARD(ATTENTION, ATTENTION),
                            mem_split_bytes(&sizes, l->heads.per_stage, l->config.head_dim, BF16));
     mem_declare_device(b, MEM_ATTENTION_SCRATCH, 0, STAGE_FORWARD(ATTENTION, ATTENTION),
-                       LIBRARY_BYTES);
+                       attention_cudnn_forward_bytes(l));
     mem_declare_device(b, MEM_ATTENTION_BWD_SCRATCH, 0, MEM_AT(BWD_ATTENTION),
-                       attention_cudnn_bytes(&b->layout));
+                       attention_cudnn_backward_bytes(&b->layout));
 }
 
 void mem_plan_attention(struct mem_builder *b)

@@ -97,6 +97,9 @@ struct device_ops {
     /* Of the whole device, by all its users, the driver included; 0: it has no memory of its own.
      */
     int64_t (*bytes_taken)(struct device *device);
+    /* Time of the host since the device was opened in which it made plans of operations for new
+     * shapes (cuDNN's); 0 where there are none. */
+    int64_t (*plan_ns)(struct device *device);
     void (*close)(struct device *device);
 };
 

@@ -78,12 +78,14 @@ int step_update(struct rank *rank, int64_t step, struct step_result *result, str
 int step_run(struct rank *rank, int64_t step, struct step_result *result, struct err *err)
 {
     struct profile *profile = rank->device->profile;
+    int64_t plan_ns = rank->device->dev->plan_ns(rank->device);
     TRY(exposed_start(&rank->exposed, rank->stream, err));
     TRY(profile_step_begin(profile, step, rank->stream, err));
     TRY(step_gradients(rank, step, result, err));
     TRY(step_update(rank, step, result, err));
     TRY(exposed_stop(&rank->exposed, rank->stream, &result->times, err));
     TRY(profile_step_end(profile, &result->times, err));
+    result->plan_ns = rank->device->dev->plan_ns(rank->device) - plan_ns;
     for (int kind = 0; kind < EXPOSED_KINDS; kind++)
         rank->exposed_ns[kind] += result->times.ns[kind];
     return 0;

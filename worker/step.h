@@ -24,6 +24,7 @@ struct step_result {
     double norm;                /* of the gradient, before clipping */
     double rate;                /* learning rate */
     int64_t offload_bytes;      /* this rank's, off the device and back */
+    int64_t plan_ns;            /* of this rank's host, making plans (device.h); by step_run() */
     struct exposed_times times; /* this rank's; filled by step_run() */
     bool updated;               /* false: N = 0, or not finite and on_nonfinite is skip */
 };

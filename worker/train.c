@@ -84,6 +84,8 @@ static void train_waits(const struct rank *rank, const struct step_result *resul
             train_point(metrics, METRIC_GATHER_WAIT_S + (enum metric_id)kind,
                         (double)times->ns[kind] * 1e-9);
     train_point(metrics, METRIC_COMPUTE_S, (double)times->compute_ns * 1e-9);
+    if (rank->plan->device == LAUNCH_CUDA)
+        train_point(metrics, METRIC_PLAN_S, (double)result->plan_ns * 1e-9);
 }
 
 static void train_speed(const struct rank *rank, const struct step_result *result, double seconds,

@@ -130,13 +130,14 @@ static void test_one_document(void **state)
 {
     (void)state;
     static const int64_t heads[][2] = {{1, 1}, {4, 4}, {4, 2}, {8, 2}, {3, 1}};
-    static const int64_t rows[] = {1, 17, 128, 257, 1000}, sizes[] = {64, 128, 32, 96};
-    for (int i = 0; i < 40; i++) {
-        int64_t ends[] = {0, rows[i % 5]};
-        check(&(struct scene){.q_heads = heads[i * 7 / 5 % 5][0],
-                              .kv_heads = heads[i * 7 / 5 % 5][1],
-                              .rows = rows[i % 5],
-                              .head_dim = sizes[i < 32 ? i / 2 % 2 : 2 + i % 2],
+    static const int64_t rows[] = {1, 17, 128, 257, 1000, 256, 768}; /* 256: not packed */
+    static const int64_t sizes[] = {64, 128, 32, 96};
+    for (int i = 0; i < 42; i++) {
+        int64_t ends[] = {0, rows[i % 7]};
+        check(&(struct scene){.q_heads = heads[i % 5][0],
+                              .kv_heads = heads[i % 5][1],
+                              .rows = rows[i % 7],
+                              .head_dim = sizes[i < 35 ? i / 2 % 2 : 2 + i % 2],
                               .doc_rows = ends,
                               .documents = 1,
                               .head_major = i % 3 == 0});
@@ -201,6 +202,64 @@ static void test_small_rectangle(void **state)
                               .head_major = i % 3 != 0});
         (void)on_cuda_free(NULL);
     }
+}
+
+/* Whether a scene's plans, of both directions, were there. */
+static bool planned(const struct scene *scene)
+{
+    int64_t before = on_cuda_gpu->dev->plan_ns(on_cuda_gpu);
+    check(scene);
+    (void)on_cuda_free(NULL);
+    return on_cuda_gpu->dev->plan_ns(on_cuda_gpu) == before;
+}
+
+/* Documents of other lengths find the plans of those before them. */
+static void test_lengths(void **state)
+{
+    (void)state;
+    static const int64_t several[][4] = {{0, 300, 800, 1020}, {0, 290, 770, 1001}};
+    static const int64_t alone[][2] = {{0, 777}, {0, 901}};
+    static const int64_t heads[][2] = {{6, 3}, {1, 1}};
+    for (int i = 0; i < 8; i++) {
+        bool packed = i / 4 == 0;
+        struct scene scene = {.q_heads = heads[i % 2][0],
+                              .kv_heads = heads[i % 2][1],
+                              .rows = packed ? several[0][3] : alone[0][1],
+                              .head_dim = 64,
+                              .doc_rows = packed ? several[0] : alone[0],
+                              .documents = packed ? 3 : 1,
+                              .head_major = i / 2 % 2 == 0};
+        bool found = planned(&scene);
+        assert_true(i > 0 || !found); /* making them is counted */
+        scene.rows = packed ? several[1][3] : alone[1][1];
+        scene.doc_rows = packed ? several[1] : alone[1];
+        if (!planned(&scene))
+            fail_msg("%d heads, %d documents: other lengths had no plan", (int)scene.q_heads,
+                     (int)scene.documents);
+    }
+}
+
+/* More shapes than plans are kept: one in use stays, one that went is made again. */
+static void test_many_plans(void **state)
+{
+    (void)state;
+    enum { SHAPES = 80 };
+    const struct device_ops *dev = on_cuda_gpu->dev;
+    const struct scene kept = {
+        .q_heads = 1, .kv_heads = 1, .rows = 300, .kv_rows = 301, .head_dim = 64};
+    struct scene other = kept;
+    assert_false(planned(&kept));
+    int64_t taken = dev->bytes_taken(on_cuda_gpu), began_ns = dev->plan_ns(on_cuda_gpu);
+    for (int i = 0; i < SHAPES; i++) {
+        other.rows = 310 + i;
+        assert_false(planned(&other));
+        assert_true(planned(&kept));
+    }
+    printf("%d plans: %.1f ms each, %.1f MiB of the device in all\n", 2 * SHAPES,
+           (double)(dev->plan_ns(on_cuda_gpu) - began_ns) * 1e-6 / (2 * SHAPES),
+           (double)(dev->bytes_taken(on_cuda_gpu) - taken) * 0x1p-20);
+    other.rows = 310;
+    assert_false(planned(&other));
 }
 
 static void test_merge(void **state)
@@ -313,7 +372,7 @@ static void test_refusals(void **state)
 static void test_span(void **state)
 {
     (void)state;
-    enum { ROWS = 300, D = 64, FAR = 5 };
+    enum { ROWS = 300, D = 64, FAR = 5 }; /* a plan for 512 rows would span more */
     const int64_t stride = (((int64_t)1 << 31) - 64) / (ROWS - 1) / 8 * 8, ends[] = {0, ROWS};
     uint16_t *far = on_cuda_alloc((ROWS - 1) * stride * 2 + FAR * D * 2);
     struct pair at[FAR], grad[3];
@@ -380,6 +439,8 @@ int main(void)
         cmocka_unit_test_teardown(test_packed, on_cuda_free),
         cmocka_unit_test_teardown(test_rectangle, on_cuda_free),
         cmocka_unit_test_teardown(test_small_rectangle, on_cuda_free),
+        cmocka_unit_test_teardown(test_lengths, on_cuda_free),
+        cmocka_unit_test_teardown(test_many_plans, on_cuda_free),
         cmocka_unit_test_teardown(test_merge, on_cuda_free),
         cmocka_unit_test_teardown(test_unpack, on_cuda_free),
         cmocka_unit_test_teardown(test_refusals, on_cuda_free),

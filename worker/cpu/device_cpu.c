@@ -156,6 +156,12 @@ static int64_t device_cpu_bytes_taken(struct device *device)
     return 0;
 }
 
+static int64_t device_cpu_plan_ns(struct device *device)
+{
+    (void)device;
+    return 0;
+}
+
 static void device_cpu_lend_scratch(struct device *device, enum device_scratch kind, void *memory,
                                     size_t bytes)
 {
@@ -203,6 +209,7 @@ static const struct device_ops device_cpu_ops = {
     .bytes_in_use = device_cpu_bytes_in_use,
     .host_bytes_in_use = device_cpu_host_bytes_in_use,
     .bytes_taken = device_cpu_bytes_taken,
+    .plan_ns = device_cpu_plan_ns,
     .close = device_cpu_close,
 };
 

@@ -1,5 +1,8 @@
 /* attention: cuDNN's fused engines, forward: any layout of heads, documents packed or not. Long
- * documents go in parts whose keys stay in the L2 cache (worker/attention_split.h).
+ * documents go in parts whose keys stay in the L2 cache (worker/attention_split.h). So that a plan
+ * serves packed documents of any number of rows (attention_plan.c), strides between heads that
+ * depend on it are others there: LSE of several heads comes to scratch first, and several heads in
+ * pieces of their own are copied beside each other.
  *
  * Causal FLOPs, d 128: 128K rows, 4 heads on 1, 560 TF/s, 84% of cuBLAS in the same run; in 16
  * documents of 8K 535; 16K rows 506 (bench_cuda_ops 131072 and 16384, one H200, driver 580.159.04,
@@ -8,6 +11,7 @@
 #include "worker/cuda/attention_plan.h"
 #include "worker/cuda/attention_small.h"
 #include "worker/cuda/ops_cuda.h"
+#include "worker/cuda/unpack.h"
 
 #include <string.h>
 
@@ -35,40 +39,176 @@ static int attention_in_parts(struct device_cuda *cuda, struct stream *stream,
     return attention_split(&cuda->device, stream, args, sizes, scratch, err);
 }
 
+/* A call on its way; where its tensors lie in scratch, bytes from its start. */
+struct attention_call {
+    struct stream *stream;
+    const struct ops_attention *args;
+    struct attention_shape shape;
+    int64_t kv_rows, lse_stride;
+    struct ops_heads q, k, v, o; /* what cuDNN reads and writes */
+    float *lse;
+    struct {
+        size_t q, k, v, o, lse, workspace, total;
+    } at;
+};
+
+/* The layout that stands in for one whose stride between heads depends on the number of rows. */
+static struct attention_layout attention_packed_layout(const struct ops_heads *heads, int64_t count,
+                                                       int64_t head_dim)
+{
+    bool beside = count > 1 && heads->head_stride < heads->row_stride;
+    return beside ? attention_layout_of(heads)
+                  : (struct attention_layout){head_dim,
+                                              count > 1 ? count * head_dim : heads->row_stride};
+}
+
+static void attention_shape_make(struct attention_call *call)
+{
+    const struct ops_attention *args = call->args;
+    struct attention_shape *shape = &call->shape;
+    memset(shape, 0, sizeof *shape);
+    shape->q_heads = args->q_heads, shape->kv_heads = args->kv_heads;
+    shape->head_dim = args->head_dim;
+    const struct ops_heads *const heads[] = {&args->q, &args->k, &args->v, &args->o};
+    attention_plan_rows(shape, args->rows, args->kv_rows, args->documents, args->doc_rows,
+                        attention_stride_max(heads, 4));
+    shape->q = attention_layout_of(&args->q), shape->k = attention_layout_of(&args->k);
+    shape->v = attention_layout_of(&args->v), shape->o = attention_layout_of(&args->o);
+    shape->lse_head_stride = call->lse_stride;
+    shape->lse_row_stride = 1;
+    if (shape->slots == 0)
+        return;
+    shape->q = attention_packed_layout(&args->q, args->q_heads, args->head_dim);
+    shape->k = attention_packed_layout(&args->k, args->kv_heads, args->head_dim);
+    shape->v = attention_packed_layout(&args->v, args->kv_heads, args->head_dim);
+    shape->o = attention_packed_layout(&args->o, args->q_heads, args->head_dim);
+    shape->lse_head_stride = args->q_heads > 1 ? attention_power_of_two(args->rows) : 1;
+}
+
+/* Heads that lie otherwise than in the plan get a place in scratch. */
+static size_t attention_place(struct attention_call *call, int64_t heads, int64_t rows,
+                              const struct ops_heads *given, const struct attention_layout *layout)
+{
+    bool there = attention_alike(heads, given, layout);
+    return attention_scratch_next(&call->at.total, there ? 0 : heads * rows * call->args->head_dim,
+                                  BF16);
+}
+
+static void attention_places(struct attention_call *call, const struct graph *graph)
+{
+    const struct attention_shape *shape = &call->shape;
+    int64_t rows = call->args->rows, own_lse = shape->slots > 0 && shape->q_heads > 1;
+    call->at.q = attention_place(call, shape->q_heads, rows, &call->q, &shape->q);
+    call->at.k = attention_place(call, shape->kv_heads, call->kv_rows, &call->k, &shape->k);
+    call->at.v = attention_place(call, shape->kv_heads, call->kv_rows, &call->v, &shape->v);
+    call->at.o = attention_place(call, shape->q_heads, rows, &call->o, &shape->o);
+    call->at.lse = attention_scratch_next(
+        &call->at.total, own_lse * shape->q_heads * shape->lse_head_stride, sizeof(float));
+    call->at.workspace =
+        attention_scratch_next(&call->at.total, graph_workspace_bytes(graph) + 256, 1);
+}
+
+/* The place of these heads in scratch, where they lie otherwise; whether that is so. */
+static bool attention_redirect(int64_t heads, const struct attention_layout *layout, void *scratch,
+                               struct ops_heads *given)
+{
+    if (attention_alike(heads, given, layout))
+        return false;
+    *given = (struct ops_heads){scratch, layout->head_stride, layout->row_stride};
+    return true;
+}
+
+static int attention_bring(struct attention_call *call, int64_t heads,
+                           const struct attention_layout *layout, void *scratch,
+                           struct ops_heads *given, struct err *err)
+{
+    const struct ops_heads from = *given;
+    if (!attention_redirect(heads, layout, scratch, given))
+        return 0;
+    return heads_copy(call->stream, heads, call->args->rows, call->args->head_dim, &from, given,
+                      err);
+}
+
+/* Packed documents to where the plan wants them. */
+static int attention_pack(struct attention_call *call, char *scratch, struct err *err)
+{
+    const struct attention_shape *shape = &call->shape;
+    if (shape->slots == 0)
+        return 0;
+    TRY(attention_bring(call, shape->q_heads, &shape->q, scratch + call->at.q, &call->q, err));
+    TRY(attention_bring(call, shape->kv_heads, &shape->k, scratch + call->at.k, &call->k, err));
+    TRY(attention_bring(call, shape->kv_heads, &shape->v, scratch + call->at.v, &call->v, err));
+    (void)attention_redirect(shape->q_heads, &shape->o, scratch + call->at.o, &call->o);
+    if (shape->q_heads > 1)
+        call->lse = (float *)(scratch + call->at.lse);
+    return 0;
+}
+
+/* And what came to scratch to where the caller wants it. */
+static int attention_unpack(struct attention_call *call, struct err *err)
+{
+    const struct ops_attention *args = call->args;
+    struct heads_move lse = {.heads = args->q_heads,
+                             .rows = args->rows,
+                             .head_dim = 1,
+                             .in = {call->lse, call->shape.lse_head_stride, 1},
+                             .out = {args->lse, call->lse_stride, 1},
+                             .copies = 1,
+                             .in_f32 = true,
+                             .out_f32 = true};
+    if (call->lse != args->lse)
+        TRY(heads_move(call->stream, &lse, err));
+    if (call->o.data == args->o.data)
+        return 0;
+    return heads_copy(call->stream, args->q_heads, args->rows, args->head_dim, &call->o, &args->o,
+                      err);
+}
+
+static int attention_forward(struct device_cuda *cuda, struct attention_call *call, struct err *err)
+{
+    const struct ops_attention *args = call->args;
+    const struct attention_plan *plan = NULL;
+    TRY(attention_plan_find(cuda, call->stream, &call->shape, &plan, err));
+    attention_places(call, plan->graph);
+    char *scratch =
+        device_cuda_scratch(cuda, call->stream, DEVICE_SCRATCH_ATTENTION, call->at.total, err);
+    if (scratch == NULL)
+        return -(int)err->code;
+    TRY(attention_pack(call, scratch, err));
+    void *pointers[GRAPH_TENSORS_MAX] = {[ATTENTION_Q] = call->q.data,
+                                         [ATTENTION_K] = call->k.data,
+                                         [ATTENTION_V] = call->v.data,
+                                         [ATTENTION_O] = call->o.data,
+                                         [ATTENTION_LSE] = call->lse};
+    TRY(attention_plan_bind(cuda, call->stream, &plan->shape, args->documents, args->doc_rows,
+                            pointers, err));
+    TRY(attention_plan_run(cuda, call->stream, plan->graph, args->scale, pointers,
+                           scratch + call->at.workspace, err));
+    return attention_unpack(call, err);
+}
+
 int cuda_attention(struct device *device, struct stream *stream, const struct ops_attention *args,
                    struct err *err)
 {
     struct device_cuda *cuda = device_cuda_of(device);
-    struct attention_shape shape;
-    const struct attention_plan *plan = NULL;
-    stream = device_cuda_stream(device, stream);
+    struct attention_call call = {.stream = device_cuda_stream(device, stream),
+                                  .args = args,
+                                  .kv_rows = args->kv_rows > 0 ? args->kv_rows : args->rows,
+                                  .lse_stride =
+                                      args->lse_stride > 0 ? args->lse_stride : args->rows,
+                                  .q = args->q,
+                                  .k = args->k,
+                                  .v = args->v,
+                                  .o = args->o,
+                                  .lse = args->lse};
+    const struct mem_split sizes = mem_split_forward();
     if (args->rows == 0 || args->q_heads == 0)
         return 0;
-    const struct mem_split sizes = mem_split_forward();
     if (attention_split_wants(&sizes, args->rows, args->kv_rows))
-        return attention_in_parts(cuda, stream, args, &sizes, err);
-    memset(&shape, 0, sizeof shape);
-    shape.q_heads = args->q_heads, shape.kv_heads = args->kv_heads;
-    shape.head_dim = args->head_dim;
-    shape.q = attention_layout_of(&args->q), shape.k = attention_layout_of(&args->k);
-    shape.v = attention_layout_of(&args->v), shape.o = attention_layout_of(&args->o);
-    shape.lse_head_stride = args->lse_stride > 0 ? args->lse_stride : args->rows;
-    shape.lse_row_stride = 1;
-    attention_plan_rows(&shape, args->rows, args->kv_rows, args->documents, args->doc_rows);
-    TRY(attention_check(args, args->kv_rows > 0 ? args->kv_rows : args->rows, err));
-    if (shape.slots == 0 && attention_is_small(shape.q_rows, shape.kv_rows))
-        return attention_small(stream, args, err);
-    TRY(attention_plan_find(cuda, &shape, &plan, err));
-    size_t bytes = (size_t)graph_workspace_bytes(plan->graph) + 256;
-    void *workspace = device_cuda_scratch(cuda, stream, DEVICE_SCRATCH_ATTENTION, bytes, err);
-    if (workspace == NULL)
-        return -(int)err->code;
-    void *pointers[GRAPH_TENSORS_MAX] = {[ATTENTION_Q] = args->q.data,
-                                         [ATTENTION_K] = args->k.data,
-                                         [ATTENTION_V] = args->v.data,
-                                         [ATTENTION_O] = args->o.data,
-                                         [ATTENTION_LSE] = args->lse};
-    TRY(attention_plan_bind(cuda, stream, &plan->shape, args->documents, args->doc_rows, pointers,
-                            err));
-    return attention_plan_run(cuda, stream, plan->graph, args->scale, pointers, workspace, err);
+        return attention_in_parts(cuda, call.stream, args, &sizes, err);
+    TRY(attention_check(args, call.kv_rows, err));
+    attention_shape_make(&call);
+    if (call.shape.slots == 0 && attention_is_small(args->rows, call.kv_rows))
+        return attention_small(call.stream, args, err);
+    return attention_forward(cuda, &call, err);
 }

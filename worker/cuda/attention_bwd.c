@@ -32,20 +32,6 @@ struct attention_scratch {
     size_t workspace, total;
 };
 
-static size_t scratch_next(size_t *total, int64_t elements, size_t size)
-{
-    size_t at = *total;
-    *total += ((size_t)elements * size + 255) / 256 * 256;
-    return at;
-}
-
-/* Whether heads of one layout can be read in another without a copy. */
-static bool scratch_alike(int64_t heads, const struct ops_heads *a,
-                          const struct attention_layout *b)
-{
-    return a->row_stride == b->row_stride && (heads == 1 || a->head_stride == b->head_stride);
-}
-
 static struct attention_scratch attention_scratch_of(const struct attention_shape *shape,
                                                      const struct ops_attention_bwd *args,
                                                      int64_t kv_rows, const struct graph *graph)
@@ -54,23 +40,29 @@ static struct attention_scratch attention_scratch_of(const struct attention_shap
     int64_t rows = args->rows, q = shape->q_heads * rows * shape->head_dim;
     int64_t kv = shape->kv_heads * kv_rows * shape->head_dim;
     int64_t packed = shape->slots > 0, grouped = packed && shape->q_heads > shape->kv_heads;
-    at.o = scratch_next(&at.total, q, 2);
-    at.delta = scratch_next(
+    at.o = attention_scratch_next(&at.total, q, 2);
+    at.delta = attention_scratch_next(
         &at.total,
         packed ? shape->q_heads * rows : (shape->q_heads - 1) * shape->lse_head_stride + rows, 4);
-    at.dq_sum = scratch_next(&at.total, q, 4);
-    at.dq = scratch_next(&at.total, q, 2);
-    at.dk = scratch_next(&at.total, kv, 2);
-    at.dv = scratch_next(&at.total, kv, 2);
-    at.dk_heads = scratch_next(&at.total, grouped * shape->q_heads * kv_rows * shape->head_dim, 2);
-    at.dv_heads = scratch_next(&at.total, grouped * shape->q_heads * kv_rows * shape->head_dim, 2);
-    at.q = scratch_next(&at.total, scratch_alike(shape->q_heads, &args->q, &shape->q) ? 0 : q, 2);
-    at.k = scratch_next(&at.total, scratch_alike(shape->kv_heads, &args->k, &shape->k) ? 0 : kv, 2);
-    at.v = scratch_next(&at.total, scratch_alike(shape->kv_heads, &args->v, &shape->v) ? 0 : kv, 2);
-    at.d_o =
-        scratch_next(&at.total, scratch_alike(shape->q_heads, &args->d_o, &shape->d_o) ? 0 : q, 2);
-    at.lse = scratch_next(&at.total, packed && shape->q_heads > 1 ? shape->q_heads * rows : 0, 4);
-    at.workspace = scratch_next(&at.total, graph_workspace_bytes(graph) + 256, 1);
+    at.dq_sum = attention_scratch_next(&at.total, q, 4);
+    at.dq = attention_scratch_next(&at.total, q, 2);
+    at.dk = attention_scratch_next(&at.total, kv, 2);
+    at.dv = attention_scratch_next(&at.total, kv, 2);
+    at.dk_heads =
+        attention_scratch_next(&at.total, grouped * shape->q_heads * kv_rows * shape->head_dim, 2);
+    at.dv_heads =
+        attention_scratch_next(&at.total, grouped * shape->q_heads * kv_rows * shape->head_dim, 2);
+    at.q = attention_scratch_next(&at.total,
+                                  attention_alike(shape->q_heads, &args->q, &shape->q) ? 0 : q, 2);
+    at.k = attention_scratch_next(
+        &at.total, attention_alike(shape->kv_heads, &args->k, &shape->k) ? 0 : kv, 2);
+    at.v = attention_scratch_next(
+        &at.total, attention_alike(shape->kv_heads, &args->v, &shape->v) ? 0 : kv, 2);
+    at.d_o = attention_scratch_next(
+        &at.total, attention_alike(shape->q_heads, &args->d_o, &shape->d_o) ? 0 : q, 2);
+    at.lse = attention_scratch_next(&at.total,
+                                    packed && shape->q_heads > 1 ? shape->q_heads * rows : 0, 4);
+    at.workspace = attention_scratch_next(&at.total, graph_workspace_bytes(graph) + 256, 1);
     return at;
 }
 
@@ -116,7 +108,9 @@ static void attention_bwd_shape(struct attention_call *call)
     memset(shape, 0, sizeof *shape);
     shape->q_heads = args->q_heads, shape->kv_heads = args->kv_heads;
     shape->head_dim = args->head_dim, shape->backward = 1;
-    attention_plan_rows(shape, args->rows, args->kv_rows, args->documents, args->doc_rows);
+    const struct ops_heads *const heads[] = {&args->q, &args->k, &args->v, &args->d_o};
+    attention_plan_rows(shape, args->rows, args->kv_rows, args->documents, args->doc_rows,
+                        attention_stride_max(heads, 4));
     bool packed = shape->slots > 0;
     struct ops_heads of_q = scratch_heads(shape, NULL, args->q_heads, call->rows);
     struct ops_heads of_kv = scratch_heads(shape, NULL, args->kv_heads, call->kv_rows);
@@ -134,17 +128,13 @@ static void attention_bwd_shape(struct attention_call *call)
 static int attention_bwd_copy(struct attention_call *call, size_t at, int64_t heads, int64_t rows,
                               struct ops_heads *heads_in_out, struct err *err)
 {
-    struct heads_move move = {.heads = heads,
-                              .rows = rows,
-                              .head_dim = call->shape.head_dim,
-                              .in = *heads_in_out,
-                              .out = scratch_heads(&call->shape, call->scratch + at, heads, rows),
-                              .copies = 1};
-    const struct attention_layout out = attention_layout_of(&move.out);
-    if (scratch_alike(heads, &move.in, &out))
+    const struct ops_heads in = *heads_in_out;
+    const struct ops_heads out = scratch_heads(&call->shape, call->scratch + at, heads, rows);
+    const struct attention_layout layout = attention_layout_of(&out);
+    if (attention_alike(heads, &in, &layout))
         return 0;
-    *heads_in_out = move.out;
-    return heads_move(call->stream, &move, err);
+    *heads_in_out = out;
+    return heads_copy(call->stream, heads, rows, call->shape.head_dim, &in, &out, err);
 }
 
 /* Packed documents are right in one form only: (rows, heads, d), LSE (rows, heads). */
@@ -237,7 +227,7 @@ int cuda_attention_bwd(struct device *device, struct stream *stream,
     attention_bwd_shape(&call);
     if (call.shape.slots == 0 && attention_is_small(call.rows, call.kv_rows))
         return attention_small_bwd(call.stream, args, err);
-    TRY(attention_plan_find(call.cuda, &call.shape, &plan, err));
+    TRY(attention_plan_find(call.cuda, call.stream, &call.shape, &plan, err));
     call.at = attention_scratch_of(&call.shape, args, call.kv_rows, plan->graph);
     call.scratch = device_cuda_scratch(call.cuda, call.stream, DEVICE_SCRATCH_ATTENTION_BWD,
                                        call.at.total, err);

@@ -1,20 +1,35 @@
 /* attention_plan: see attention_plan.h. The offsets of packed documents are made on the host and
- * copied once a packing, not once a layer. */
+ * copied once a packing, not once a layer.
+ *
+ * Lengths of documents change from batch to batch, and a plan takes cuDNN so long (a tenth of a
+ * second; the first of a kind half a second to one) that the device has nothing to do meanwhile. So
+ * plans of packed documents depend on powers of two only, strides included: a run meets some thirty
+ * of each direction, and the PLANS_MAX last used are kept. A document alone gets a plan of its own
+ * length, which runs somewhat faster, where the length is likely to come again or attention takes
+ * much longer than the plan; else it goes packed. Rectangles (a ring's, the ends of documents in
+ * parts) are of their own size always. */
 #include "worker/cuda/attention_plan.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 #include "common/must.h"
+#include "worker/cuda/attention_small.h"
 
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 
 enum {
-    PLANS_MAX = 128,       /* a cache that is full forgets all; a model has about ten shapes */
-    PACKED_ROWS_MIN = 128, /* longest document a packed plan is made for, at least */
+    PLANS_MAX = 128,
+    PACKED_ROWS_MIN = 128,     /* longest document a packed plan is made for, at least */
+    PACKED_SLOTS_MIN = 2,      /* and documents */
+    ALONE_ROWS_STEP = 256,     /* a document alone is not packed at multiples of this, */
+    ALONE_ROWS_MIN = 32 << 10, /* nor from here on */
     PACKING_BYTES =
         4 << 20 /* of offsets, taken at the start: more than 65536 documents take more */
 };
+
+#define SPAN_MAX ((int64_t)1 << 31) /* elements, exclusive */
 
 /* The document offsets last copied to the device, for one list of units. */
 struct attention_packing {
@@ -27,20 +42,17 @@ struct attention_packing {
 struct attention_cache {
     struct attention_plan plans[PLANS_MAX];
     int count;
+    int64_t calls;                        /* for plans */
+    int64_t made_ns;                      /* that making them took */
     struct attention_packing packings[2]; /* forward's, backward's */
 };
-
-static void attention_plans_clear(struct attention_cache *cache)
-{
-    while (cache->count > 0)
-        graph_free(cache->plans[--cache->count].graph);
-}
 
 void attention_cache_free(struct attention_cache *cache)
 {
     if (cache == NULL)
         return;
-    attention_plans_clear(cache);
+    while (cache->count > 0)
+        graph_free(cache->plans[--cache->count].graph);
     for (int i = 0; i < 2; i++) {
         mem_free(cache->packings[i].host);
         (void)cudaFree(cache->packings[i].device);
@@ -66,36 +78,69 @@ int attention_cache_new(struct attention_cache **ret, struct err *err)
     return 0;
 }
 
-int attention_plan_find(struct device_cuda *cuda, const struct attention_shape *shape,
-                        const struct attention_plan **ret, struct err *err)
+int64_t attention_cache_made_ns(const struct attention_cache *cache)
 {
-    struct attention_cache *cache = cuda->attention;
-    for (int i = 0; i < cache->count; i++)
-        if (memcmp(&cache->plans[i].shape, shape, offsetof(struct attention_shape, units)) == 0) {
-            *ret = &cache->plans[i];
-            return 0;
-        }
-    if (cache->count == PLANS_MAX)
-        attention_plans_clear(cache);
-    struct attention_plan *plan = &cache->plans[cache->count];
-    plan->shape = *shape;
-    plan->graph = NULL;
+    return cache->made_ns;
+}
+
+/* A place for one more: a free one, or that of the plan not used for longest. The stream may still
+ * be at work with it. */
+static int attention_plan_place(struct attention_cache *cache, struct stream *stream,
+                                struct attention_plan **ret, struct err *err)
+{
+    if (cache->count < PLANS_MAX) {
+        *ret = &cache->plans[cache->count];
+        return 0;
+    }
+    struct attention_plan *oldest = &cache->plans[0];
+    for (int i = 1; i < cache->count; i++)
+        if (cache->plans[i].used < oldest->used)
+            oldest = &cache->plans[i];
+    CUDA_TRY(cudaStreamSynchronize(stream->cuda));
+    graph_free(oldest->graph);
+    *oldest = cache->plans[--cache->count];
+    *ret = &cache->plans[cache->count];
+    return 0;
+}
+
+static int attention_plan_make(struct device_cuda *cuda, struct attention_plan *plan,
+                               struct err *err)
+{
+    int64_t began_ns = clock_monotonic_ns();
     TRY(graph_new(cuda->dnn, &plan->graph, err));
     int rc = attention_graph_build(plan->graph, &plan->shape, err);
-    if (rc != 0) {
-        graph_free(plan->graph);
-        return err_wrap(err, rc,
-                        "attention of %lld rows, %lld heads of %lld: ", (long long)shape->q_rows,
-                        (long long)shape->q_heads, (long long)shape->head_dim);
+    cuda->attention->made_ns += clock_monotonic_ns() - began_ns;
+    if (rc == 0)
+        return 0;
+    graph_free(plan->graph);
+    return err_wrap(err, rc,
+                    "attention of %lld rows, %lld heads of %lld: ", (long long)plan->shape.q_rows,
+                    (long long)plan->shape.q_heads, (long long)plan->shape.head_dim);
+}
+
+int attention_plan_find(struct device_cuda *cuda, struct stream *stream,
+                        const struct attention_shape *shape, const struct attention_plan **ret,
+                        struct err *err)
+{
+    struct attention_cache *cache = cuda->attention;
+    struct attention_plan *plan = NULL;
+    for (int i = 0; i < cache->count && plan == NULL; i++)
+        if (memcmp(&cache->plans[i].shape, shape, offsetof(struct attention_shape, units)) == 0)
+            plan = &cache->plans[i];
+    if (plan == NULL) {
+        TRY(attention_plan_place(cache, stream, &plan, err));
+        *plan = (struct attention_plan){.shape = *shape};
+        TRY(attention_plan_make(cuda, plan, err));
+        cache->count++;
     }
-    cache->count++;
+    plan->used = ++cache->calls;
     *ret = plan;
     return 0;
 }
 
 /* ---- what is asked for ---- */
 
-static int64_t attention_power_of_two(int64_t value)
+int64_t attention_power_of_two(int64_t value)
 {
     int64_t power = 1;
     while (power < value)
@@ -103,8 +148,16 @@ static int64_t attention_power_of_two(int64_t value)
     return power;
 }
 
+/* Whether a document that is alone gets a plan of its own length: also where one for more rows
+ * would span too much. */
+static bool attention_stands_alone(int64_t rows, int64_t row_stride)
+{
+    return rows % ALONE_ROWS_STEP == 0 || rows >= ALONE_ROWS_MIN ||
+           attention_is_small(rows, rows) || 2 * rows * row_stride >= SPAN_MAX;
+}
+
 void attention_plan_rows(struct attention_shape *shape, int64_t rows, int64_t kv_rows,
-                         int64_t documents, const int64_t *doc_rows)
+                         int64_t documents, const int64_t *doc_rows, int64_t row_stride)
 {
     shape->q_rows = rows;
     shape->kv_rows = kv_rows > 0 ? kv_rows : rows;
@@ -118,9 +171,10 @@ void attention_plan_rows(struct attention_shape *shape, int64_t rows, int64_t kv
         longest = length > longest ? length : longest;
     }
     must(doc_rows[0] == 0 && doc_rows[documents] == rows);
-    if (longest == rows)
+    if (longest == rows && attention_stands_alone(rows, row_stride))
         return;
-    shape->slots = attention_power_of_two(documents);
+    shape->slots =
+        attention_power_of_two(documents > PACKED_SLOTS_MIN ? documents : PACKED_SLOTS_MIN);
     shape->q_rows = attention_power_of_two(longest > PACKED_ROWS_MIN ? longest : PACKED_ROWS_MIN);
     shape->kv_rows = shape->q_rows;
 }
@@ -129,7 +183,7 @@ int attention_plan_check(const struct ops_heads *heads, int64_t count, int64_t r
                          int64_t head_dim, const char *name, struct err *err)
 {
     int64_t last = (count - 1) * heads->head_stride + (rows - 1) * heads->row_stride + head_dim;
-    if (last >= (int64_t)1 << 31)
+    if (last >= SPAN_MAX)
         return err_set(err, ERR_UNSUPPORTED,
                        "attention: %s spans %lld elements; cuDNN is right below 2^31 only: use "
                        "fewer heads per stage or a shorter sequence",

@@ -328,6 +328,11 @@ static int64_t device_cuda_bytes_taken(struct device *device)
     return cudaMemGetInfo(&free_bytes, &total) == cudaSuccess ? (int64_t)(total - free_bytes) : 0;
 }
 
+static int64_t device_cuda_plan_ns(struct device *device)
+{
+    return attention_cache_made_ns(device_cuda_of(device)->attention);
+}
+
 static int64_t device_cuda_host_bytes_in_use(struct device *device)
 {
     return device_cuda_of(device)->host_bytes_in_use;
@@ -374,6 +379,7 @@ static const struct device_ops device_cuda_ops = {
     .bytes_in_use = device_cuda_bytes_in_use,
     .host_bytes_in_use = device_cuda_host_bytes_in_use,
     .bytes_taken = device_cuda_bytes_taken,
+    .plan_ns = device_cuda_plan_ns,
     .close = device_cuda_close,
 };
 

@@ -19,6 +19,17 @@ struct heads_move {
 };
 int heads_move(struct stream *stream, const struct heads_move *args, struct err *err);
 
+/* bf16 as it is. */
+static inline int heads_copy(struct stream *stream, int64_t heads, int64_t rows, int64_t head_dim,
+                             const struct ops_heads *in, const struct ops_heads *out,
+                             struct err *err)
+{
+    struct heads_move move = {};
+    move.heads = heads, move.rows = rows, move.head_dim = head_dim;
+    move.in = *in, move.out = *out, move.copies = 1;
+    return heads_move(stream, &move, err);
+}
+
 #ifdef __cplusplus
 }
 #endif
