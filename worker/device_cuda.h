@@ -14,6 +14,8 @@
 #include "worker/coll.h"
 #include "worker/device.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -31,12 +33,14 @@ int device_cuda_coll_open(struct device *device, struct coll *control, int64_t t
 /* What there is for the CUDA backend, versions as the libraries write them as numbers. */
 enum { DEVICE_CUDA_GPUS_MAX = 16 };
 struct device_cuda_facts {
-    int driver;    /* CUDA version that the driver serves, 13000 for 13.0; 0: no driver */
-    int runtime;   /* that this build needs */
-    size_t cudnn;  /* 91900 for 9.19.0 */
-    size_t blas;   /* cuBLASLt, 130001 for 13.0.1 */
-    int nccl;      /* 22803 for 2.28.3 */
-    int gpu_count; /* visible, at most DEVICE_CUDA_GPUS_MAX of them below */
+    int driver;          /* CUDA version that the driver serves, 13000 for 13.0; 0: no driver */
+    int runtime;         /* that this build needs */
+    size_t cudnn;        /* 91900 for 9.19.0 */
+    size_t cudnn_needed; /* by this build, at least */
+    bool nvrtc;          /* cuDNN's compiler of attention's kernels is on the library path */
+    size_t blas;         /* cuBLASLt, 130001 for 13.0.1 */
+    int nccl;            /* 22803 for 2.28.3 */
+    int gpu_count;       /* visible, at most DEVICE_CUDA_GPUS_MAX of them below */
     struct device_cuda_gpu {
         char name[256];            /* "NVIDIA H200" */
         int major, minor;          /* compute capability */
@@ -48,7 +52,7 @@ struct device_cuda_facts {
 int device_cuda_describe(struct device_cuda_facts *ret, struct err *err);
 
 /* What the plug-in exports, as the symbol `ithaca_cuda_plugin`. */
-enum { DEVICE_CUDA_ABI = 9 }; /* raised whenever device.h, ops.h or this struct change */
+enum { DEVICE_CUDA_ABI = 10 }; /* raised whenever device.h, ops.h or this struct change */
 struct device_cuda_plugin {
     int abi;                                        /* DEVICE_CUDA_ABI it was built with */
     int op_count;                                   /* rows of OPS_TABLE it was built with */

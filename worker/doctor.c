@@ -108,8 +108,22 @@ static void doctor_gpu(struct doctor *doctor, int ordinal, const struct device_c
 
 static void doctor_libraries(struct doctor *doctor, const struct device_cuda_facts *facts)
 {
-    doctor_say(doctor, DOCTOR_OK, "cuDNN", "%zu.%zu.%zu", facts->cudnn / 10000,
-               facts->cudnn / 100 % 100, facts->cudnn % 100);
+    if (facts->cudnn < facts->cudnn_needed)
+        doctor_say(doctor, DOCTOR_BAD, "cuDNN", "%zu.%zu.%zu, needed %zu.%zu.%zu: update it",
+                   facts->cudnn / 10000, facts->cudnn / 100 % 100, facts->cudnn % 100,
+                   facts->cudnn_needed / 10000, facts->cudnn_needed / 100 % 100,
+                   facts->cudnn_needed % 100);
+    else
+        doctor_say(doctor, DOCTOR_OK, "cuDNN", "%zu.%zu.%zu", facts->cudnn / 10000,
+                   facts->cudnn / 100 % 100, facts->cudnn % 100);
+    if (facts->nvrtc)
+        doctor_say(doctor, DOCTOR_OK, "NVRTC", "there: cuDNN compiles attention with it");
+    else
+        doctor_say(doctor, DOCTOR_NOTE, "NVRTC",
+                   "libnvrtc.so.%d is not on the library path: unless cuDNN finds it elsewhere it "
+                   "cannot make attention's kernels; install it or name its folder in "
+                   "LD_LIBRARY_PATH",
+                   facts->runtime / 1000);
     doctor_say(doctor, DOCTOR_OK, "cuBLASLt", "%zu.%zu.%zu", facts->blas / 10000,
                facts->blas / 100 % 100, facts->blas % 100);
     doctor_say(doctor, DOCTOR_OK, "NCCL", "%d.%d.%d", facts->nccl / 10000, facts->nccl / 100 % 100,

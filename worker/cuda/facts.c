@@ -5,6 +5,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn_graph.h>
+#include <dlfcn.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,11 +28,20 @@ static cudaError_t facts_start(int ordinal, struct device_cuda_gpu *gpu)
     return status;
 }
 
+bool facts_nvrtc(void)
+{
+    char name[32];
+    (void)snprintf(name, sizeof name, "libnvrtc.so.%d", CUDART_VERSION / 1000);
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL) != NULL; /* it stays: cuDNN wants it anyway */
+}
+
 void facts_describe(struct device_cuda_facts *ret)
 {
     memset(ret, 0, sizeof *ret);
     ret->runtime = CUDART_VERSION;
     ret->cudnn = cudnnGetVersion();
+    ret->cudnn_needed = CUDNN_VERSION;
+    ret->nvrtc = facts_nvrtc();
     ret->blas = cublasLtGetVersion();
     (void)ncclGetVersion(&ret->nccl);
     (void)cudaDriverGetVersion(&ret->driver);

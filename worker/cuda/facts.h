@@ -4,3 +4,5 @@
 #include "worker/device_cuda.h"
 
 void facts_describe(struct device_cuda_facts *ret);
+/* Whether NVRTC can be loaded, without which cuDNN has no engine for attention. */
+bool facts_nvrtc(void);

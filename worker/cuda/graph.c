@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "worker/cuda/device_cuda.h"
+#include "worker/cuda/facts.h"
 
 #include <string.h>
 
@@ -303,7 +304,11 @@ int graph_plan(struct graph *graph, struct err *err)
     if (graph->plan == NULL)
         graph_try_mode(graph, operations, CUDNN_HEUR_MODE_FALLBACK);
     if (graph->plan == NULL)
-        graph_fail(graph, "no engine takes this graph", CUDNN_STATUS_NOT_SUPPORTED);
+        graph_fail(graph,
+                   facts_nvrtc() ? "no engine takes this graph"
+                                 : "NVRTC, which compiles its kernels, is not on the library path: "
+                                   "install it or name its folder in LD_LIBRARY_PATH",
+                   CUDNN_STATUS_NOT_SUPPORTED);
     if (graph->failure.code == ERR_NONE)
         return 0;
     *err = graph->failure;

@@ -34,26 +34,34 @@ static int read_page(const json_t **ret_data, json_t **ret_page)
     return bad;
 }
 
+static bool told_of(const json_t *data, const char *check)
+{
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(data); i++) {
+        const json_t *what = json_object_get(json_array_get(data, i), "what");
+        found = found || strcmp(json_string_value(what), check) == 0;
+    }
+    return found;
+}
+
 static void test_page(void **state)
 {
     (void)state;
     static const char *const checks[] = {"processor",     "memory",     "/dev/shm",
                                          "locked memory", "open files", "control groups",
                                          "huge pages",    "disk"};
+    static const char *const of_plugin[] = {"driver", "cuDNN", "NVRTC", "cuBLASLt", "NCCL"};
     const json_t *data = NULL;
     json_t *page = NULL;
     int status = PROGRAM("--doctor", program.folder, "--json");
     int bad = read_page(&data, &page);
     assert_int_equal(status, bad == 0 ? 0 : err_code_exit(ERR_UNSUPPORTED));
-    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
-        bool found = false;
-        for (size_t j = 0; j < json_array_size(data); j++) {
-            const json_t *what = json_object_get(json_array_get(data, j), "what");
-            found = found || strcmp(json_string_value(what), checks[i]) == 0;
-        }
-        if (!found)
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+        if (!told_of(data, checks[i]))
             fail_msg("%s is not told of", checks[i]);
-    }
+    bool plugin = !told_of(data, "CUDA backend"); /* which is told of where it cannot be loaded */
+    for (size_t i = 0; i < sizeof of_plugin / sizeof of_plugin[0]; i++)
+        assert_true(told_of(data, of_plugin[i]) == plugin);
     json_decref(page);
     assert_int_equal(left_behind(program.folder), 0);
     assert_int_equal(PROGRAM("--doctor", program.folder), status);
