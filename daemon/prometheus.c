@@ -2,6 +2,7 @@
  * states, routes, GPUs of the machine, users, jobs that run now. A user sees its own jobs, as
  * elsewhere. */
 #include "common/mem.h"
+#include "common/must.h"
 #include "daemon/access.h"
 #include "daemon/api.h"
 #include "daemon/coordinator.h"
@@ -150,12 +151,11 @@ static int prometheus_take_job(void *context, const struct store_job *row, struc
     return 0;
 }
 
-/* A family of the newest values of a metric, by job; by rank too where by_rank. */
-static int prometheus_metric(struct api *api, const struct exposition *out,
+/* The newest values of a metric, by job; by rank too where by_rank, and then as `part`, or NULL. */
+static int prometheus_values(struct api *api, const struct exposition *out,
                              const struct prometheus_jobs *jobs, enum metric_id metric,
-                             const char *name, const char *help, bool by_rank, struct err *err)
+                             const char *name, bool by_rank, const char *part, struct err *err)
 {
-    exposition_family(out, name, "gauge", help);
     for (int i = 0; i < jobs->count; i++) {
         const struct prometheus_job *job = &jobs->jobs[i];
         for (int64_t rank = 0; rank < (by_rank ? job->ranks : 1); rank++) {
@@ -169,8 +169,34 @@ static int prometheus_metric(struct api *api, const struct exposition *out,
             TRY(rc);
             (void)snprintf(number, sizeof number, "%lld", (long long)rank);
             exposition_sample(out, name, value, "job_id", job->id, "user", job->owner,
-                              by_rank ? "rank" : NULL, number, NULL);
+                              by_rank ? "rank" : NULL, number, part != NULL ? "part" : NULL, part,
+                              NULL);
         }
+    }
+    return 0;
+}
+
+static int prometheus_metric(struct api *api, const struct exposition *out,
+                             const struct prometheus_jobs *jobs, enum metric_id metric,
+                             const char *name, const char *help, bool by_rank, struct err *err)
+{
+    exposition_family(out, name, "gauge", help);
+    return prometheus_values(api, out, jobs, metric, name, by_rank, NULL, err);
+}
+
+/* Where the time of a step went: "gather_wait" to "states_wait", and "compute". */
+static int prometheus_parts(struct api *api, const struct exposition *out,
+                            const struct prometheus_jobs *jobs, struct err *err)
+{
+    static const char family[] = "ithaca_job_step_part_seconds";
+    exposition_family(out, family, "gauge",
+                      "Parts of a rank's last step: what its device waited for, and the rest.");
+    for (int metric = METRIC_GATHER_WAIT_S; metric <= METRIC_COMPUTE_S; metric++) {
+        const char *name = metric_name((enum metric_id)metric);
+        char part[32];
+        must(strlen(name) < sizeof part && strcmp(name + strlen(name) - 2, "_s") == 0);
+        (void)snprintf(part, sizeof part, "%.*s", (int)strlen(name) - 2, name);
+        TRY(prometheus_values(api, out, jobs, (enum metric_id)metric, family, true, part, err));
     }
     return 0;
 }
@@ -195,8 +221,9 @@ static int prometheus_running(struct api *api, const char *viewer, const struct 
                           "Tokens a second of a running job, all ranks.", false, err));
     TRY(prometheus_metric(api, out, &jobs, METRIC_ARENA_PEAK_BYTES, "ithaca_job_arena_peak_bytes",
                           "Most bytes of a rank's device memory in use at once.", true, err));
-    return prometheus_metric(api, out, &jobs, METRIC_HOST_BYTES, "ithaca_job_host_bytes",
-                             "Resident host memory of a rank.", true, err);
+    TRY(prometheus_metric(api, out, &jobs, METRIC_HOST_BYTES, "ithaca_job_host_bytes",
+                          "Resident host memory of a rank.", true, err));
+    return prometheus_parts(api, out, &jobs, err);
 }
 
 int prometheus_get(struct api *api, struct http_request *request, struct err *err)

@@ -98,6 +98,10 @@ class Prometheus(unittest.TestCase):
         self.assertGreater(value("ithaca_job_loss", job_id=self.job, user="admin"), 1)
         for rank in "01":
             self.assertGreater(value("ithaca_job_arena_peak_bytes", job_id=self.job, user="admin", rank=rank), 1000)
+            parts = {dict(labels)["part"]: seconds for (name, labels), seconds in samples.items()
+                     if name == "ithaca_job_step_part_seconds" and dict(labels)["rank"] == rank}
+            self.assertEqual(set(parts), {"gather_wait", "reduce_wait", "sums_wait", "compute"})
+            self.assertGreater(parts["compute"], 0)
         self.assertGreater(value("ithaca_http_requests_total", route="/v1/files", method="POST", status="2xx"), 0)
         self.assertGreater(value("ithaca_http_requests_total", route="", method="", status="4xx"), 0)
         self.assertGreater(value("ithaca_store_write_duration_seconds_count", database="jobs"), 4)
