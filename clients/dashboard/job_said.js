@@ -17,7 +17,7 @@ export function eventsCard(path) {
   let count = EVENTS_PAGE;
   const load = async () => {
     const answer = await get(`${path}/events?limit=${count}`), list = answer.data.filter((event) => event.type === "message");
-    fill(body, list.length === 0 ? h("p", { class: "soft" }, "No events yet.") : table(EVENTS, list.map(eventRow)),
+    fill(body, list.length === 0 ? h("p", { class: "soft" }, "None.") : table(EVENTS, list.map(eventRow)),
       answer.has_more ? h("button", { type: "button", onclick: () => { count += EVENTS_PAGE; load().catch(() => {}); } }, "Older events") : null);
   };
   return { element: h("section", { class: "card tall", tabindex: "0", "aria-label": "Events" }, h("h2", {}, "Events"), body), load };
@@ -27,7 +27,7 @@ export function checkpointsCard(path) {
   const body = h("div");
   const load = async () => {
     const list = (await get(`${path}/checkpoints?limit=100`)).data;
-    fill(body, list.length === 0 ? h("p", { class: "soft" }, "None yet.") : table(CHECKPOINTS, list.map((one) => row(CHECKPOINTS,
+    fill(body, list.length === 0 ? h("p", { class: "soft" }, "None.") : table(CHECKPOINTS, list.map((one) => row(CHECKPOINTS,
       [String(one.step_number), number(one.metrics.train_loss), number(one.metrics.valid_loss), bytes(one.ithaca.bytes), h("span", { class: "small" }, time(one.created_at))]))));
   };
   return { element: h("section", { class: "card tall", tabindex: "0", "aria-label": "Checkpoints" }, h("h2", {}, "Checkpoints"), body), load };
@@ -47,7 +47,7 @@ export function outputCard(path) {
     // A rank that was not started has no output: an error, but nothing is wrong.
     const answer = await get(`${path}/logs?${from}${after === null ? "" : `&after=${after}`}`).catch(() => ({ text: "", after: null }));
     const atEnd = output.scrollTop + output.clientHeight >= output.scrollHeight - 8;
-    if (after === null) output.textContent = answer.text || "No output yet.";
+    if (after === null) output.textContent = answer.text || "None.";
     else if (answer.text) output.textContent = (output.textContent + answer.text).slice(-OUTPUT_MAX);
     after = answer.after || null;
     if (atEnd) output.scrollTop = output.scrollHeight;

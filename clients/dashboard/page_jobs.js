@@ -39,7 +39,7 @@ export function jobs(view, _, session) {
       h("span", {}, badge(own.state), why ? h("div", { class: "small soft clip", title: why }, why) : ""),
       own.steps_total > 0 ? h("span", { class: "number" }, progress(own.steps_done, own.steps_total), h("span", { class: "small soft" }, `${number(own.steps_done, 9)} / ${number(own.steps_total, 9)}`)) : null,
       own.tokens_per_s && !ENDS.includes(own.state) ? h("span", { class: "number" }, `${number(Math.round(own.tokens_per_s))} tokens/s`) : null,
-      left, job.model, own.owner, h("span", { class: "small" }, time(job.created_at))]);
+      left === null ? null : h("span", { class: "number" }, left), job.model, own.owner, h("span", { class: "small" }, time(job.created_at))]);
     drawn.set(job.id, { text, element });
     return element;
   };

@@ -28,7 +28,7 @@ export function submit(view, like, session, but = "{}") {
   const drawPlan = (answer) => {
     const memory = answer.memory, limit = memory.device_limit_bytes, list = parts(memory), step = answer.time;
     const scale = Math.max(limit ?? 0, memory.peak_device_bytes);
-    fill(plan, h("h2", {}, "Plan"), memory.fits ? note("", limit ? "Fits." : "Its memory is planned.") : note("bad", h("b", {}, "Does not fit. "), answer.message ?? ""),
+    fill(plan, h("h2", {}, "Plan"), memory.fits ? note("", limit ? "Fits." : "Its memory is planned.") : note("bad", h("b", {}, "Does not fit: "), answer.message ?? ""),
       memory.fits && !memory.served ? note("warn", answer.message ?? "This version cannot run it.") : null,
       bar("a rank", list, scale, limit), keys(list), h("br"),
       facts([["Peak of a rank", bytes(memory.peak_device_bytes)], ["There is", limit ? bytes(limit) : "–"], ["Host, in all", bytes(memory.host_bytes)],

@@ -14,7 +14,7 @@ export const tags = (list) => (list.length > 0 ? h("div", { class: "tags small s
 export function number(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e9)) return value.toExponential(2);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(2);
   return value.toLocaleString("en", { maximumSignificantDigits: size >= 1000 ? Math.ceil(Math.log10(size + 1)) : digits });
 }
 

@@ -177,8 +177,18 @@ const second = await ask("submit 0");
 await page.goto(`${url}/#/compare/${first},${second}`);
 await has("2 jobs compared");
 await until(async () => (await page.locator(".chart + .legend").first().locator(".key").count()) === 2);
+assert.deepEqual(await cells("Setting").filter({ hasText: "seq_len" }).locator("td").allTextContents(), ["seq_len", "256", "128"]);
+assert.equal(await cells("Setting").filter({ hasText: "learning_rate" }).count(), 0, "what is the same in all");
 await shot("compare");
 await clean("compare");
+const { data: all } = await (await fetch(`${url}/v1/fine_tuning/jobs`, { headers: { Authorization: `Bearer ${token}` } })).json();
+assert.equal(all.length, 4); // two are the experiment's
+await page.goto(`${url}/#/compare/${all.map((one) => one.id).join()}`);
+await has("4 jobs compared");
+await until(async () => (await page.locator("section", { hasText: "Step time" }).locator(".key").count()) === 4);
+assert.equal(new Set(await page.locator("section", { hasText: "Step time" }).locator(".key").evaluateAll((keys) => keys.map((key) => key.className))).size, 4, "colours");
+await page.goto(`${url}/#/compare`);
+await has("No jobs chosen");
 await page.goto(`${url}/#/jobs/${second}`);
 page.once("dialog", (dialog) => dialog.accept());
 await page.getByRole("button", { name: "Cancel job" }).click();
