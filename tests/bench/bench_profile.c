@@ -1,8 +1,9 @@
 /* bench_profile: what a profile costs the steps that are profiled: tiny-llama on one rank of one
  * thread, every other step with a profile of its own, in pairs next to each other.
  *
- *     bench_profile [PAIRS] [SEQ_LEN] [TINY]      TINY: the tests' smallest model, whose operations
- *                                                 take microseconds: the worst case
+ *     bench_profile [PAIRS] [SEQ_LEN] [tiny|cuda]      tiny: the tests' smallest model, whose
+ *                                                      operations take microseconds: the worst
+ *                                                      case; cuda: tiny-llama on the GPU
  *
  * Prints medians over pairs of the ratio of processor time and of wall time, with quartiles, the
  * events of a step, and what one costs. */
@@ -56,6 +57,8 @@ int main(int argc, char **argv)
     static double cpu[PAIRS_MAX], wall[PAIRS_MAX], each[PAIRS_MAX];
     int pairs = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 40;
     long seq_len = argc > 2 ? strtol(argv[2], NULL, 10) : 256;
+    const char *where = argc > 3 ? argv[3] : "";
+    bool tiny = strcmp(where, "tiny") == 0, cuda = strcmp(where, "cuda") == 0;
     struct rank_scene s = {.err = {.code = ERR_NONE}};
     struct taken plain = {0}, profiled = {0};
     char fields[128];
@@ -63,12 +66,14 @@ int main(int argc, char **argv)
     (void)snprintf(fields, sizeof fields,
                    "\"seq_len\":%ld,\"max_steps\":100000,\"batch\":{\"sequences\":4}", seq_len);
     rank_scene_prepare(&s, fields);
-    if (argc <= 3) {
+    if (!tiny) {
         CLEANUP(mem_free_ptr) char *dir = mem_printf("%s/llama", s.scene.folder);
         must_work(model_init_builtin("tiny-llama", dir, 1, &s.err), &s.err);
         mem_free(s.scene.plan.model_dir);
         s.scene.plan.model_dir = mem_strdup(dir);
     }
+    if (cuda)
+        s.scene.plan.device = LAUNCH_CUDA;
     rank_scene_begin(&s);
     for (int64_t number = 1; number <= WARM_STEPS; number++)
         (void)step(&s, number, number % 2 == 0);
@@ -83,7 +88,7 @@ int main(int argc, char **argv)
         each[pair] = (profiled.cpu_s - plain.cpu_s) * 1e6 / (double)profiled.events;
     }
     printf("%s, seq_len %ld, %d pairs of steps, %.2f ms of processor time, %lld events a step\n",
-           argc <= 3 ? "tiny-llama" : "the tests' model", seq_len, pairs, plain.cpu_s * 1e3,
+           tiny ? "the tests' model" : (cuda ? "tiny-llama on the GPU" : "tiny-llama"), seq_len, pairs, plain.cpu_s * 1e3,
            (long long)profiled.events);
     print("processor time", cpu, pairs);
     print("wall time     ", wall, pairs);
