@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a profile costs the steps that are profiled, on a GPU: rank 0 of eight of the 8B shape, rehearsed through a daemon of
 its own; of a job's steps those in the middle are profiled, those before and after are not. Median step times and their
-ratio, job by job; on a machine without a GPU tiny-llama stands in.
+ratio, job by job, and what the first profiled step took; on a machine without a GPU tiny-llama stands in.
 
     tests/bench/bench_profile_gpu.py [--jobs 3] [--seq-len 131072] [--layers 4] [--steps 6]
 """
@@ -14,7 +14,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import ithaca_e2e as e2e  # noqa: E402
 
 WARM = 4  # steps: libraries start, memory is touched for the first time
-LINE = b'{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
 U1 = {"context_parallel": {"kind": "upipe", "heads_per_stage": 1}, "recompute": "attention", "offload": "host"}
 
 
@@ -29,15 +28,12 @@ def main():
     with e2e.Daemon(device="auto") as daemon:
         client = daemon.client()
         cuda = any(gpu["kind"] == "gpu" for gpu in client.get("/v1/gpus").json()["data"])
-        file = client.upload(LINE * 64)["id"]
-        ithaca = {"max_steps": last + options.steps, "batch": {"sequences": 1}, "profile": {"steps": [first, last]}}
-        if cuda:
-            ithaca.update(U1, seq_len=options.seq_len, memory_limit_gib=79, rehearse={"world": 8, "layers": options.layers})
-        else:
-            ithaca.update(seq_len=512)
+        ithaca = {"max_steps": last + options.steps, "batch": {"sequences": 1}, "profile": {"steps": [first, last]},
+                  "rehearse": {"world": 8, "layers": options.layers}}
+        ithaca.update({**U1, "seq_len": options.seq_len, "memory_limit_gib": 79} if cuda else {"seq_len": 512})
+        body = {"model": "llama3-8b" if cuda else "tiny-llama", "seed": 1, "ithaca": ithaca}
         for _ in range(options.jobs):
-            job = client.wait(client.submit(file, model="llama3-8b" if cuda else "tiny-llama", seed=1, ithaca=ithaca)["id"],
-                              seconds=600)
+            job = client.wait(client.post("/v1/fine_tuning/jobs", body).json()["id"], seconds=600)
             assert job["status"] == "succeeded", job
             points = client.get(f"/v1/fine_tuning/jobs/{job['id']}/metrics?keys=step_time_s").json()["data"][-1]["points"]
             times = [point[1] for point in points if point[0] > WARM]

@@ -112,7 +112,8 @@ static void check(int number, int world)
         return;
     assert_true(my->kinds[PROFILE_KERNEL] > 300 && my->kinds[PROFILE_COPY] > 0);
     assert_int_equal(my->outside, 0);
-    assert_true(my->kernel_ns > my->step_ns / 100);
+    /* No kernel takes less than half a microsecond; steps that meet new shapes are long. */
+    assert_true(my->kernel_ns > 500 * my->kinds[PROFILE_KERNEL] && my->kernel_ns < my->step_ns);
     assert_true((my->kinds[PROFILE_COLLECTIVE] > 0) == (world > 1));
     int64_t third = my->kinds[PROFILE_KERNEL] / 3;
     assert_true(my->second_count > third / 2 && my->second_count < third * 2);
