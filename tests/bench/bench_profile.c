@@ -59,6 +59,7 @@ int main(int argc, char **argv)
     long seq_len = argc > 2 ? strtol(argv[2], NULL, 10) : 256;
     const char *where = argc > 3 ? argv[3] : "";
     bool tiny = strcmp(where, "tiny") == 0, cuda = strcmp(where, "cuda") == 0;
+    const char *model = tiny ? "the tests' model" : cuda ? "tiny-llama on the GPU" : "tiny-llama";
     struct rank_scene s = {.err = {.code = ERR_NONE}};
     struct taken plain = {0}, profiled = {0};
     char fields[128];
@@ -89,8 +90,7 @@ int main(int argc, char **argv)
         each[pair] = (profiled.cpu_s - plain.cpu_s) * 1e6 / (double)profiled.events;
     }
     printf("%s, seq_len %ld, %d pairs of steps, %.2f ms of processor time, %lld events a step\n",
-           tiny ? "the tests' model" : (cuda ? "tiny-llama on the GPU" : "tiny-llama"), seq_len, pairs, plain.cpu_s * 1e3,
-           (long long)profiled.events);
+           model, seq_len, pairs, plain.cpu_s * 1e3, (long long)profiled.events);
     print("processor time", cpu, pairs);
     print("wall time     ", wall, pairs);
     printf("the first profile of the process: its step took %.1f ms\n", first_ever.wall_s * 1e3);
