@@ -109,8 +109,8 @@ static int64_t attention_room(int64_t elements, int64_t bytes)
 }
 
 /* As worker/cuda/attention_bwd.c lays it out for packed documents: a stand-in for O, delta, dq
- * twice, dk and dv, these by query head where heads are grouped, and copies of what cuDNN would not
- * read where it lies: several heads in pieces of their own. Of so many rows as go into one call. */
+ * twice, dk and dv, these by query head where heads are grouped, and copies of what is not read
+ * where it lies: several heads in pieces of their own. Of so many rows as go into one call. */
 static int64_t attention_cudnn_backward_bytes(const struct mem_layout *l)
 {
     bool pieces = l->mesh.ulysses > 1;
@@ -119,8 +119,7 @@ static int64_t attention_cudnn_backward_bytes(const struct mem_layout *l)
     int64_t q_heads = l->heads.per_stage, kv_heads = l->heads.kv_staged;
     int64_t q = q_heads * rows * l->config.head_dim, q_rows = q_heads * rows;
     int64_t kv = kv_heads * rows * l->config.head_dim;
-    int64_t delta = (q_heads - 1) * l->rows + rows; /* heads as far apart as LSE's */
-    int64_t bytes = attention_room(q, BF16) + attention_room(delta, F32);
+    int64_t bytes = attention_room(q, BF16) + attention_room(q_rows, F32);
     bytes += attention_room(q, F32) + attention_room(q, BF16) + 2 * attention_room(kv, BF16);
     if (q_heads > kv_heads)
         bytes += 2 * attention_room(q, BF16);

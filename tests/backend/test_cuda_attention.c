@@ -213,7 +213,7 @@ static bool planned(const struct scene *scene)
     return on_cuda_gpu->dev->plan_ns(on_cuda_gpu) == before;
 }
 
-/* Documents of other lengths find the plans of those before them. */
+/* Documents of other lengths, and rows of a longer batch, find the plans of those before them. */
 static void test_lengths(void **state)
 {
     (void)state;
@@ -236,6 +236,17 @@ static void test_lengths(void **state)
         if (!planned(&scene))
             fail_msg("%d heads, %d documents: other lengths had no plan", (int)scene.q_heads,
                      (int)scene.documents);
+    }
+    static const int64_t whole[] = {0, 256};
+    for (int64_t first = 0; first < 12; first += 4) { /* LSE's heads are rows + first apart */
+        const struct scene scene = {.q_heads = 6,
+                                    .kv_heads = 3,
+                                    .rows = 256,
+                                    .first = first,
+                                    .head_dim = 64,
+                                    .doc_rows = whole,
+                                    .documents = 1};
+        assert_true(planned(&scene) || first == 0);
     }
 }
 

@@ -1,8 +1,7 @@
 /* attention: cuDNN's fused engines, forward: any layout of heads, documents packed or not. Long
- * documents go in parts whose keys stay in the L2 cache (worker/attention_split.h). So that a plan
- * serves packed documents of any number of rows (attention_plan.c), strides between heads that
- * depend on it are others there: LSE of several heads comes to scratch first, and several heads in
- * pieces of their own are copied beside each other.
+ * documents go in parts whose keys stay in the L2 cache (worker/attention_split.h). A plan serves
+ * batches of any number of rows (attention_plan.c), so what has strides of the batch's comes from
+ * and to scratch: LSE of several heads, and heads in pieces of their own.
  *
  * Causal FLOPs, d 128: 128K rows, 4 heads on 1, 560 TF/s, 84% of cuBLAS in the same run; in 16
  * documents of 8K 535; 16K rows 506 (bench_cuda_ops 131072 and 16384, one H200, driver 580.159.04,
@@ -52,16 +51,6 @@ struct attention_call {
     } at;
 };
 
-/* The layout that stands in for one whose stride between heads depends on the number of rows. */
-static struct attention_layout attention_packed_layout(const struct ops_heads *heads, int64_t count,
-                                                       int64_t head_dim)
-{
-    bool beside = count > 1 && heads->head_stride < heads->row_stride;
-    return beside ? attention_layout_of(heads)
-                  : (struct attention_layout){head_dim,
-                                              count > 1 ? count * head_dim : heads->row_stride};
-}
-
 static void attention_shape_make(struct attention_call *call)
 {
     const struct ops_attention *args = call->args;
@@ -72,17 +61,20 @@ static void attention_shape_make(struct attention_call *call)
     const struct ops_heads *const heads[] = {&args->q, &args->k, &args->v, &args->o};
     attention_plan_rows(shape, args->rows, args->kv_rows, args->documents, args->doc_rows,
                         attention_stride_max(heads, 4));
-    shape->q = attention_layout_of(&args->q), shape->k = attention_layout_of(&args->k);
-    shape->v = attention_layout_of(&args->v), shape->o = attention_layout_of(&args->o);
-    shape->lse_head_stride = call->lse_stride;
+    shape->q = attention_plan_layout(shape, &args->q, args->q_heads, args->rows);
+    shape->k = attention_plan_layout(shape, &args->k, args->kv_heads, call->kv_rows);
+    shape->v = attention_plan_layout(shape, &args->v, args->kv_heads, call->kv_rows);
+    shape->o = attention_plan_layout(shape, &args->o, args->q_heads, args->rows);
+    shape->lse_head_stride = shape->slots == 0   ? args->rows
+                             : args->q_heads > 1 ? attention_power_of_two(args->rows)
+                                                 : 1;
     shape->lse_row_stride = 1;
-    if (shape->slots == 0)
-        return;
-    shape->q = attention_packed_layout(&args->q, args->q_heads, args->head_dim);
-    shape->k = attention_packed_layout(&args->k, args->kv_heads, args->head_dim);
-    shape->v = attention_packed_layout(&args->v, args->kv_heads, args->head_dim);
-    shape->o = attention_packed_layout(&args->o, args->q_heads, args->head_dim);
-    shape->lse_head_stride = args->q_heads > 1 ? attention_power_of_two(args->rows) : 1;
+}
+
+/* Whether LSE lies otherwise than in the plan. */
+static bool attention_lse_moves(const struct attention_call *call)
+{
+    return call->args->q_heads > 1 && call->lse_stride != call->shape.lse_head_stride;
 }
 
 /* Heads that lie otherwise than in the plan get a place in scratch. */
@@ -97,13 +89,13 @@ static size_t attention_place(struct attention_call *call, int64_t heads, int64_
 static void attention_places(struct attention_call *call, const struct graph *graph)
 {
     const struct attention_shape *shape = &call->shape;
-    int64_t rows = call->args->rows, own_lse = shape->slots > 0 && shape->q_heads > 1;
+    int64_t rows = call->args->rows;
+    int64_t lse = attention_lse_moves(call) ? shape->q_heads * shape->lse_head_stride : 0;
     call->at.q = attention_place(call, shape->q_heads, rows, &call->q, &shape->q);
     call->at.k = attention_place(call, shape->kv_heads, call->kv_rows, &call->k, &shape->k);
     call->at.v = attention_place(call, shape->kv_heads, call->kv_rows, &call->v, &shape->v);
     call->at.o = attention_place(call, shape->q_heads, rows, &call->o, &shape->o);
-    call->at.lse = attention_scratch_next(
-        &call->at.total, own_lse * shape->q_heads * shape->lse_head_stride, sizeof(float));
+    call->at.lse = attention_scratch_next(&call->at.total, lse, sizeof(float));
     call->at.workspace =
         attention_scratch_next(&call->at.total, graph_workspace_bytes(graph) + 256, 1);
 }
@@ -118,28 +110,28 @@ static bool attention_redirect(int64_t heads, const struct attention_layout *lay
     return true;
 }
 
-static int attention_bring(struct attention_call *call, int64_t heads,
+static int attention_bring(struct attention_call *call, int64_t heads, int64_t rows,
                            const struct attention_layout *layout, void *scratch,
                            struct ops_heads *given, struct err *err)
 {
     const struct ops_heads from = *given;
     if (!attention_redirect(heads, layout, scratch, given))
         return 0;
-    return heads_copy(call->stream, heads, call->args->rows, call->args->head_dim, &from, given,
-                      err);
+    return heads_copy(call->stream, heads, rows, call->args->head_dim, &from, given, err);
 }
 
-/* Packed documents to where the plan wants them. */
+/* To where the plan wants them. */
 static int attention_pack(struct attention_call *call, char *scratch, struct err *err)
 {
     const struct attention_shape *shape = &call->shape;
-    if (shape->slots == 0)
-        return 0;
-    TRY(attention_bring(call, shape->q_heads, &shape->q, scratch + call->at.q, &call->q, err));
-    TRY(attention_bring(call, shape->kv_heads, &shape->k, scratch + call->at.k, &call->k, err));
-    TRY(attention_bring(call, shape->kv_heads, &shape->v, scratch + call->at.v, &call->v, err));
+    TRY(attention_bring(call, shape->q_heads, call->args->rows, &shape->q, scratch + call->at.q,
+                        &call->q, err));
+    TRY(attention_bring(call, shape->kv_heads, call->kv_rows, &shape->k, scratch + call->at.k,
+                        &call->k, err));
+    TRY(attention_bring(call, shape->kv_heads, call->kv_rows, &shape->v, scratch + call->at.v,
+                        &call->v, err));
     (void)attention_redirect(shape->q_heads, &shape->o, scratch + call->at.o, &call->o);
-    if (shape->q_heads > 1)
+    if (attention_lse_moves(call))
         call->lse = (float *)(scratch + call->at.lse);
     return 0;
 }

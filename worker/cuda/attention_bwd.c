@@ -2,16 +2,15 @@
  * fp32 results are infinite) and are added from there to the caller's fp32; dQ is summed in fp32 by
  * atomics before, so its last bits vary from run to run. Delta comes with the call, cuDNN wants O:
  * attention_delta.cu makes one that fits. Packed documents are right in one form only, (rows,
- * heads, d) with LSE (rows, heads): others are copied to that first. One head is of that form
- * wherever it lies in one piece. Long documents go in parts, so that scratch
- * does not grow with them (worker/attention_split.h).
+ * heads, d) with LSE (rows, heads): others are copied to that first; so is, as in forward, what has
+ * strides of the batch's. One head is of that form wherever it lies in one piece. Long documents go
+ * in parts, so that scratch does not grow with them (worker/attention_split.h).
  *
  * Causal FLOPs, d 128, stand-in and delivery included: 128K rows, 4 heads on 1, 536 TF/s, 80% of
  * cuBLAS in the same run; in 16 documents of 8K 436; 16K rows 501 (bench_cuda_ops 131072 and 16384,
  * one H200, driver 580.159.04, 2026-11-29). Scratch of a call, bytes: rows * q_heads * (8 d + 4)
- * (delta in LSE's layout) + key rows * kv_heads * 4 d, for grouped heads 4 d more a query head's
- * key row, and for packed documents a copy of q, k, v, dO and LSE where they are several heads in
- * another form (common/mem_plan_attention.c plans with these). */
+ * + key rows * kv_heads * 4 d, for packed documents of grouped heads 4 d more a query head's key
+ * row, and copies (common/mem_plan_attention.c plans with these). */
 #include "common/must.h"
 #include "worker/attention_split.h"
 #include "worker/cuda/attention_delta.h"
@@ -28,22 +27,27 @@ struct attention_scratch {
     size_t delta;              /* cuDNN's own */
     size_t dq_sum, dq, dk, dv; /* fp32, then bf16 */
     size_t dk_heads, dv_heads; /* packed documents with grouped heads */
-    size_t q, k, v, d_o, lse;  /* packed documents: copies in the layout below */
+    size_t q, k, v, d_o, lse;  /* copies in the plan's layout */
     size_t workspace, total;
 };
 
+/* Whether LSE lies otherwise than in the plan. */
+static bool attention_bwd_lse_moves(const struct attention_shape *shape, int64_t lse_stride)
+{
+    return shape->q_heads > 1 && (shape->slots > 0 || lse_stride != shape->lse_head_stride);
+}
+
 static struct attention_scratch attention_scratch_of(const struct attention_shape *shape,
                                                      const struct ops_attention_bwd *args,
-                                                     int64_t kv_rows, const struct graph *graph)
+                                                     int64_t kv_rows, int64_t lse_stride,
+                                                     const struct graph *graph)
 {
     struct attention_scratch at = {0};
     int64_t rows = args->rows, q = shape->q_heads * rows * shape->head_dim;
     int64_t kv = shape->kv_heads * kv_rows * shape->head_dim;
     int64_t packed = shape->slots > 0, grouped = packed && shape->q_heads > shape->kv_heads;
     at.o = attention_scratch_next(&at.total, q, 2);
-    at.delta = attention_scratch_next(
-        &at.total,
-        packed ? shape->q_heads * rows : (shape->q_heads - 1) * shape->lse_head_stride + rows, 4);
+    at.delta = attention_scratch_next(&at.total, shape->q_heads * rows, 4);
     at.dq_sum = attention_scratch_next(&at.total, q, 4);
     at.dq = attention_scratch_next(&at.total, q, 2);
     at.dk = attention_scratch_next(&at.total, kv, 2);
@@ -60,8 +64,8 @@ static struct attention_scratch attention_scratch_of(const struct attention_shap
         &at.total, attention_alike(shape->kv_heads, &args->v, &shape->v) ? 0 : kv, 2);
     at.d_o = attention_scratch_next(
         &at.total, attention_alike(shape->q_heads, &args->d_o, &shape->d_o) ? 0 : q, 2);
-    at.lse = attention_scratch_next(&at.total,
-                                    packed && shape->q_heads > 1 ? shape->q_heads * rows : 0, 4);
+    at.lse = attention_scratch_next(
+        &at.total, attention_bwd_lse_moves(shape, lse_stride) ? shape->q_heads * rows : 0, 4);
     at.workspace = attention_scratch_next(&at.total, graph_workspace_bytes(graph) + 256, 1);
     return at;
 }
@@ -114,52 +118,57 @@ static void attention_bwd_shape(struct attention_call *call)
     bool packed = shape->slots > 0;
     struct ops_heads of_q = scratch_heads(shape, NULL, args->q_heads, call->rows);
     struct ops_heads of_kv = scratch_heads(shape, NULL, args->kv_heads, call->kv_rows);
-    shape->q = attention_layout_of(packed ? &of_q : &args->q);
-    shape->k = attention_layout_of(packed ? &of_kv : &args->k);
-    shape->v = attention_layout_of(packed ? &of_kv : &args->v);
-    shape->d_o = attention_layout_of(packed ? &of_q : &args->d_o);
+    shape->q = attention_plan_layout(shape, packed ? &of_q : &args->q, args->q_heads, call->rows);
+    shape->k =
+        attention_plan_layout(shape, packed ? &of_kv : &args->k, args->kv_heads, call->kv_rows);
+    shape->v =
+        attention_plan_layout(shape, packed ? &of_kv : &args->v, args->kv_heads, call->kv_rows);
+    shape->d_o =
+        attention_plan_layout(shape, packed ? &of_q : &args->d_o, args->q_heads, call->rows);
     shape->o = shape->dq = attention_layout_of(&of_q);
     shape->dk = shape->dv = attention_layout_of(&of_kv);
-    shape->lse_head_stride = packed ? 1 : call->lse_stride;
+    shape->lse_head_stride = packed ? 1 : call->rows;
     shape->lse_row_stride = packed ? args->q_heads : 1;
 }
 
-/* The same heads as (rows, heads, d) in scratch. */
-static int attention_bwd_copy(struct attention_call *call, size_t at, int64_t heads, int64_t rows,
-                              struct ops_heads *heads_in_out, struct err *err)
+/* The same heads in the plan's layout: where they are, or copied to scratch. */
+static int attention_bwd_bring(struct attention_call *call, size_t at, int64_t heads, int64_t rows,
+                               const struct attention_layout *layout,
+                               struct ops_heads *heads_in_out, struct err *err)
 {
     const struct ops_heads in = *heads_in_out;
-    const struct ops_heads out = scratch_heads(&call->shape, call->scratch + at, heads, rows);
-    const struct attention_layout layout = attention_layout_of(&out);
-    if (attention_alike(heads, &in, &layout))
+    const struct ops_heads out = {call->scratch + at, layout->head_stride, layout->row_stride};
+    if (attention_alike(heads, &in, layout))
         return 0;
     *heads_in_out = out;
     return heads_copy(call->stream, heads, rows, call->shape.head_dim, &in, &out, err);
 }
 
-/* Packed documents are right in one form only: (rows, heads, d), LSE (rows, heads). */
+/* To where the plan wants them. Packed documents are right in one form only: (rows, heads, d), LSE
+ * (rows, heads). */
 static int attention_bwd_pack(struct attention_call *call, struct err *err)
 {
     const struct ops_attention_bwd *args = call->args;
-    float *lse = (float *)(call->scratch + call->at.lse);
+    const struct attention_shape *shape = &call->shape;
+    const struct attention_scratch *at = &call->at;
+    float *lse = (float *)(call->scratch + at->lse);
     struct heads_move move = {.heads = args->q_heads,
                               .rows = call->rows,
                               .head_dim = 1,
                               .in = {(void *)args->lse, call->lse_stride, 1},
-                              .out = {lse, 1, args->q_heads},
+                              .out = {lse, shape->lse_head_stride, shape->lse_row_stride},
                               .copies = 1,
                               .in_f32 = true,
                               .out_f32 = true};
-    if (call->shape.slots == 0)
-        return 0;
-    if (args->q_heads > 1) {
+    if (attention_bwd_lse_moves(shape, call->lse_stride)) {
         call->lse = lse;
         TRY(heads_move(call->stream, &move, err));
     }
-    TRY(attention_bwd_copy(call, call->at.q, args->q_heads, call->rows, &call->q, err));
-    TRY(attention_bwd_copy(call, call->at.k, args->kv_heads, call->rows, &call->k, err));
-    TRY(attention_bwd_copy(call, call->at.v, args->kv_heads, call->rows, &call->v, err));
-    return attention_bwd_copy(call, call->at.d_o, args->q_heads, call->rows, &call->d_o, err);
+    TRY(attention_bwd_bring(call, at->q, args->q_heads, call->rows, &shape->q, &call->q, err));
+    TRY(attention_bwd_bring(call, at->k, args->kv_heads, call->kv_rows, &shape->k, &call->k, err));
+    TRY(attention_bwd_bring(call, at->v, args->kv_heads, call->kv_rows, &shape->v, &call->v, err));
+    return attention_bwd_bring(call, at->d_o, args->q_heads, call->rows, &shape->d_o, &call->d_o,
+                               err);
 }
 
 static int attention_bwd_run(struct attention_call *call, const struct attention_plan *plan,
@@ -228,7 +237,7 @@ int cuda_attention_bwd(struct device *device, struct stream *stream,
     if (call.shape.slots == 0 && attention_is_small(call.rows, call.kv_rows))
         return attention_small_bwd(call.stream, args, err);
     TRY(attention_plan_find(call.cuda, call.stream, &call.shape, &plan, err));
-    call.at = attention_scratch_of(&call.shape, args, call.kv_rows, plan->graph);
+    call.at = attention_scratch_of(&call.shape, args, call.kv_rows, call.lse_stride, plan->graph);
     call.scratch = device_cuda_scratch(call.cuda, call.stream, DEVICE_SCRATCH_ATTENTION_BWD,
                                        call.at.total, err);
     if (call.scratch == NULL)

@@ -179,6 +179,20 @@ void attention_plan_rows(struct attention_shape *shape, int64_t rows, int64_t kv
     shape->kv_rows = shape->q_rows;
 }
 
+struct attention_layout attention_plan_layout(const struct attention_shape *shape,
+                                              const struct ops_heads *heads, int64_t count,
+                                              int64_t rows)
+{
+    int64_t d = shape->head_dim, dense = rows * heads->row_stride;
+    if (count == 1) /* which has no next one */
+        return (struct attention_layout){shape->slots > 0 ? d : dense, heads->row_stride};
+    if (heads->head_stride < heads->row_stride ||
+        (shape->slots == 0 && heads->head_stride == dense))
+        return attention_layout_of(heads);
+    return shape->slots > 0 ? (struct attention_layout){d, count * d}
+                            : (struct attention_layout){rows * d, d};
+}
+
 int attention_plan_check(const struct ops_heads *heads, int64_t count, int64_t rows,
                          int64_t head_dim, const char *name, struct err *err)
 {

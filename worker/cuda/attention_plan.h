@@ -57,6 +57,12 @@ int attention_plan_check(const struct ops_heads *heads, int64_t count, int64_t r
  * longest of packed documents. row_stride: the largest of the call's. */
 void attention_plan_rows(struct attention_shape *shape, int64_t rows, int64_t kv_rows,
                          int64_t documents, const int64_t *doc_rows, int64_t row_stride);
+/* The layout in which a plan reads heads of `rows` rows: as they are given, unless the stride
+ * between them comes from a batch of which these rows are a part; then one behind the other, or,
+ * packed, beside each other. */
+struct attention_layout attention_plan_layout(const struct attention_shape *shape,
+                                              const struct ops_heads *heads, int64_t count,
+                                              int64_t rows);
 /* *ret is valid until the next call. */
 int attention_plan_find(struct device_cuda *cuda, struct stream *stream,
                         const struct attention_shape *shape, const struct attention_plan **ret,
