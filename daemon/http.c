@@ -1,7 +1,4 @@
-/* http: libmicrohttpd with external epoll, an instance a listening socket. Its epoll descriptor
- * sits in the loop's; MHD_run() runs in the loop's prepare hook, that is before every sleep,
- * because the library has work of its own (resumed connections, data already buffered, time-outs)
- * that no descriptor announces.
+/* http: requests from their first line to their end, on the library's instances (http_door.c).
  *
  * The raw target comes from the library's URI log callback, which also makes the request. A body
  * cannot be answered while it arrives: its first error is kept, the rest is dropped, and the error
@@ -13,12 +10,10 @@
 #include "daemon/http.h"
 
 #include "common/clock.h"
-#include "common/io.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/must.h"
 #include "daemon/http_check.h"
-#include "daemon/http_listen.h"
 #include "daemon/http_private.h"
 #include "daemon/loop.h"
 #include "daemon/settings.h"
@@ -27,7 +22,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -46,7 +40,7 @@ static int64_t http_peer_uid(struct MHD_Connection *connection)
     return peer.uid;
 }
 
-static void *http_on_target(void *context, const char *target, struct MHD_Connection *connection)
+void *http_on_target(void *context, const char *target, struct MHD_Connection *connection)
 {
     const struct http_door *door = context;
     struct http *http = door->http;
@@ -90,8 +84,8 @@ static void http_count(const struct http_request *request)
                            (double)(clock_monotonic_ns() - request->begun_ns) * 1e-9);
 }
 
-static void http_on_completed(void *context, struct MHD_Connection *connection, void **slot,
-                              enum MHD_RequestTerminationCode code)
+void http_on_completed(void *context, struct MHD_Connection *connection, void **slot,
+                       enum MHD_RequestTerminationCode code)
 {
     (void)context;
     (void)connection;
@@ -277,9 +271,9 @@ static bool http_hears_out(const struct http_request *request, const struct err 
            request->length <= HTTP_REFUSED_BYTES && http_request_header(request, "Expect") == NULL;
 }
 
-static enum MHD_Result http_on_access(void *context, struct MHD_Connection *connection,
-                                      const char *url, const char *method, const char *version,
-                                      const char *upload, size_t *upload_bytes, void **slot)
+enum MHD_Result http_on_access(void *context, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_bytes, void **slot)
 {
     (void)context;
     (void)connection;
@@ -316,115 +310,21 @@ static enum MHD_Result http_on_access(void *context, struct MHD_Connection *conn
 
 static int64_t http_prepare(void *context)
 {
-    struct http *http = context;
-    int64_t sleep_ms = -1;
-    for (int i = 0; i < HTTP_DOORS; i++) {
-        MHD_UNSIGNED_LONG_LONG timeout_ms;
-        if (http->doors[i].mhd == NULL)
-            continue;
-        (void)MHD_run(http->doors[i].mhd); /* fails only for another kind of daemon */
-        if (MHD_get_timeout(http->doors[i].mhd, &timeout_ms) != MHD_YES)
-            continue;
-        int64_t wait_ms = timeout_ms > INT32_MAX ? INT32_MAX : (int64_t)timeout_ms;
-        sleep_ms = sleep_ms < 0 || wait_ms < sleep_ms ? wait_ms : sleep_ms;
-    }
-    return sleep_ms;
+    return http_doors_run(context);
 }
 
-static void http_ready(void *context, uint32_t events)
+static void http_sweep(void *context)
 {
-    (void)context; /* waking the loop was all: http_prepare does the work */
-    (void)events;
-}
-
-static void http_log(void *context, const char *format, va_list args)
-    __attribute__((format(printf, 2, 0)));
-static void http_log(void *context, const char *format, va_list args)
-{
-    (void)context;
-    char text[512];
-    (void)vsnprintf(text, sizeof text, format, args);
-    log_debug("http", "libmicrohttpd: %s", text);
-}
-
-static size_t http_keep_escapes(void *context, struct MHD_Connection *connection, char *text)
-{
-    (void)context;
-    (void)connection;
-    return strlen(text); /* targets are matched as sent: route.h */
-}
-
-/* tls: more options of the library, ended by MHD_OPTION_END; its first is MHD_OPTION_END where the
- * door speaks plainly. */
-static int http_open_door(struct http *http, struct http_door *door,
-                          const struct MHD_OptionItem *tls, struct err *err)
-{
-    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    if (tls->option != MHD_OPTION_END)
-        flags |= MHD_USE_TLS;
-    door->mhd = MHD_start_daemon(
-        flags, 0, NULL, NULL, http_on_access, http, MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, door->fd, MHD_OPTION_URI_LOG_CALLBACK, http_on_target, door,
-        MHD_OPTION_UNESCAPE_CALLBACK, http_keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED,
-        http_on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, http_connection_notify, door,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->settings->connections_max,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)http->settings->idle_limit_s,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
-        HTTP_STRICT, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
-    if (door->mhd == NULL)
-        return err_set(err, ERR_IO, "the HTTP server cannot start%s",
-                       tls->option != MHD_OPTION_END ? ": tls_cert and tls_key must be a PEM "
-                                                       "certificate and its PEM key"
-                                                     : "");
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(door->mhd, MHD_DAEMON_INFO_EPOLL_FD);
-    must(info != NULL);
-    return loop_watch_fd(http->loop, info->epoll_fd, EPOLLIN, http_ready, http, &door->watch, err);
-}
-
-static void http_wipe(struct buf *secret)
-{
-    if (secret->data != NULL)
-        explicit_bzero(secret->data, secret->length);
-    buf_done(secret);
-}
-
-static const char http_tls_versions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"; /* GnuTLS's */
-
-/* TLS where there is a certificate, else plain. */
-static int http_open_tcp(struct http *http, struct err *err)
-{
-    const struct settings *settings = http->settings;
-    CLEANUP(buf_done) struct buf certificate;
-    CLEANUP(http_wipe) struct buf key;
-    buf_init(&certificate, HTTP_PEM_BYTES);
-    buf_init(&key, HTTP_PEM_BYTES);
-    struct MHD_OptionItem tls[4] = {{.option = MHD_OPTION_END}};
-    if (settings->tls_cert[0] != '\0') {
-        TRY(io_read_file(settings->tls_cert, HTTP_PEM_BYTES, &certificate, err));
-        TRY(io_read_secret(settings->tls_key, 007, HTTP_PEM_BYTES, &key, err));
-        tls[0] = (struct MHD_OptionItem){.option = MHD_OPTION_HTTPS_MEM_CERT,
-                                         .ptr_value = certificate.data};
-        tls[1] = (struct MHD_OptionItem){.option = MHD_OPTION_HTTPS_MEM_KEY, .ptr_value = key.data};
-        tls[2] = (struct MHD_OptionItem){.option = MHD_OPTION_HTTPS_PRIORITIES,
-                                         .ptr_value = (void *)(uintptr_t)http_tls_versions};
-        tls[3] = (struct MHD_OptionItem){.option = MHD_OPTION_END};
-    }
-    return http_open_door(http, &http->doors[HTTP_DOOR_TCP], tls, err);
+    http_connections_sweep(context);
+    http_doors_sweep(context);
 }
 
 static int http_start(struct http *http, struct err *err)
 {
-    static const struct MHD_OptionItem plain[] = {{.option = MHD_OPTION_END}};
-    struct http_door *local = &http->doors[HTTP_DOOR_UNIX];
     if (getrandom(&http->id_salt, sizeof http->id_salt, 0) != sizeof http->id_salt)
         return err_set_errno(err, errno, "getrandom");
-    TRY(http_listen_tcp(http->settings, &http->doors[HTTP_DOOR_TCP].fd, &http->port, err));
-    TRY(http_open_tcp(http, err));
-    if (http->settings->socket[0] != '\0') {
-        TRY(http_listen_unix(http->settings, &local->fd, err));
-        TRY(http_open_door(http, local, plain, err));
-    }
-    TRY(loop_timer_new(http->loop, http_connections_sweep, http, &http->sweep, err));
+    TRY(http_doors_open(http, err));
+    TRY(loop_timer_new(http->loop, http_sweep, http, &http->sweep, err));
     loop_timer_set(http->sweep, HTTP_SWEEP_MS, HTTP_SWEEP_MS);
     loop_on_prepare(http->loop, http_prepare, http);
     return 0;
@@ -462,14 +362,7 @@ void http_stop(struct http *http)
     if (http->stopping)
         return;
     http->stopping = true;
-    for (int i = 0; i < HTTP_DOORS; i++) {
-        struct http_door *door = &http->doors[i];
-        if (door->mhd != NULL)
-            door->fd = MHD_quiesce_daemon(door->mhd); /* the socket is ours again */
-        if (door->local && door->fd >= 0 && http->settings->unix_fd == 0)
-            (void)unlink(http->settings->socket); /* the next daemon replaces what is left */
-        http_listen_close(&door->fd);
-    }
+    http_doors_shut(http);
     struct http_request *next;
     for (struct http_request *request = http->first; request != NULL; request = next) {
         next = request->next;
@@ -487,14 +380,7 @@ void http_free(struct http *http)
     if (http == NULL)
         return;
     http_stop(http);
-    for (int i = 0; i < HTTP_DOORS; i++) {
-        struct http_door *door = &http->doors[i];
-        if (door->mhd == NULL)
-            continue;
-        (void)MHD_run(door->mhd); /* takes up what http_stop resumed */
-        loop_unwatch(door->watch);
-        MHD_stop_daemon(door->mhd);
-    }
+    http_doors_close(http);
     loop_timer_free(http->sweep);
     mem_free(http);
 }

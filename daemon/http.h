@@ -40,6 +40,10 @@ struct http_app {
 int http_new(struct loop *loop, const struct settings *settings, const struct http_app *app,
              struct http **ret_http, struct err *err);
 int http_port(const struct http *http); /* the one in use */
+/* Reads certificate and key again, for connections that come from now on; those that are there end
+ * with the answer under way. Where they cannot be used all stays as it was. ERR_BAD_STATE: there is
+ * no TLS, or requests from before the last renewal go on. */
+int http_renew(struct http *http, struct err *err);
 /* Takes no more connections, answers what is deferred with ERR_UNAVAILABLE, ends all streams. Run
  * the loop until http_is_idle() or a deadline, then http_free(). */
 void http_stop(struct http *http);

@@ -148,9 +148,8 @@ void http_connection_end(struct http_request *request)
     http_connection_watch(connection);
 }
 
-void http_connections_sweep(void *context)
+void http_connections_sweep(struct http *http)
 {
-    struct http *http = context;
     int64_t oldest_ms = clock_monotonic_ms() - http->settings->idle_limit_s * 1000;
     for (struct http_connection *one = http->connections; one != NULL; one = one->next) {
         if (http_connection_waits(one) && one->since_ms < oldest_ms &&

@@ -1,6 +1,6 @@
-/* http_private: the structs shared by http.c (server, bodies), http_request.c (what a handler asks
- * of a request), http_answer.c (answers, deferral, streams) and http_connection.c (clients that
- * leave or linger). Only daemon/http*.c include it. */
+/* http_private: the structs shared by http.c (requests, bodies), http_door.c (the library's
+ * instances), http_request.c (what a handler asks of a request), http_answer.c (answers, deferral,
+ * streams) and http_connection.c (clients that leave or linger). Only daemon/http*.c include it. */
 #pragma once
 #include "common/limits.h"
 #include "daemon/http.h"
@@ -30,11 +30,12 @@ struct http_door {
     struct http *http;
     int fd;                   /* listening socket, or -1: closed, or no such door */
     bool local;               /* a Unix socket: the peer's user is known */
-    struct MHD_Daemon *mhd;   /* or NULL */
+    struct MHD_Daemon *mhd;   /* or NULL; without fd it serves what it has to the end */
     struct loop_watch *watch; /* of the library's epoll descriptor */
     int64_t connections;      /* open ones */
 };
-enum { HTTP_DOOR_TCP, HTTP_DOOR_UNIX, HTTP_DOORS };
+/* Of the two for TCP one is open; the other serves what is left from before http_renew(). */
+enum { HTTP_DOOR_TCP, HTTP_DOOR_TCP_OTHER, HTTP_DOOR_UNIX, HTTP_DOORS };
 
 struct http {
     struct loop *loop;
@@ -43,7 +44,7 @@ struct http {
     struct http_door doors[HTTP_DOORS];
     struct http_request *first;          /* all requests under way, doubly linked */
     struct http_connection *connections; /* all, doubly linked */
-    struct loop_timer *sweep;            /* of the connections */
+    struct loop_timer *sweep;            /* of connections and doors */
     uint64_t id_salt;                    /* random, of this daemon's life */
     uint32_t id_count;                   /* requests so far */
     int port;                            /* the one in use */
@@ -123,4 +124,19 @@ void http_connection_notify(void *door, struct MHD_Connection *from, void **slot
                             enum MHD_ConnectionNotificationCode code);
 void http_connection_begin(struct http_request *request);
 void http_connection_end(struct http_request *request);
-void http_connections_sweep(void *http); /* cuts those that linger; a timer's call */
+void http_connections_sweep(struct http *http); /* cuts those that linger */
+
+/* http.c: the library's callbacks */
+void *http_on_target(void *door, const char *target, struct MHD_Connection *connection);
+void http_on_completed(void *context, struct MHD_Connection *connection, void **slot,
+                       enum MHD_RequestTerminationCode code);
+enum MHD_Result http_on_access(void *context, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_bytes, void **slot);
+
+/* http_door.c */
+int http_doors_open(struct http *http, struct err *err); /* once */
+int64_t http_doors_run(struct http *http); /* ms until the library wants a turn; -1: none */
+void http_doors_sweep(struct http *http);  /* stops instances that have served their last */
+void http_doors_shut(struct http *http);   /* no more connections */
+void http_doors_close(struct http *http);  /* stops all instances */

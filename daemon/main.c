@@ -3,7 +3,9 @@
  *
  * Stop (SIGTERM, SIGINT): no more connections, streams end and waiting requests are answered; then
  * the coordinator pauses its jobs (setting on_stop); the loop turns until both are idle or
- * MAIN_STOP_MS have passed: whatever then still runs is taken over by the next daemon. */
+ * MAIN_STOP_MS have passed: whatever then still runs is taken over by the next daemon.
+ *
+ * SIGHUP: the TLS certificate and its key are read again. */
 #include "common/buf.h"
 #include "common/cgroup.h"
 #include "common/clock.h"
@@ -113,6 +115,16 @@ static void main_coordinator_config(const struct settings *settings, struct coor
     ret->leave_running = strcmp(settings->on_stop, "leave") == 0;
 }
 
+static void main_on_hangup(void *context)
+{
+    struct main_daemon *self = context;
+    struct err err;
+    if (http_renew(self->api.http, &err) == 0)
+        log_info("main", "certificate and key are read again");
+    else
+        log_warn("main", "SIGHUP: certificate and key are not read again: %s", err.text);
+}
+
 /* Where jobs run, for the log. */
 static void main_settle_cgroup(struct cgroup_home *cgroup)
 {
@@ -165,6 +177,7 @@ static int main_open(struct main_daemon *self, struct err *err)
     api_app(api, &app);
     TRY(http_new(api->loop, settings, &app, &self->http, err)); /* before any job is touched */
     api->http = self->http;
+    loop_on_signal(api->loop, SIGHUP, main_on_hangup, self);
     main_settle_cgroup(&self->cgroup);
     main_coordinator_config(settings, &config);
     config.cgroup = &self->cgroup;

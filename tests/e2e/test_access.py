@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -14,7 +15,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import ITHACA, SOURCE_DIR, Client, Daemon, form, refused  # noqa: E402
+from ithaca_e2e import ITHACA, SOURCE_DIR, Client, Daemon, form, refused, until  # noqa: E402
 
 LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
 
@@ -24,6 +25,16 @@ def ithaca(*args, env=None):
     clean = {key: value for key, value in os.environ.items() if not key.startswith("ITHACA_")}
     return subprocess.run([ITHACA, *args], capture_output=True, text=True, timeout=60, env={**clean, **(env or {})})
 
+
+
+def make_certificate(folder, name):
+    """One of localhost's own; paths of it and its key."""
+    cert, key = os.path.join(folder, name + "cert.pem"), os.path.join(folder, name + "key.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                    "-keyout", key, "-out", cert], check=True, capture_output=True, timeout=60)
+    os.chmod(key, 0o600)
+    return cert, key
 
 class UnixClient(Client):
     """Requests over a Unix socket, without a token."""
@@ -331,11 +342,7 @@ class Doors(unittest.TestCase):
     @unittest.skipUnless(shutil.which("openssl"), "no openssl to make a certificate")
     def test_tls(self):
         with tempfile.TemporaryDirectory(prefix="ithaca-e2e-") as folder:
-            cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
-            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-                            "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-                            "-keyout", key, "-out", cert], check=True, capture_output=True, timeout=60)
-            os.chmod(key, 0o600)
+            cert, key = make_certificate(folder, "")
             with Daemon("--tls-cert", cert, "--tls-key", key) as daemon:
                 self.assertRegex(daemon.read("url"), r"^https://127\.0\.0\.1:\d+$")
                 trusted = ssl.create_default_context(cafile=cert)
@@ -374,6 +381,91 @@ class Doors(unittest.TestCase):
                 status, log = refused(*args)
                 self.assertNotEqual(status, 0)
                 self.assertIn(text, log)
+
+    @unittest.skipUnless(shutil.which("openssl"), "no openssl to make a certificate")
+    def test_certificate_is_renewed(self):
+        """SIGHUP: who comes has the new one; what is under way ends well; what cannot be used changes nothing."""
+        with tempfile.TemporaryDirectory(prefix="ithaca-e2e-") as folder:
+            used = cert, key = make_certificate(folder, "")
+            pairs = [make_certificate(folder, name) for name in ("first.", "second.", "third.")]
+            trust = [ssl.create_default_context(cafile=pair[0]) for pair in pairs]
+
+            def put(pair):
+                for source, target in zip(pair, used):
+                    shutil.copy(source, target + ".new")
+                    os.chmod(target + ".new", 0o600)
+                    os.rename(target + ".new", target)
+
+            put(pairs[0])
+            with Daemon("--tls-cert", cert, "--tls-key", key) as daemon:
+                auth = {"Authorization": f"Bearer {daemon.token}"}
+                descriptors = f"/proc/{daemon.process.pid}/fd"
+
+                def connect(number):
+                    connection = http.client.HTTPSConnection("127.0.0.1", daemon.port, timeout=10, context=trust[number])
+                    connection.connect()
+                    return connection
+
+                def serves(number):
+                    try:
+                        connect(number).close()
+                    except ssl.SSLCertVerificationError:
+                        return False
+                    return True
+
+                def renew(number, text="are read again"):
+                    def told():
+                        return daemon.log().count(text)
+                    put(pairs[number])
+                    before = told()
+                    daemon.process.send_signal(signal.SIGHUP)
+                    until("SIGHUP is told of", 5, lambda: told() > before)
+
+                self.assertEqual([serves(number) for number in range(3)], [True, False, False])
+                open_before = len(os.listdir(descriptors))
+                stream, kept, upload = connect(0), connect(0), connect(0)
+                stream.request("GET", "/v1/stream", headers=auth)
+                events = stream.getresponse()
+                kept.request("GET", "/v1/session", headers=auth)
+                self.assertEqual(kept.getresponse().read()[:1], b"{")
+                body, kind = form([("purpose", None, b"fine-tune"), ("file", "a.jsonl", LINE * 1000)])
+                upload.putrequest("POST", "/v1/files")
+                for name, value in {**auth, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+                    upload.putheader(name, value)
+                upload.endheaders(body[:20000])
+                renew(1)
+                self.assertEqual([serves(number) for number in range(3)], [False, True, False])
+                events.read()  # to its end, which comes: a browser opens it again
+                kept.request("GET", "/v1/session", headers=auth)  # by the certificate that it came with, for the last time
+                self.assertEqual(kept.getresponse().getheader("Connection"), "close")
+                renew(2, "from before the last renewal are still under way")
+                self.assertEqual([serves(number) for number in range(3)], [False, True, False])
+                upload.send(body[20000:])
+                answer = upload.getresponse()
+                self.assertEqual((answer.status, answer.getheader("Connection")), (200, "close"), answer.read())
+                for connection in (stream, kept, upload):
+                    connection.close()
+
+                def asked_again():
+                    daemon.process.send_signal(signal.SIGHUP)
+                    return serves(2)
+                until("nothing is left from before", 10, asked_again, every=0.3)
+                self.assertEqual([serves(number) for number in range(3)], [False, False, True])
+                with open(key, "w", encoding="utf-8") as file:
+                    file.write("no key\n")
+                before = daemon.log().count("PEM")
+
+                def told_of_it():
+                    daemon.process.send_signal(signal.SIGHUP)
+                    return daemon.log().count("PEM") > before
+                until("it is told of", 5, told_of_it, every=0.3)
+                self.assertTrue(serves(2))
+                until("all doors but one are closed", 10, lambda: len(os.listdir(descriptors)) <= open_before)
+                connect(2).close()
+        with Daemon() as daemon:
+            daemon.process.send_signal(signal.SIGHUP)
+            until("it is told of", 5, lambda: "tls_cert is not set" in daemon.log())
+            self.assertEqual(daemon.client().get("/healthz").status, 200)
 
     def test_no_tls_beyond_loopback_is_warned_of(self):
         with Daemon("--listen", "0.0.0.0") as daemon:
