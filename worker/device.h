@@ -98,7 +98,7 @@ struct device_ops {
      */
     int64_t (*bytes_taken)(struct device *device);
     /* Time of the host since the device was opened in which it made plans of operations for new
-     * shapes (cuDNN's); 0 where there are none. */
+     * shapes (cuDNN's, cuBLASLt's); 0 where there are none. */
     int64_t (*plan_ns)(struct device *device);
     void (*close)(struct device *device);
 };

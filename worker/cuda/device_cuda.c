@@ -330,7 +330,8 @@ static int64_t device_cuda_bytes_taken(struct device *device)
 
 static int64_t device_cuda_plan_ns(struct device *device)
 {
-    return attention_cache_made_ns(device_cuda_of(device)->attention);
+    const struct device_cuda *cuda = device_cuda_of(device);
+    return attention_cache_made_ns(cuda->attention) + gemm_cache_made_ns(cuda->gemm);
 }
 
 static int64_t device_cuda_host_bytes_in_use(struct device *device)

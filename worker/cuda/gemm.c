@@ -11,6 +11,7 @@
  * 2026-11-29). */
 #include "worker/cuda/gemm.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 #include "common/must.h"
 #include "worker/cuda/bias.h"
@@ -19,7 +20,8 @@
 #include <cublasLt.h>
 #include <string.h>
 
-/* Shapes kept; a model has about a dozen, a cache that is full forgets all. */
+/* Shapes kept. A model has about a dozen; batches of other lengths have others, so that a cache
+ * that is full forgets all: asking again is quick. */
 enum { GEMM_SLOTS = 256, GEMM_FULL = 192 };
 static const size_t gemm_workspace_bytes = (size_t)32 << 20; /* NVIDIA's advice for Hopper */
 
@@ -40,6 +42,7 @@ struct gemm_entry {
 
 struct gemm_cache {
     int count;
+    int64_t made_ns;                       /* that plans took */
     struct gemm_entry entries[GEMM_SLOTS]; /* open addressing */
 };
 
@@ -87,6 +90,11 @@ void gemm_cache_free(struct gemm_cache *cache)
         return;
     gemm_cache_clear(cache);
     mem_free(cache);
+}
+
+int64_t gemm_cache_made_ns(const struct gemm_cache *cache)
+{
+    return cache->made_ns;
 }
 
 static uint32_t gemm_align(const void *pointer, int64_t ld, int64_t stride, size_t size)
@@ -214,10 +222,12 @@ static int gemm_find(struct device_cuda *cuda, const struct gemm_key *key, struc
     while (entry->used && memcmp(&entry->key, key, sizeof *key) != 0)
         entry = entry + 1 == cache->entries + GEMM_SLOTS ? cache->entries : entry + 1;
     if (!entry->used) {
+        int64_t began_ns = clock_monotonic_ns();
         entry->key = *key;
         int rc = gemm_describe(entry, err);
         if (rc == 0)
             rc = gemm_choose(cuda, entry, err);
+        cache->made_ns += clock_monotonic_ns() - began_ns;
         if (rc != 0) {
             gemm_entry_done(entry);
             return rc;
