@@ -21,13 +21,15 @@
 
 enum {
     PLANS_MAX = 128,
-    PACKED_ROWS_MIN = 128,     /* longest document a packed plan is made for, at least */
-    PACKED_SLOTS_MIN = 2,      /* and documents */
-    ALONE_ROWS_STEP = 256,     /* a document alone is not packed at multiples of this, */
-    ALONE_ROWS_MIN = 32 << 10, /* nor from here on */
-    PACKING_BYTES =
-        4 << 20 /* of offsets, taken at the start: more than 65536 documents take more */
+    PACKED_ROWS_MIN = 128,    /* longest document a packed plan is made for, at least */
+    PACKED_SLOTS_MIN = 2,     /* and documents */
+    ALONE_ROWS_STEP = 256,    /* a document alone is not packed at multiples of this, */
+    ALONE_ROWS_MIN = 32 << 10 /* nor from here on */
 };
+
+/* Of offsets, forward's and backward's, taken at the start: of a document a row of the longest call
+ * (common/mem_split.h), of four and three units. */
+static const size_t packing_bytes_max[2] = {4 << 20, 8 << 20};
 
 #define SPAN_MAX ((int64_t)1 << 31) /* elements, exclusive */
 
@@ -36,7 +38,6 @@ struct attention_packing {
     int64_t *host; /* (units, slots + 1) offsets, then lengths as int32 (slots) */
     size_t bytes;  /* of host and device */
     void *device;  /* where they lie */
-    size_t device_bytes;
 };
 
 struct attention_cache {
@@ -66,13 +67,12 @@ int attention_cache_new(struct attention_cache **ret, struct err *err)
     if (cache == NULL)
         return mem_fail(err, sizeof *cache, "cuDNN's plans");
     for (int i = 0; i < 2; i++) {
-        int rc =
-            cuda_check(cudaMalloc(&cache->packings[i].device, PACKING_BYTES), "cudaMalloc", err);
+        int rc = cuda_check(cudaMalloc(&cache->packings[i].device, packing_bytes_max[i]),
+                            "cudaMalloc", err);
         if (rc != 0) {
             attention_cache_free(cache);
             return rc;
         }
-        cache->packings[i].device_bytes = PACKING_BYTES;
     }
     *ret = cache;
     return 0;
@@ -164,17 +164,17 @@ void attention_plan_rows(struct attention_shape *shape, int64_t rows, int64_t kv
     shape->causal = kv_rows == 0;
     if (kv_rows > 0)
         return;
-    int64_t longest = 0;
+    int64_t longest = 0, filled = 0; /* a ring's documents are not all on each rank */
     for (int64_t s = 0; s < documents; s++) {
         int64_t length = doc_rows[s + 1] - doc_rows[s];
         must(length >= 0);
         longest = length > longest ? length : longest;
+        filled += length > 0;
     }
     must(doc_rows[0] == 0 && doc_rows[documents] == rows);
     if (longest == rows && attention_stands_alone(rows, row_stride))
         return;
-    shape->slots =
-        attention_power_of_two(documents > PACKED_SLOTS_MIN ? documents : PACKED_SLOTS_MIN);
+    shape->slots = attention_power_of_two(filled > PACKED_SLOTS_MIN ? filled : PACKED_SLOTS_MIN);
     shape->q_rows = attention_power_of_two(longest > PACKED_ROWS_MIN ? longest : PACKED_ROWS_MIN);
     shape->kv_rows = shape->q_rows;
 }
@@ -228,17 +228,28 @@ static size_t packing_bytes(const struct attention_shape *shape)
            (size_t)shape->slots * sizeof(int32_t);
 }
 
+static void packing_put(const struct attention_shape *shape, int64_t slot, int64_t row,
+                        int64_t *wanted)
+{
+    for (int64_t unit = 0; unit < shape->unit_count; unit++)
+        wanted[unit * (shape->slots + 1) + slot] = row * shape->units[unit];
+}
+
 static void packing_fill(const struct attention_shape *shape, int64_t documents,
                          const int64_t *doc_rows, int64_t *wanted)
 {
-    int64_t ends = shape->slots + 1;
-    int32_t *lengths = (int32_t *)(wanted + shape->unit_count * ends);
-    for (int64_t s = 0; s < ends; s++) {
-        int64_t row = doc_rows[s < documents ? s : documents];
-        for (int64_t unit = 0; unit < shape->unit_count; unit++)
-            wanted[unit * ends + s] = row * shape->units[unit];
-        if (s < shape->slots)
-            lengths[s] = s < documents ? (int32_t)(doc_rows[s + 1] - row) : 0;
+    int32_t *lengths = (int32_t *)(wanted + shape->unit_count * (shape->slots + 1));
+    int64_t slot = 0;
+    for (int64_t s = 0; s < documents; s++) {
+        if (doc_rows[s + 1] == doc_rows[s])
+            continue;
+        packing_put(shape, slot, doc_rows[s], wanted);
+        lengths[slot++] = (int32_t)(doc_rows[s + 1] - doc_rows[s]);
+    }
+    for (; slot <= shape->slots; slot++) {
+        packing_put(shape, slot, doc_rows[documents], wanted);
+        if (slot < shape->slots)
+            lengths[slot] = 0;
     }
 }
 
@@ -249,6 +260,7 @@ static int packing_upload(struct device_cuda *cuda, struct stream *stream,
 {
     struct attention_packing *packing = &cuda->attention->packings[shape->backward];
     size_t bytes = packing_bytes(shape);
+    must(bytes <= packing_bytes_max[shape->backward]);
     CLEANUP(mem_free_ptr) int64_t *wanted = mem_new(1, bytes);
     if (wanted == NULL)
         return mem_fail(err, bytes, "offsets of packed documents");
@@ -256,14 +268,6 @@ static int packing_upload(struct device_cuda *cuda, struct stream *stream,
     *ret = packing->device;
     if (packing->bytes == bytes && memcmp(packing->host, wanted, bytes) == 0)
         return 0;
-    if (packing->device_bytes < bytes) {
-        CUDA_TRY(cudaStreamSynchronize(stream->cuda));
-        (void)cudaFree(packing->device);
-        packing->device = NULL;
-        packing->device_bytes = 0;
-        CUDA_TRY(cudaMalloc(&packing->device, bytes));
-        packing->device_bytes = bytes;
-    }
     CUDA_TRY(cudaMemcpyAsync(packing->device, wanted, bytes, cudaMemcpyHostToDevice, stream->cuda));
     mem_free(packing->host);
     packing->host = wanted;
