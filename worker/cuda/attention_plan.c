@@ -156,6 +156,13 @@ static bool attention_stands_alone(int64_t rows, int64_t row_stride)
            attention_is_small(rows, rows) || 2 * rows * row_stride >= SPAN_MAX;
 }
 
+/* Rows of a plan for packed documents: not where so many would span too much. */
+static int64_t attention_packed_rows(int64_t longest, int64_t row_stride)
+{
+    int64_t rows = attention_power_of_two(longest > PACKED_ROWS_MIN ? longest : PACKED_ROWS_MIN);
+    return rows * row_stride < SPAN_MAX ? rows : longest;
+}
+
 void attention_plan_rows(struct attention_shape *shape, int64_t rows, int64_t kv_rows,
                          int64_t documents, const int64_t *doc_rows, int64_t row_stride)
 {
@@ -172,10 +179,12 @@ void attention_plan_rows(struct attention_shape *shape, int64_t rows, int64_t kv
         filled += length > 0;
     }
     must(doc_rows[0] == 0 && doc_rows[documents] == rows);
+    int64_t packed_stride = shape->q_heads * shape->head_dim; /* of what is copied */
+    row_stride = row_stride > packed_stride ? row_stride : packed_stride;
     if (longest == rows && attention_stands_alone(rows, row_stride))
         return;
     shape->slots = attention_power_of_two(filled > PACKED_SLOTS_MIN ? filled : PACKED_SLOTS_MIN);
-    shape->q_rows = attention_power_of_two(longest > PACKED_ROWS_MIN ? longest : PACKED_ROWS_MIN);
+    shape->q_rows = attention_packed_rows(longest, row_stride);
     shape->kv_rows = shape->q_rows;
 }
 
