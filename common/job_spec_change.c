@@ -57,6 +57,10 @@ int job_spec_change(const struct job_spec *spec, const json_t *body, struct job_
     {
         char shown[64];
         utf8_line(key, shown, sizeof shown);
+        if (change_is_allowed(key))
+            return err_set_field(err, ERR_UNKNOWN_FIELD, shown,
+                                 "%s belongs into the object ithaca: {\"ithaca\": {\"%s\": ...}}",
+                                 shown, shown);
         if (strcmp(key, "ithaca") != 0)
             return change_refuse(shown, err);
     }

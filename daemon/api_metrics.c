@@ -103,7 +103,10 @@ static int api_read_keys(const char *query, struct store_point_query *ret, struc
         word[length] = '\0';
         enum metric_id metric = metric_parse(word);
         if (metric == METRIC_COUNT)
-            return err_set_field(err, ERR_INVALID_VALUE, "keys", "there is no metric \"%s\"", word);
+            return err_set_field(err, ERR_INVALID_VALUE, "keys",
+                                 "there is no metric \"%s\"; without keys the answer has all that "
+                                 "this job has",
+                                 word);
         ret->metrics[metric] = true;
         word += length + more;
     }

@@ -152,10 +152,11 @@ void quota_close_stream(struct quota *quota, const char *viewer)
 static int quota_refuse_bytes(const struct quota *quota, const char *viewer, const char *field,
                               int64_t others, struct err *err)
 {
-    return err_set_field(err, ERR_QUOTA, field,
-                         "%s has %lld bytes of files; with this one they would be more than %lld, "
-                         "the most for a user (user_bytes_max): delete some",
-                         viewer, (long long)others, (long long)quota->settings->user_bytes_max);
+    return err_set_field(
+        err, ERR_QUOTA, field,
+        "%s has %lld bytes of files and uploads; with this one they would be more than %lld, "
+        "the most for a user (user_bytes_max): delete some",
+        viewer, (long long)others, (long long)quota->settings->user_bytes_max);
 }
 
 int quota_check_file(struct quota *quota, const char *viewer, const char *field, int64_t bytes,
@@ -169,7 +170,8 @@ int quota_check_file(struct quota *quota, const char *viewer, const char *field,
     TRY(store_files_usage(quota->store, viewer, &files, &stored, err));
     if (quota_reached(files, settings->user_files_max))
         return err_set_field(err, ERR_QUOTA, field,
-                             "%s has %lld files, the most for a user (user_files_max): delete some",
+                             "%s has %lld files, uploads in parts among them, the most for a user "
+                             "(user_files_max): delete some",
                              viewer, (long long)files);
     if (settings->user_bytes_max > 0 && bytes > settings->user_bytes_max - stored)
         return quota_refuse_bytes(quota, viewer, field, stored, err);

@@ -64,9 +64,10 @@ static void uploads_join_end(void *context)
     mem_free(join);
 }
 
-/* The parts are all there, and as many bytes as were announced. */
+/* The parts are all there, each once, and as many bytes as were announced. */
 static int uploads_check_parts(const struct uploads_join *join, int64_t bytes, struct err *err)
 {
+    CLEANUP(json_unref) json_t *seen = json_object();
     int64_t sum = 0;
     size_t i;
     const json_t *part;
@@ -81,6 +82,11 @@ static int uploads_check_parts(const struct uploads_join *join, int64_t bytes, s
             io_file_size(path, &part_bytes, err) != 0)
             return err_set_field(err, ERR_INVALID_VALUE, "part_ids",
                                  "part_ids: item %zu is no part of upload %s", i, join->id);
+        if (json_object_get(seen, id) != NULL)
+            return err_set_field(err, ERR_INVALID_VALUE, "part_ids",
+                                 "part_ids: item %zu, %s, is there twice", i, id);
+        if (json_object_set_new(seen, id, json_true()) != 0)
+            return mem_fail(err, json_array_size(join->part_ids), "the parts");
         sum += part_bytes;
     }
     if (sum == bytes)

@@ -95,7 +95,8 @@ static void test_files(void **state)
     CLEANUP(mem_free_ptr) char *parts = mem_printf("%s/uploads/upload_a", h->w->dir);
     OK(h->w, store_upload_insert(h->w->store, &upload, &h->w->err));
     http_world_put(h, parts, "part_a", "{}");
-    walk(h, "POST", "/v1/uploads/upload_a/complete", JSON, "{\"part_ids\":[\"part_a\",\"part_a\"]}",
+    http_world_put(h, parts, "part_b", "{}");
+    walk(h, "POST", "/v1/uploads/upload_a/complete", JSON, "{\"part_ids\":[\"part_a\",\"part_b\"]}",
          200);
     walk(h, "GET", "/v1/models", JSON, "", 200);
     walk(h, "GET", "/v1/models/tiny-llama", JSON, "", 200);

@@ -49,6 +49,9 @@ static void test_change(void **state)
     expect(h, 200, "ithaca.pending_reason", "held until it is released (hold: false)");
     ask(h, "PATCH", path, "{\"ithaca\":{\"gpus\":1}}");
     expect(h, 400, "error.param", "ithaca.gpus");
+    ask(h, "PATCH", path, "{\"priority\":4}");
+    expect(h, 400, "error.message",
+           "priority belongs into the object ithaca: {\"ithaca\": {\"priority\": ...}}");
     ask(h, "PATCH", path, "[]");
     expect(h, 400, "error.code", "invalid_json");
     ask(h, "PATCH", "/v1/fine_tuning/jobs/ftjob-none", "{\"ithaca\":{\"priority\":1}}");

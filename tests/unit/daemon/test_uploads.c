@@ -222,6 +222,13 @@ static void test_parts_refused(void **state)
     expect(h, 400, "error.param", "part_ids");
     complete(h, upload, part, part); /* 20 bytes, not 4 */
     expect(h, 400, "error.param", "part_ids");
+    announce(h, 8, "", other);
+    send_part(h, other, "data", "half", part);
+    complete(h, other, part, part); /* 8 bytes, but a file with a half of it twice */
+    expect(h, 400, "error.param", "part_ids");
+    assert_non_null(strstr(h->body, "is there twice"));
+    end_upload(h, other, "cancel", "");
+    expect(h, 200, "status", "cancelled");
     end_upload(h, upload, "complete", "{}");
     expect(h, 400, "error.code", "missing_required_parameter");
     end_upload(h, upload, "complete", "{\"part_ids\":[]}");
