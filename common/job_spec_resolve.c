@@ -35,13 +35,16 @@ static int job_resolve_ranks(struct job_spec *spec, const struct job_facts *fact
 {
     if (spec->rehearse)
         spec->gpus = spec->rehearse_world;
-    if (job_spec_slots(spec) > facts->ranks_max)
+    if (job_spec_slots(spec) <= facts->ranks_max)
+        return 0;
+    if (facts->ranks_max == 1)
         return err_set_field(err, ERR_DOES_NOT_FIT, "ithaca.gpus",
-                             "ithaca.gpus is %lld and this machine has %lld ranks; ask for 1 to "
-                             "%lld",
-                             (long long)spec->gpus, (long long)facts->ranks_max,
-                             (long long)facts->ranks_max);
-    return 0;
+                             "ithaca.gpus is %lld and this machine has 1 rank; ask for 1",
+                             (long long)spec->gpus);
+    return err_set_field(err, ERR_DOES_NOT_FIT, "ithaca.gpus",
+                         "ithaca.gpus is %lld and this machine has %lld ranks; ask for 1 to %lld",
+                         (long long)spec->gpus, (long long)facts->ranks_max,
+                         (long long)facts->ranks_max);
 }
 
 static void job_resolve_kind(struct job_spec *spec)

@@ -118,6 +118,7 @@ if [ -n "$model" ]; then
         --set optimizer.learning_rate=1e-5
 else
     set -- deploy/example/job.json "$@"
+    [ "$(ithaca gpus | wc -l)" -ge 2 ] || set -- "$@" --set gpus=1 # the only GPU there is
 fi
 # shellcheck disable=SC2086 # a list of words
 job=$(ithaca submit "$@" $fields)
