@@ -85,8 +85,12 @@ json_t *api_time(int64_t unix_ms)
 
 /* ---- a job ---- */
 
+enum { API_PACE_STEPS = 100 }; /* newest ones that tell how fast a job is */
+
 struct api_latest {
     double value;
+    double wall_s; /* Unix time */
+    int64_t attempt, step;
     bool found;
 };
 
@@ -94,8 +98,11 @@ static int api_on_latest(void *context, const struct store_point *point, struct 
 {
     (void)err;
     struct api_latest *latest = context;
-    latest->value = point->value;
-    latest->found = isfinite(point->value);
+    *latest = (struct api_latest){.value = point->value,
+                                  .wall_s = point->wall_s,
+                                  .attempt = point->attempt,
+                                  .step = point->step,
+                                  .found = isfinite(point->value)};
     return 0;
 }
 
@@ -108,16 +115,36 @@ static struct api_latest api_latest(struct api *api, const char *job_id, enum me
     return latest;
 }
 
+/* Seconds from step to step of late, with what lies between them: evaluations, checkpoints. */
+static double api_pace_s(struct api *api, const char *job_id, const struct api_latest *newest)
+{
+    const struct store_series_query query = {.job_id = job_id,
+                                             .metric = METRIC_STEP_TIME_S,
+                                             .attempt = newest->attempt,
+                                             .after_step = newest->step - API_PACE_STEPS - 1,
+                                             .limit = 1};
+    struct api_latest first = {.found = false};
+    bool more = false;
+    struct err ignored;
+    (void)store_series_list(api->store, &query, api_on_latest, &first, &more, &ignored);
+    double passed_s = newest->wall_s - first.wall_s;
+    bool known = first.found && first.step < newest->step && passed_s > 0;
+    return known ? passed_s / (double)(newest->step - first.step) : newest->value;
+}
+
 /* New reference: Unix seconds at which a running job will end, or null. */
 static json_t *api_eta(struct api *api, const struct store_job *job)
 {
     int64_t left = job->steps_total - job->steps_done;
     if (job->state != JOB_STATE_RUNNING || job->steps_total == 0)
         return json_null();
-    struct api_latest step = api_latest(api, job->id, METRIC_STEP_TIME_S);
-    if (!step.found || left < 0)
+    struct api_latest newest = api_latest(api, job->id, METRIC_STEP_TIME_S);
+    if (!newest.found || left < 0)
         return json_null();
-    return json_integer(clock_wall_ms() / 1000 + (int64_t)(step.value * (double)left + 0.5));
+    const double now_s = (double)clock_wall_ms() / 1000;
+    const double from_s = newest.attempt == job->attempt ? newest.wall_s : now_s;
+    const double end_s = from_s + api_pace_s(api, job->id, &newest) * (double)left;
+    return json_integer((int64_t)(fmax(end_s, now_s) + 0.5));
 }
 
 static int api_on_gpus(void *context, const struct store_attempt *attempt, struct err *err)

@@ -28,10 +28,11 @@ function flat(value, path, into) {
 // A row a setting that is not the same in all jobs.
 function differing(jobs) {
   const all = jobs.map((job) => ({ model: job.model, training_file: job.training_file, seed: shown(job.seed), ...flat(job.ithaca.spec, "", {}) }));
-  const paths = [...new Set(all.flatMap((one) => Object.keys(one)))].filter((path) => all.some((one) => one[path] !== all[0][path]));
+  const said = (one, path) => one[path] ?? ""; // what is not there is null in another
+  const paths = [...new Set(all.flatMap((one) => Object.keys(one)))].filter((path) => all.some((one) => said(one, path) !== said(all[0], path)));
   const heads = ["Setting", ...jobs.map(named)];
   return paths.length === 0 ? h("p", { class: "soft" }, "They have the same settings.")
-    : table(heads, paths.map((path) => row(heads, [path, ...all.map((one) => h("bdi", {}, one[path] || "–"))])));
+    : table(heads, paths.map((path) => row(heads, [path, ...all.map((one) => h("bdi", {}, said(one, path) || "–"))])));
 }
 
 export function compare(view, argument = "") {

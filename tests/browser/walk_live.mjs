@@ -179,6 +179,7 @@ await has("2 jobs compared");
 await until(async () => (await page.locator(".chart + .legend").first().locator(".key").count()) === 2);
 assert.deepEqual(await cells("Setting").filter({ hasText: "seq_len" }).locator("td").allTextContents(), ["seq_len", "256", "128"]);
 assert.equal(await cells("Setting").filter({ hasText: "learning_rate" }).count(), 0, "what is the same in all");
+assert.equal(await cells("Setting").filter({ hasText: "profile" }).count(), 1, "an object or none: its fields differ");
 await shot("compare");
 await clean("compare");
 const { data: all } = await (await fetch(`${url}/v1/fine_tuning/jobs`, { headers: { Authorization: `Bearer ${token}` } })).json();

@@ -156,6 +156,43 @@ static void test_job(void **state)
     assert_non_null(strstr(h->w->err.text, "ftjob-abc"));
 }
 
+/* What lies between steps counts; a step that runs does not put the end off. */
+static void test_eta(void **state)
+{
+    struct http_world *h = *state;
+    const double now_s = (double)clock_wall_ms() / 1000;
+    struct store_point points[3];
+    struct store_job job = {.id = "ftjob-eta", .state = JOB_STATE_RUNNING, .attempt = 2};
+    int64_t row = 0;
+    job.spec_json = "{}";
+    job.steps_total = 1010;
+    job.steps_done = 10;
+    job.owner = job.reason = job.reason_text = job.model = job.training_file = "";
+    job.validation_file = job.fine_tuned_model = job.result_file = "";
+    for (int64_t i = 0; i < 3; i++) /* steps 9 and 10 of this attempt, of 1 s, 7 s apart */
+        points[i] = (struct store_point){.job_id = job.id,
+                                         .attempt = i == 0 ? 1 : 2,
+                                         .step = 8 + i,
+                                         .metric = METRIC_STEP_TIME_S,
+                                         .value = 1,
+                                         .wall_s = now_s - 3 - 7 * (double)(2 - i)};
+    const double wanted_s[] = {1000, 990, 6997}; /* of the attempt before; one step; two */
+    for (size_t count = 1; count <= 3; count++) {
+        int rc = store_points_insert(h->w->store, points, count, &row, &h->w->err);
+        assert_int_equal(rc, 0);
+        h->json = api_jobs_json(&h->api, &job, &h->w->err);
+        assert_non_null(h->json);
+        double left_s = (double)answer_int(h, "ithaca.eta") - now_s;
+        if (fabs(left_s - wanted_s[count - 1]) > 2)
+            fail_msg("%zu points: %.1f s left, not %.0f", count, left_s, wanted_s[count - 1]);
+        json_decref(h->json);
+    }
+    job.steps_done = 1010;
+    h->json = api_jobs_json(&h->api, &job, &h->w->err);
+    assert_true((double)answer_int(h, "ithaca.eta") >= now_s - 1); /* not in the past */
+    json_decref(h->json);
+}
+
 static void test_event(void **state)
 {
     struct http_world *h = *state;
@@ -180,6 +217,7 @@ int main(void)
         HTTP_TEST(test_tokens), HTTP_TEST(test_scopes),
         HTTP_TEST(test_ready),  cmocka_unit_test(test_texts_and_times),
         HTTP_TEST(test_job),    HTTP_TEST(test_event),
+        HTTP_TEST(test_eta),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
