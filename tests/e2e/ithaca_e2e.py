@@ -285,6 +285,13 @@ class Daemon:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
 
+def device_for(ranks):
+    """The device of a daemon for jobs of so many ranks: its own choice, but the CPU where there are too few GPUs."""
+    with Daemon(device="auto") as daemon:
+        gpus = [gpu for gpu in daemon.client().get("/v1/gpus").json()["data"] if gpu["kind"] == "gpu"]
+    return "cpu" if 0 < len(gpus) < ranks else "auto"
+
+
 def cpu_seconds(pid):
     """Processor seconds that a process has had."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:

@@ -138,7 +138,7 @@ def main():
     parser.add_argument("--limit", type=float, default=30)
     options = parser.parse_args()
     begin = time.monotonic()
-    with e2e.Daemon(device="auto") as daemon:
+    with e2e.Daemon(device=e2e.device_for(options.ranks)) as daemon:
         drill = Drill(daemon, options)
         collective = r"; collective \d+ \(.+\): (rank {number} had not|all its ranks had) come"
         print(f"{options.ranks} ranks of tiny-llama, seq_len {options.seq_len}, on "

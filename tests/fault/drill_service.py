@@ -165,7 +165,7 @@ def main():
     parser.add_argument("--keep", metavar="DIR")
     options = parser.parse_args()
     begin = time.monotonic()
-    with e2e.Daemon("--preempt-after-s", "0", device="auto") as daemon:
+    with e2e.Daemon("--preempt-after-s", "0", device=e2e.device_for(options.ranks)) as daemon:
         drill = Drill(daemon, options)
         gpus = drill.gpus()
         print(f"{options.ranks} ranks of tiny-llama, seq_len {options.seq_len}, on {'GPUs' if drill.cuda else 'the CPU'}",
