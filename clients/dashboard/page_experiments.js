@@ -10,6 +10,8 @@ const PAGE = 50;
 const LIST = ["Experiment", "Status", "Points", "Owner", "Created"];
 const RESULTS = ["Model", "Context", "Settings", "Status", "Tokens/s a GPU", "MFU, causal", "MFU, full", "Step", "Device memory", "Host memory"];
 
+const CHARTS = "Throughput and memory against context";
+
 const done = (points) => points.succeeded + points.failed + points.not_run;
 const name = (one) => one.name ?? one.id;
 
@@ -99,7 +101,7 @@ export function experiments(view, id, session) {
       session.scope === "read" ? null : h("div", { class: "actions" }, h("a", { class: "button", href: `#/experiments/new/${id}` }, "New experiment like this"), end)),
     h("section", { class: "card" }, h("div", { class: "above" }, progress(done(one.points), one.points.all, "Points")), facts([["Points", `${done(one.points)} of ${one.points.all}`],
       ["Failed", String(one.points.failed)], ["Not run", String(one.points.not_run)], ["Owner", one.owner], ["Created", time(one.created_at)], ["Ended", time(one.finished_at)], ...longest(one)])),
-    h("section", { class: "card picture" }, h("h2", {}, "Throughput and memory against context"), picture(one.svg)),
+    h("section", { class: "card picture", tabindex: "0", "aria-label": CHARTS }, h("h2", {}, CHARTS), picture(one.svg)),
     h("section", { class: "card" }, h("div", { class: "tools" }, h("h2", {}, "Results"), form("CSV", "csv"), form("Markdown", "markdown"), form("JSON", "json"), form("SVG", "svg")), table(RESULTS, one.results.map(result)))];
   };
   const page = shown(view, read, draw, (one) => one.finished_at === null);

@@ -77,6 +77,7 @@ export function submit(view, like, session, but = "{}") {
       form.append("purpose", "fine-tune");
       form.append("file", upload.files[0]);
       upload.disabled = true;
+      fill(wrong, note("", `${upload.files[0].name} is sent: ${bytes(upload.files[0].size)}…`));
       try {
         const sent = await request("POST", "/v1/files", form);
         for (const select of [file.control, valid.control]) select.append(option(sent.id, `${sent.filename} (${bytes(sent.bytes)})`));

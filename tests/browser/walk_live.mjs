@@ -212,7 +212,7 @@ await page.locator(".chart canvas").first().waitFor();
 await has("40 of 40");
 await shot("job-dark");
 await clean("job, dark");
-await phone([["job", `jobs/${first}`], ["jobs", "jobs"], ["form", "submit"], ["machine", "machine"], ["experiment", `experiments/${experiment}`], ["experiment-form", "experiments/new"]]);
+await phone([["job", `jobs/${first}`], ["jobs", "jobs"], ["form", "submit"], ["machine", "machine"], ["experiment", `experiments/${experiment}`], ["experiment-form", "experiments/new"], ["experiments", "experiments"], ["compare", `compare/${first},${second}`]]);
 
 step("signs out; who may only read is offered nothing else");
 await page.goto(`${url}/#/jobs`);
