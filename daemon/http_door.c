@@ -80,11 +80,13 @@ static int http_open_door(struct http_door *door, const struct MHD_OptionItem *t
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)http->settings->idle_limit_s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
         HTTP_STRICT, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
-    if (door->mhd == NULL)
+    if (door->mhd == NULL) {
+        door->fd = -1; /* the library has closed it */
         return err_set(err, ERR_IO, "the HTTP server cannot start%s",
                        tls->option != MHD_OPTION_END ? ": tls_cert and tls_key must be a PEM "
                                                        "certificate and its PEM key"
                                                      : "");
+    }
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(door->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     must(info != NULL);
     return loop_watch_fd(http->loop, info->epoll_fd, EPOLLIN, http_ready, http, &door->watch, err);
@@ -152,6 +154,7 @@ static void http_door_close(struct http_door *door)
     loop_unwatch(door->watch);
     MHD_stop_daemon(door->mhd);
     door->mhd = NULL;
+    door->watch = NULL;
 }
 
 void http_doors_shut(struct http *http)
@@ -210,8 +213,8 @@ int http_renew(struct http *http, struct err *err)
         return err_set_errno(err, errno, "the listening socket");
     int rc = http_open_tcp(next, err);
     if (rc != 0) {
+        http_door_shut(next);
         http_door_close(next);
-        http_listen_close(&next->fd);
         return rc;
     }
     http_door_shut(now);
