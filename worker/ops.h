@@ -242,11 +242,11 @@ struct ops_cast {
     bool to_act;
 };
 
-/* Dropout: an element is kept with probability 1 - rate and then divided by it, else it is 0. Which
- * are kept is a function of key, row number and feature alone: element i of head j is feature f =
- * feature + j*feature_stride + i of `width`; it is dropped when word f % 4 of Philox block
- * number * ceil(width / 4) + f / 4 (common/rng_philox.h; seed key, stream 0) is below rate * 2^32.
- */
+/* Dropout: an element is 0 with probability below / 2^16, else it is divided by 1 less that. Which
+ * are dropped is a function of key, row number and feature alone: element i of head j is feature f
+ * = feature + j*feature_stride + i of `width`, and has 16 bits, f % 8 of Philox block number *
+ * ceil(width / 8) + f / 8 (common/rng_philox.h; seed key, stream 0; the lower half of a word comes
+ * first); it is dropped when they are less than below = ops_dropout_below(rate). */
 struct ops_dropout {
     int64_t heads, rows, head_dim;
     struct ops_heads in;    /* in [act] (heads, rows, d) */
@@ -257,6 +257,20 @@ struct ops_dropout {
     uint64_t key;
     float rate; /* in (0, 1) */
 };
+enum { OPS_DROPOUT_FEATURES = 8, OPS_DROPOUT_ONE = 1 << 16 }; /* of a block; a rate of 1 */
+
+/* The rate in parts of 2^16, to the nearest; never none, never all. */
+static inline uint32_t ops_dropout_below(float rate)
+{
+    uint32_t below = (uint32_t)((double)rate * OPS_DROPOUT_ONE + 0.5);
+    return below < 1 ? 1 : below < OPS_DROPOUT_ONE ? below : OPS_DROPOUT_ONE - 1;
+}
+
+/* What a kept element is multiplied by. */
+static inline float ops_dropout_gain(float rate)
+{
+    return (float)OPS_DROPOUT_ONE / (float)(OPS_DROPOUT_ONE - ops_dropout_below(rate));
+}
 
 #define OPS_TABLE(X)   \
     X(gemm)            \

@@ -53,6 +53,8 @@ static void test_dropout(void **state)
         check_dropout(33, 1, 4096, 0, i == 1);
         check_dropout(257, 4, 128, 256, i == 1);
         check_dropout(5, 3, 10, 30, i == 1); /* blocks of random words across heads */
+        check_dropout(9, 2, 64, 4, i == 1);  /* whole vectors, but not of one block */
+        check_dropout(7, 3, 24, 8, i == 1);
         check_dropout(1, 1, 1, 3, i == 1);
         (void)on_cuda_free(NULL);
     }

@@ -1,5 +1,6 @@
 /* dropout: the mask is the function of worker/ops.h and nothing else: the same in one piece, in
- * tiles, in heads, for any thread count; the share that is dropped; sums and places. */
+ * tiles, in heads, for any thread count; the share that is dropped, of elements and of pairs of
+ * them; rates that are next to none and next to all; sums and places. */
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
@@ -27,8 +28,8 @@ static void fill_numbers(void)
 static bool is_dropped(uint64_t key, int64_t number, int64_t feature, int64_t width, double rate)
 {
     uint32_t words[4];
-    rng_block(key, 0, (uint64_t)(number * ((width + 3) / 4) + feature / 4), words);
-    return words[feature % 4] < (uint32_t)(rate * 0x1p32);
+    rng_block(key, 0, (uint64_t)(number * ((width + 7) / 8) + feature / 8), words);
+    return (words[feature % 8 / 2] >> (feature % 2 * 16) & 0xffff) < (uint32_t)(rate * 0x1p16);
 }
 
 static struct ops_heads flat(float *data)
@@ -85,31 +86,57 @@ static void test_heads_and_tiles(void **state)
     }
 }
 
+enum { MANY = 400, WIDE = 512 };
+
+static void check_near(const char *what, double found, double wanted)
+{
+    double deviation = sqrt(wanted * (1 - wanted) / ((double)MANY * WIDE));
+    if (fabs(found - wanted) > 6 * deviation)
+        fail_msg("%s: %g of %g; ITHACA_TEST_SEED=%" PRIu64, what, found, wanted, testing_seed());
+}
+
+/* Elements dropped, and pairs of them: of one word, of two, of two blocks, of two rows. */
+static void check_share(const float *y, double rate)
+{
+    static const int64_t apart[] = {1, 2, 8, WIDE};
+    double dropped = 0, sum = 0, n = (double)MANY * WIDE, pairs[4] = {0};
+    for (int64_t j = 0; j < MANY * WIDE; j++) {
+        sum += (double)y[j];
+        dropped += y[j] == 0;
+        for (int i = 0; i < 4; i++)
+            pairs[i] += y[j] == 0 && y[(j + apart[i]) % (MANY * WIDE)] == 0;
+    }
+    check_near("dropped", dropped / n, rate);
+    for (int i = 0; i < 4; i++) /* twice the spread: neighbouring pairs share an element */
+        check_near("pairs", rate * rate + (pairs[i] / n - rate * rate) / 2, rate * rate);
+    assert_true(fabs(sum / n - 1) < 6 * sqrt(rate / (1 - rate) / n)); /* the mean stays */
+}
+
 static void test_share(void **state)
 {
     (void)state;
-    enum { MANY = 400, WIDE = 512 };
     static int64_t many[MANY];
     float *ones = testing_poison(MANY * WIDE), *y = testing_poison(MANY * WIDE);
     for (int64_t i = 0; i < MANY * WIDE; i++)
         ones[i] = 1;
     for (int64_t row = 0; row < MANY; row++)
         many[row] = row;
-    for (int i = 1; i < 10; i += 2) {
-        double rate = 0.1 * i, sum = 0, dropped = 0;
+    static const float rates[] = {1e-9f, 0.01f, 0.1f, 0.3f, 0.5f, 0.7f, 0.9f, 0.9999999f};
+    for (int i = 0; i < 8; i++) {
         RUN(2, dropout, .heads = 1, .rows = MANY, .head_dim = WIDE, .in = {ones, 0, WIDE},
             .out = {y, 0, WIDE}, .numbers = many, .width = WIDE,
-            .key = testing_seed() + (uint64_t)i, .rate = (float)rate);
-        for (int64_t j = 0; j < MANY * WIDE; j++) {
-            sum += (double)y[j];
-            dropped += y[j] == 0;
+            .key = testing_seed() + (uint64_t)i, .rate = rates[i]);
+        if (i == 0 || i == 7) { /* one in 65536 is dropped, or kept */
+            for (int64_t j = 0; j < MANY * WIDE; j++)
+                assert_true(y[j] == 0 || y[j] == (i == 0 ? 65536.0f / 65535 : 65536));
+            continue;
         }
-        double n = (double)MANY * WIDE, deviation = sqrt(rate * (1 - rate) / n);
-        if (fabs(dropped / n - rate) > 6 * deviation)
-            fail_msg("%g of %g dropped; ITHACA_TEST_SEED=%" PRIu64, dropped / n, rate,
-                     testing_seed());
-        assert_true(fabs(sum / n - 1) < 6 * deviation / (1 - rate)); /* the mean stays */
+        check_share(y, (double)rates[i]);
     }
+    assert_int_equal(ops_dropout_below(1e-9f), 1);
+    assert_int_equal(ops_dropout_below(0.1f), 6554);
+    assert_int_equal(ops_dropout_below(0.25f), 16384);
+    assert_int_equal(ops_dropout_below(0.9999999f), 65535);
 }
 
 int main(void)
