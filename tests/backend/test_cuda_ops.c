@@ -196,8 +196,8 @@ static void test_rmsnorm(void **state)
 {
     (void)state;
     static const int64_t rows[] = {1, 7, 8, 129, 2200};
-    static const int64_t widths[] = {1, 7, 64, 65, 128, 1000, 1024, 1600, 4096, 5120};
-    for (int i = 0; i < 50; i++) {
+    static const int64_t widths[] = {1, 7, 24, 64, 65, 128, 200, 256, 1000, 1024, 1600, 4096, 5120};
+    for (int i = 0; i < 5 * (int)(sizeof widths / sizeof widths[0]); i++) {
         for (int variant = 0; variant < 16; variant++) {
             if (rows[i % 5] * widths[i / 5] > 1000000 && variant % 15 != 0)
                 continue;

@@ -84,10 +84,18 @@ template <> struct span<8> {
 };
 template <> struct span<4> { /* between fp32 and bf16 */
     float at[4];
+    __device__ __forceinline__ void unpack(float4 all)
+    {
+        at[0] = all.x, at[1] = all.y, at[2] = all.z, at[3] = all.w;
+    }
     __device__ __forceinline__ void load(const float *from)
     {
-        const float4 all = *(const float4 *)from;
-        at[0] = all.x, at[1] = all.y, at[2] = all.z, at[3] = all.w;
+        unpack(*(const float4 *)from);
+    }
+    /* What is not read again. */
+    __device__ __forceinline__ void load_once(const float *from)
+    {
+        unpack(__ldcs((const float4 *)from));
     }
     __device__ __forceinline__ void store(bf16 *to) const
     {
@@ -105,17 +113,25 @@ template <> struct span<1> {
     {
         at[0] = bf16_wide(*from);
     }
+    __device__ __forceinline__ bf16 pack() const
+    {
+        return (bf16)bf16_pair(at[0], 0);
+    }
     __device__ __forceinline__ void store(bf16 *to) const
     {
-        *to = (bf16)bf16_pair(at[0], 0);
+        *to = pack();
     }
     __device__ __forceinline__ void round()
     {
-        at[0] = bf16_wide((bf16)bf16_pair(at[0], 0));
+        unpack(pack());
     }
     __device__ __forceinline__ void load(const float *from)
     {
         at[0] = *from;
+    }
+    __device__ __forceinline__ void load_once(const float *from)
+    {
+        at[0] = __ldcs(from);
     }
     __device__ __forceinline__ void store(float *to) const
     {
