@@ -3,6 +3,7 @@
 #include "common/mem_plan_private.h"
 
 #include "common/limits.h"
+#include "common/mem_loss.h"
 
 enum {
     F32 = sizeof(float),
@@ -97,7 +98,8 @@ static void tiles_libraries(struct mem_builder *b)
     int64_t width = heads > l->config.hidden_size ? heads : l->config.hidden_size;
     mem_declare_device(b, MEM_GEMM_SCRATCH, 0, MEM_ALWAYS, GEMM_BYTES);
     mem_declare_device(b, MEM_OP_SCRATCH, 0, MEM_ALWAYS,
-                       l->tokens * OP_KEY + OP_PARTS * width * F32 + l->tile_loss * 12);
+                       l->tokens * OP_KEY + OP_PARTS * width * F32 +
+                           mem_loss_bytes(l->tile_loss, l->config.vocab_size));
     mem_declare(b, MEM_ARENA_DRIVER, MEM_DRIVER, 0, MEM_ALWAYS, DRIVER_BYTES);
     mem_declare(b, MEM_ARENA_DRIVER, MEM_HOST_PAGES, 0, MEM_ALWAYS, tiles_host_pages_bytes(b));
     if (l->mesh.world > 1)

@@ -336,14 +336,45 @@ static void check_cross_entropy(int64_t rows, int64_t vocab, bool gradient)
     testing_same_bits("correct", got_sum + 1, cpu_sum + 1, 8);
 }
 
+/* One logit is not a number: its row's loss is not, other rows' are. */
+static void check_cross_entropy_nan(int64_t vocab, int64_t at, bool gradient)
+{
+    enum { ROWS = 3 };
+    struct pair logits = pair_normal(ROWS * vocab, false), targets = pair_below(ROWS, vocab);
+    logits.cpu[vocab + at] = NAN;
+    logits = pair_of(logits.cpu, ROWS * vocab, false);
+    struct pair dlogits = pair_poison(ROWS * vocab, true), losses = pair_poison(ROWS, false);
+    void *sums = on_cuda_alloc(16);
+    struct ops_cross_entropy gpu = {.rows = ROWS, .vocab = vocab, .logits = logits.gpu, .scale = 1};
+    gpu.targets = targets.gpu, gpu.dlogits = gradient ? dlogits.gpu : NULL;
+    gpu.loss_sum = sums, gpu.correct = (int64_t *)sums + 1, gpu.row_loss = losses.gpu;
+    CHECK(on_cuda_gpu->ops->cross_entropy(on_cuda_gpu, NULL, &gpu, err));
+    const float *found = pair_download(&losses);
+    for (int row = 0; row < ROWS; row++)
+        if (isnan(found[row]) != (row == 1))
+            fail_msg("vocabulary of %" PRId64 ", NaN at %" PRId64 ": loss %d is %g", vocab, at, row,
+                     (double)found[row]);
+}
+
 static void test_cross_entropy(void **state)
 {
     (void)state;
-    static const int64_t rows[] = {1, 3, 14}, vocabs[] = {1, 7, 264, 3001, 32000, 128256};
-    for (int i = 0; i < 18; i++) {
-        check_cross_entropy(rows[i % 3], vocabs[i / 3], i % 4 != 3);
-        (void)on_cuda_free(NULL);
+    static const int64_t vocabs[] = {1,     7,     12,     264,    3001,   8192,  8196,
+                                     32000, 32003, 128256, 151936, 262208, 458752};
+    for (int i = 0; i < (int)(sizeof vocabs / sizeof vocabs[0]); i++) {
+        for (int gradient = 0; gradient < 2; gradient++) {
+            check_cross_entropy(1, vocabs[i], gradient);
+            check_cross_entropy(3, vocabs[i], gradient);
+            check_cross_entropy(14, vocabs[i], gradient);
+            check_cross_entropy_nan(vocabs[i], 0, gradient);
+            check_cross_entropy_nan(vocabs[i], vocabs[i] - 1, gradient);
+            (void)on_cuda_free(NULL);
+        }
     }
+    struct err err = {0};
+    struct ops_cross_entropy wide = {.rows = 1, .vocab = 1 << 20, .dlogits = on_cuda_alloc(16)};
+    assert_int_equal(on_cuda_gpu->ops->cross_entropy(on_cuda_gpu, NULL, &wide, &err),
+                     -ERR_UNSUPPORTED);
 }
 
 static void check_sums(int64_t rows, int64_t width)
