@@ -3,7 +3,7 @@ import { get, JOBS, request } from "/dashboard/api.js";
 import { facts, fill, gather, h, loading, note, progress, refill } from "/dashboard/dom.js";
 import { buttons, changeForm } from "/dashboard/job_actions.js";
 import { JobCharts, jobSeries } from "/dashboard/job_charts.js";
-import { drawMemory } from "/dashboard/job_memory.js";
+import { memoryCard } from "/dashboard/job_memory.js";
 import { profileCard } from "/dashboard/job_profile.js";
 import { checkpointsCard, eventsCard, outputCard } from "/dashboard/job_said.js";
 import { listen, opening } from "/dashboard/live.js";
@@ -69,7 +69,7 @@ function standing(job) {
 
 export function job(view, id, session) {
   const path = `${JOBS}/${id}`, series = jobSeries(id), may = session.scope !== "read";
-  const head = h("div"), unread = h("div", {}, loading()), refused = h("div"), memory = h("section", { class: "card", hidden: true }), settings = h("pre", { tabindex: "0" }), change = h("div");
+  const head = h("div"), unread = h("div", {}, loading()), refused = h("div"), memory = memoryCard(), settings = h("pre", { tabindex: "0" }), change = h("div");
   const events = eventsCard(path), output = outputCard(path), checkpoints = checkpointsCard(path), profile = profileCard(path, may);
   const rank = h("select", { id: "rank", onchange: () => draw() }), rankLabel = h("label", { for: "rank", hidden: true }, "Step time of rank", rank);
   const charts = new JobCharts(series, rankLabel);
@@ -104,7 +104,7 @@ export function job(view, id, session) {
   const draw = () => {
     if (now === null || ended) return;
     charts.draw(Number(rank.value || 0), now.ithaca.spec.seq_len, ENDS.includes(now.ithaca.state));
-    drawMemory(memory, plan, series, now.ithaca.spec.gpus);
+    memory.draw(plan, series, now.ithaca.spec.gpus);
   };
   // What cannot be read is said until it can be; that the daemon is away the header says. Of a job that is gone nothing is
   // left to look at.
@@ -132,8 +132,8 @@ export function job(view, id, session) {
   const readPoints = async () => {
     // Memory is asked for its plan alone: what was taken is among the points.
     const ask = plan ? { planned: plan } : get(`${path}/memory?from_step=${Number.MAX_SAFE_INTEGER}`);
-    const [memory] = await Promise.all([ask, series.load()]);
-    plan = memory.planned;
+    const [answer] = await Promise.all([ask, series.load()]);
+    plan = answer.planned;
     draw();
   };
   const load = guarded(async () => { await stand(); if (!ended) await readSaid(); });
@@ -151,7 +151,7 @@ export function job(view, id, session) {
   });
   const poll = setInterval(() => { if (now !== null && !ENDS.includes(now.ithaca.state)) soon(); }, POLL_MS);
 
-  const content = h("div", { hidden: true }, refused, head, charts.element, memory,
+  const content = h("div", { hidden: true }, refused, head, charts.element, memory.element,
     h("div", { class: "halves" }, events.element, checkpoints.element), output.element, profile.element, change,
     h("details", { class: "card" }, h("summary", {}, "Settings, as resolved"), settings));
   fill(view, unread, content);

@@ -99,6 +99,10 @@ allowed(false);
 await ask("hold none");
 await page.locator(".badge", { hasText: "succeeded" }).first().waitFor({ timeout: 30000 });
 await has("40 of 40");
+await page.locator("summary", { hasText: "Within a step" }).click();
+const phases = await page.locator(".phases .bar").evaluateAll((bars) => bars.map((one) => [one.getAttribute("aria-label"), one.firstChild.className]));
+assert.ok(phases.length > 10 && phases[0][0].startsWith("tokens to the device: "), phases.join());
+assert.deepEqual(phases.filter(([, tone]) => tone === "t1").map(([label]) => label.split(": ").slice(0, 2).join(": ")), ["backward: MLP"], "the peak's phase");
 await shot("done");
 
 step("its profile, asked for with the form, is read; other jobs begin with its settings, and with what it suggests");
