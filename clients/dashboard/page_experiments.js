@@ -24,7 +24,7 @@ const taken = (measured, planned) => (planned === null ? null : h("span", { clas
 
 function result(one) {
   const status = h("span", {}, badge(words(one.status)), one.rehearsed ? h("span", { class: "small soft" }, " rehearsed") : "", one.note ? h("div", { class: "small soft" }, one.note) : "");
-  const settings = h("span", { class: "name" }, one.label || (one.job ? "" : "–"), one.job ? h("div", { class: "small" }, h("a", { href: `#/jobs/${one.job}` }, "its job")) : "");
+  const settings = h("span", { class: "label" }, one.label || (one.job ? "" : "–"), one.job ? h("div", { class: "small" }, h("a", { href: `#/jobs/${one.job}` }, "its job")) : "");
   return row(RESULTS, [one.model, number(one.seq_len, 9), settings, status, one.tokens_per_s_gpu === null ? null : number(Math.round(one.tokens_per_s_gpu)),
     percent(one.mfu_causal), percent(one.mfu_full), one.step_s === null ? null : h("span", { class: "number" }, seconds(one.step_s)), taken(one.device_bytes, one.planned_device_bytes), taken(one.host_bytes, one.planned_host_bytes)]);
 }
