@@ -84,6 +84,10 @@ struct coll_ops {
      * calls count in both `seq`, errors name its ranks by their number in `coll`. At most
      * COLL_SPLITS_MAX. */
     int (*split)(struct coll *coll, int color, struct coll **ret, struct err *err);
+    /* What calls are from and into from here on lies in this block of the device's memory, on all
+     * ranks; it stays until close(). What can be prepared is: NCCL maps it among the GPUs. All
+     * ranks call, on a root, after its splits. */
+    int (*lend)(struct coll *coll, void *memory, size_t bytes, struct err *err);
     /* From any thread or a signal-safe point: all ranks' current and later calls fail with
      * ERR_COLL_ABORTED. */
     void (*abort)(struct coll *coll);

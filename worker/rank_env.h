@@ -22,8 +22,10 @@
  *
  * Among two H200s (bench_coll_cuda, NCCL 2.28.3, 2026-11-30) GB/s with them, and with NCCL's own,
  * of 64, 256, 1024 MiB: all_gather 209, 263, 302 and 214, 252, 297; reduce_scatter 197, 249, 290
- * and 202, 235, 275; all_to_all 215, 295, 307 and 236, 277, 329. Fewer channels
- * (NCCL_MAX_P2P_NCHANNELS) take less memory still, but 16 of 32 move 156 instead of 277. */
+ * and 202, 235, 275; all_to_all 215, 295, 307 and 236, 277, 329. From and into memory that was lent
+ * (coll.h), with these: all_gather 240, 283, 294, all_to_all 260, 337, 356; NCCL_LOCAL_REGISTER=0
+ * goes without. Fewer channels (NCCL_MAX_P2P_NCHANNELS) take less memory still, but 16 of 32 move
+ * 156 instead of 277. */
 #pragma once
 #include "common/err.h"
 

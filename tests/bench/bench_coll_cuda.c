@@ -6,7 +6,8 @@
  * the median of five rounds of 20 calls, as rank 0 sees it. MiB: what the whole device holds more
  * than before, once a communicator has been opened, split, and has made each of its calls once.
  * With the buffers that ranks have (worker/rank_env.h); NCCL_BUFFSIZE, NCCL_PROTO,
- * NCCL_MAX_P2P_NCHANNELS may be set to compare.
+ * NCCL_MAX_P2P_NCHANNELS may be set to compare, and NCCL_LOCAL_REGISTER=0: through NCCL's own
+ * buffers.
  *
  * Figures: tests/bench/results/. */
 #include "common/clock.h"
@@ -65,7 +66,7 @@ static int bench_time(const struct bench *bench, int kind, int64_t bytes, double
 }
 
 /* Opens the communicators and says what each took of the device. */
-static int bench_open(struct bench *bench, struct coll *control, struct err *err)
+static int bench_open(struct bench *bench, struct coll *control, size_t most, struct err *err)
 {
     static const char *const names[] = {"opened", "split", "all_gather", "reduce_scatter",
                                         "all_to_all"};
@@ -75,10 +76,16 @@ static int bench_open(struct bench *bench, struct coll *control, struct err *err
     bytes[1] = dev->bytes_taken(bench->device);
     TRY(bench->all->ops->split(bench->all, 0, &bench->group, err));
     bytes[2] = dev->bytes_taken(bench->device);
+    bench->a = dev->alloc(bench->device, 2 * most, err);
+    if (bench->a == NULL)
+        return ERR_NOMEM;
+    bench->b = bench->a + most;
+    TRY(bench->all->ops->lend(bench->all, bench->a, 2 * most, err));
+    int64_t own = dev->bytes_taken(bench->device) - bytes[2];
     for (int kind = 0; kind < KINDS; kind++) {
         TRY(bench_call(bench, kind, 16 << 20, err));
         TRY(dev->sync(bench->device, NULL, err));
-        bytes[3 + kind] = dev->bytes_taken(bench->device);
+        bytes[3 + kind] = dev->bytes_taken(bench->device) - own;
     }
     if (bench->all->rank == 0) {
         for (int i = 0; i < 5; i++)
@@ -117,12 +124,8 @@ static int bench_rank(int rank, int world, const char *name, int argc, char **ar
     for (int i = 1; i < argc; i++)
         most = strtoll(argv[i], NULL, 10) > most ? strtoll(argv[i], NULL, 10) : most;
     TRY(device_cuda_open(rank, &bench.device, err));
-    bench.a = bench.device->dev->alloc(bench.device, (size_t)most << 20, err);
-    bench.b = bench.device->dev->alloc(bench.device, (size_t)most << 20, err);
-    if (bench.a == NULL || bench.b == NULL)
-        return ERR_NOMEM;
     TRY(coll_shm_open(&config, &control, err));
-    TRY(bench_open(&bench, control, err));
+    TRY(bench_open(&bench, control, (size_t)most << 20, err));
     TRY(bench_run(&bench, argc, argv, err));
     bench.all->ops->close(bench.all);
     return 0;

@@ -281,6 +281,25 @@ static int coll_nccl_split(struct coll *coll, int color, struct coll **ret, stru
     return rc;
 }
 
+/* In each communicator; NCCL forgets it when the communicator ends. */
+static int coll_nccl_lend(struct coll *coll, void *memory, size_t bytes, struct err *err)
+{
+    struct coll_nccl *root = coll_nccl_of(coll);
+    int rc = 0;
+    must(root->root == root);
+    (void)pthread_mutex_lock(&root->lock);
+    for (int i = 0; i <= root->split_count && rc == 0 && bytes > 0; i++) {
+        struct coll_nccl *nccl = i < root->split_count ? root->splits[i] : root;
+        void *handle = NULL;
+        rc = coll_nccl_failed(nccl, err);
+        if (rc == 0)
+            rc = coll_nccl_settle(nccl, ncclCommRegister(nccl->comm, memory, bytes, &handle),
+                                  "registering", err);
+    }
+    (void)pthread_mutex_unlock(&root->lock);
+    return rc;
+}
+
 static void coll_nccl_abort(struct coll *coll)
 {
     struct coll_nccl *root = coll_nccl_of(coll)->root;
@@ -315,6 +334,7 @@ static const struct coll_ops coll_nccl_ops = {
     .start = coll_nccl_start,
     .wait = coll_nccl_wait,
     .split = coll_nccl_split,
+    .lend = coll_nccl_lend,
     .abort = coll_nccl_abort,
     .close = coll_nccl_close,
 };
@@ -352,6 +372,7 @@ int coll_nccl_open(struct device *device, struct coll *control, int64_t timeout_
     must(pthread_mutex_init(&nccl->lock, NULL) == 0);
     int rc = coll_nccl_join(nccl, err);
     if (rc == 0) {
+        nccl->cuda->has_peers = 1;
         *ret = &nccl->base;
         return 0;
     }

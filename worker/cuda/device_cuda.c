@@ -13,6 +13,7 @@
 #include "worker/cuda/attention_plan.h"
 #include "worker/cuda/gemm.h"
 #include "worker/cuda/ops_cuda.h"
+#include "worker/cuda/peer_memory.h"
 #include "worker/cuda/trace.h"
 
 #include <cublasLt.h>
@@ -44,7 +45,7 @@ int cuda_faulted(const char *call, struct err *err)
 
 /* ---- memory ---- */
 
-static int blocks_add(struct device_cuda_blocks *blocks, void *memory, size_t bytes,
+static int blocks_add(struct device_cuda_blocks *blocks, const struct device_cuda_block *block,
                       struct err *err)
 {
     if (blocks->count == blocks->capacity) {
@@ -55,26 +56,32 @@ static int blocks_add(struct device_cuda_blocks *blocks, void *memory, size_t by
         blocks->list = list;
         blocks->capacity = capacity;
     }
-    blocks->list[blocks->count++] = (struct device_cuda_block){memory, bytes};
+    blocks->list[blocks->count++] = *block;
     return 0;
 }
 
-/* Takes the block off the list; its bytes. */
-static size_t blocks_take(struct device_cuda_blocks *blocks, const void *memory)
+/* Takes the block off the list. */
+static struct device_cuda_block blocks_take(struct device_cuda_blocks *blocks, const void *memory)
 {
     int64_t i = 0;
     while (i < blocks->count && blocks->list[i].memory != memory)
         i++;
     must(i < blocks->count); /* given out by this device, not yet freed */
-    size_t bytes = blocks->list[i].bytes;
+    struct device_cuda_block block = blocks->list[i];
     blocks->list[i] = blocks->list[--blocks->count];
-    return bytes;
+    return block;
 }
 
-static void *device_cuda_take(struct device_cuda *cuda, size_t bytes, struct err *err)
+/* shared: where it can be, of peer_memory.h; told whether it is. */
+static void *device_cuda_take(struct device_cuda *cuda, size_t bytes, int *shared, struct err *err)
 {
     void *memory = NULL;
-    cudaError_t status = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
+    cudaError_t status = cudaErrorNotSupported;
+    if (*shared)
+        status = peer_memory_take(cuda->ordinal, bytes, &memory);
+    *shared = status == cudaSuccess;
+    if (status == cudaErrorNotSupported)
+        status = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
     if (status == cudaErrorMemoryAllocation) {
         size_t free_bytes = 0, total = 0;
         (void)cudaGetLastError();
@@ -91,16 +98,25 @@ static void *device_cuda_take(struct device_cuda *cuda, size_t bytes, struct err
     return memory;
 }
 
+static void device_cuda_give(struct device_cuda *cuda, const struct device_cuda_block *block)
+{
+    cuda->bytes_in_use -= (int64_t)block->bytes;
+    if (block->shared)
+        peer_memory_give(cuda->ordinal, block->memory, block->bytes);
+    else
+        (void)cudaFree(block->memory);
+}
+
 static void *device_cuda_alloc(struct device *device, size_t bytes, struct err *err)
 {
     struct device_cuda *cuda = device_cuda_of(device);
-    void *memory = device_cuda_take(cuda, bytes, err);
-    if (memory != NULL && blocks_add(&cuda->blocks, memory, bytes, err) != 0) {
-        (void)cudaFree(memory);
-        cuda->bytes_in_use -= (int64_t)bytes;
+    struct device_cuda_block block = {NULL, bytes, cuda->has_peers && bytes > 0};
+    block.memory = device_cuda_take(cuda, bytes, &block.shared, err);
+    if (block.memory != NULL && blocks_add(&cuda->blocks, &block, err) != 0) {
+        device_cuda_give(cuda, &block);
         return NULL;
     }
-    return memory;
+    return block.memory;
 }
 
 static void device_cuda_free(struct device *device, void *memory)
@@ -108,15 +124,16 @@ static void device_cuda_free(struct device *device, void *memory)
     struct device_cuda *cuda = device_cuda_of(device);
     if (memory == NULL)
         return;
-    cuda->bytes_in_use -= (int64_t)blocks_take(&cuda->blocks, memory);
-    (void)cudaFree(memory);
+    struct device_cuda_block block = blocks_take(&cuda->blocks, memory);
+    device_cuda_give(cuda, &block);
 }
 
 static void *device_cuda_host_alloc(struct device *device, size_t bytes, struct err *err)
 {
     struct device_cuda *cuda = device_cuda_of(device);
     void *memory = host_pin(bytes, err);
-    if (memory != NULL && blocks_add(&cuda->pinned, memory, bytes, err) != 0) {
+    const struct device_cuda_block block = {memory, bytes, 0};
+    if (memory != NULL && blocks_add(&cuda->pinned, &block, err) != 0) {
         host_unpin(memory, bytes);
         return NULL;
     }
@@ -130,7 +147,7 @@ static void device_cuda_host_free(struct device *device, void *memory)
     struct device_cuda *cuda = device_cuda_of(device);
     if (memory == NULL)
         return;
-    size_t bytes = blocks_take(&cuda->pinned, memory);
+    size_t bytes = blocks_take(&cuda->pinned, memory).bytes;
     cuda->host_bytes_in_use -= (int64_t)bytes;
     host_unpin(memory, bytes);
 }
@@ -157,7 +174,8 @@ void *device_cuda_scratch(struct device_cuda *cuda, struct stream *stream, enum 
         (void)cudaFree(stream->scratch[kind].memory);
     cuda->bytes_in_use -= (int64_t)stream->scratch[kind].bytes;
     stream->scratch[kind].bytes = 0;
-    stream->scratch[kind].memory = device_cuda_take(cuda, bytes, err);
+    int shared = 0;
+    stream->scratch[kind].memory = device_cuda_take(cuda, bytes, &shared, err);
     if (stream->scratch[kind].memory != NULL)
         stream->scratch[kind].bytes = bytes;
     return stream->scratch[kind].memory;

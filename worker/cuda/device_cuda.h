@@ -31,6 +31,7 @@ struct stream {
 struct device_cuda_block {
     void *memory;
     size_t bytes;
+    int shared; /* of peer_memory.h */
 };
 
 struct device_cuda_blocks {
@@ -46,9 +47,10 @@ struct device_cuda {
     struct device_cuda_blocks pinned; /* host memory given out */
     int64_t bytes_in_use;             /* blocks and scratch */
     int64_t host_bytes_in_use;        /* of pinned, as asked for */
-    int lent_to;                      /* lend_scratch was called: no scratch is taken */
-    int broken;                       /* set after `reason`, by another thread: syncs fail */
-    struct err reason;                /* why */
+    int has_peers;     /* collectives among GPUs were opened: blocks are taken from peer_memory.h */
+    int lent_to;       /* lend_scratch was called: no scratch is taken */
+    int broken;        /* set after `reason`, by another thread: syncs fail */
+    struct err reason; /* why */
     struct cublasLtContext *blas;
     struct cudnnContext *dnn;
     struct gemm_cache *gemm;           /* by gemm.c */

@@ -11,10 +11,10 @@
  * ring's one stage by the threads.
  *
  * Bytes moved: 3 units of (rows, width) bf16, 4 where dx is added to. Share of a device copy at
- * 128K rows of 4096: 92%, += 98%; 16K rows, += 88%; 4M heads of 128: 93%, += 98% (one H200, driver
- * 580.159.04, 2026-11-30). Tried and lost: the next row in registers instead of a ring, 65% and 73%
- * (heads: 53%); blocks of 512 threads with two rows of 4096, 4% slower; six stages of 8192 columns
- * instead of three, 6%. */
+ * 128K rows of 4096: 92%, += 98%, rounded at random 86%; 16K rows, += 88%; 4M heads of 128: 93%, +=
+ * 98% (one H200, driver 580.159.04, 2026-11-30). Tried and lost: the next row in registers instead
+ * of a ring, 65% and 73% (heads: 53%); blocks of 512 threads with two rows of 4096, 4% slower; six
+ * stages of 8192 columns instead of three, 6%. */
 #include "common/bf16_dither.h"
 #include "common/must.h"
 #include "worker/cuda/bulk.h"
