@@ -1,7 +1,7 @@
 /* attention: cuDNN's fused engines, forward: any layout of heads, documents packed or not. Long
  * documents go in parts whose keys stay in the L2 cache (worker/attention_split.h). A plan serves
- * batches of any number of rows (attention_plan.c), so what has strides of the batch's comes from
- * and to scratch: LSE of several heads, and heads in pieces of their own.
+ * batches of any number of rows (worker/attention_shape.h), so what has strides of the batch's
+ * comes from and to scratch: LSE of several heads, and heads in pieces of their own.
  *
  * Causal FLOPs, d 128: 128K rows, 4 heads on 1, 560 TF/s, 84% of cuBLAS in the same run; in 16
  * documents of 8K 535; 16K rows 506 (bench_cuda_ops 131072 and 16384, one H200, driver 580.159.04,
@@ -51,26 +51,6 @@ struct attention_call {
     } at;
 };
 
-static void attention_shape_make(struct attention_call *call)
-{
-    const struct ops_attention *args = call->args;
-    struct attention_shape *shape = &call->shape;
-    memset(shape, 0, sizeof *shape);
-    shape->q_heads = args->q_heads, shape->kv_heads = args->kv_heads;
-    shape->head_dim = args->head_dim;
-    const struct ops_heads *const heads[] = {&args->q, &args->k, &args->v, &args->o};
-    attention_plan_rows(shape, args->rows, args->kv_rows, args->documents, args->doc_rows,
-                        attention_stride_max(heads, 4));
-    shape->q = attention_plan_layout(shape, &args->q, args->q_heads, args->rows);
-    shape->k = attention_plan_layout(shape, &args->k, args->kv_heads, call->kv_rows);
-    shape->v = attention_plan_layout(shape, &args->v, args->kv_heads, call->kv_rows);
-    shape->o = attention_plan_layout(shape, &args->o, args->q_heads, args->rows);
-    shape->lse_head_stride = shape->slots == 0   ? args->rows
-                             : args->q_heads > 1 ? attention_power_of_two(args->rows)
-                                                 : 1;
-    shape->lse_row_stride = 1;
-}
-
 /* Whether LSE lies otherwise than in the plan. */
 static bool attention_lse_moves(const struct attention_call *call)
 {
@@ -81,7 +61,7 @@ static bool attention_lse_moves(const struct attention_call *call)
 static size_t attention_place(struct attention_call *call, int64_t heads, int64_t rows,
                               const struct ops_heads *given, const struct attention_layout *layout)
 {
-    bool there = attention_alike(heads, given, layout);
+    bool there = attention_shape_alike(heads, given, layout);
     return attention_scratch_next(&call->at.total, there ? 0 : heads * rows * call->args->head_dim,
                                   BF16);
 }
@@ -104,7 +84,7 @@ static void attention_places(struct attention_call *call, const struct graph *gr
 static bool attention_redirect(int64_t heads, const struct attention_layout *layout, void *scratch,
                                struct ops_heads *given)
 {
-    if (attention_alike(heads, given, layout))
+    if (attention_shape_alike(heads, given, layout))
         return false;
     *given = (struct ops_heads){scratch, layout->head_stride, layout->row_stride};
     return true;
@@ -199,8 +179,8 @@ int cuda_attention(struct device *device, struct stream *stream, const struct op
     if (attention_split_wants(&sizes, args->rows, args->kv_rows))
         return attention_in_parts(cuda, call.stream, args, &sizes, err);
     TRY(attention_check(args, call.kv_rows, err));
-    attention_shape_make(&call);
-    if (call.shape.slots == 0 && attention_is_small(args->rows, call.kv_rows))
+    attention_shape_forward(&call.shape, args);
+    if (call.shape.slots == 0 && attention_shape_is_small(args->rows, call.kv_rows))
         return attention_small(call.stream, args, err);
     return attention_forward(cuda, &call, err);
 }

@@ -56,14 +56,14 @@ static struct attention_scratch attention_scratch_of(const struct attention_shap
         attention_scratch_next(&at.total, grouped * shape->q_heads * kv_rows * shape->head_dim, 2);
     at.dv_heads =
         attention_scratch_next(&at.total, grouped * shape->q_heads * kv_rows * shape->head_dim, 2);
-    at.q = attention_scratch_next(&at.total,
-                                  attention_alike(shape->q_heads, &args->q, &shape->q) ? 0 : q, 2);
+    at.q = attention_scratch_next(
+        &at.total, attention_shape_alike(shape->q_heads, &args->q, &shape->q) ? 0 : q, 2);
     at.k = attention_scratch_next(
-        &at.total, attention_alike(shape->kv_heads, &args->k, &shape->k) ? 0 : kv, 2);
+        &at.total, attention_shape_alike(shape->kv_heads, &args->k, &shape->k) ? 0 : kv, 2);
     at.v = attention_scratch_next(
-        &at.total, attention_alike(shape->kv_heads, &args->v, &shape->v) ? 0 : kv, 2);
+        &at.total, attention_shape_alike(shape->kv_heads, &args->v, &shape->v) ? 0 : kv, 2);
     at.d_o = attention_scratch_next(
-        &at.total, attention_alike(shape->q_heads, &args->d_o, &shape->d_o) ? 0 : q, 2);
+        &at.total, attention_shape_alike(shape->q_heads, &args->d_o, &shape->d_o) ? 0 : q, 2);
     at.lse = attention_scratch_next(
         &at.total, attention_bwd_lse_moves(shape, lse_stride) ? shape->q_heads * rows : 0, 4);
     at.workspace = attention_scratch_next(&at.total, graph_workspace_bytes(graph) + 256, 1);
@@ -74,9 +74,8 @@ static struct attention_scratch attention_scratch_of(const struct attention_shap
 static struct ops_heads scratch_heads(const struct attention_shape *shape, void *data,
                                       int64_t heads, int64_t rows)
 {
-    int64_t d = shape->head_dim;
-    return shape->slots > 0 ? (struct ops_heads){data, d, heads * d}
-                            : (struct ops_heads){data, rows * d, d};
+    const struct attention_layout own = attention_shape_own(shape, heads, rows);
+    return (struct ops_heads){data, own.head_stride, own.row_stride};
 }
 
 static int attention_bwd_check(const struct ops_attention_bwd *args, int64_t kv_rows,
@@ -105,32 +104,6 @@ struct attention_call {
     const float *lse;
 };
 
-static void attention_bwd_shape(struct attention_call *call)
-{
-    const struct ops_attention_bwd *args = call->args;
-    struct attention_shape *shape = &call->shape;
-    memset(shape, 0, sizeof *shape);
-    shape->q_heads = args->q_heads, shape->kv_heads = args->kv_heads;
-    shape->head_dim = args->head_dim, shape->backward = 1;
-    const struct ops_heads *const heads[] = {&args->q, &args->k, &args->v, &args->d_o};
-    attention_plan_rows(shape, args->rows, args->kv_rows, args->documents, args->doc_rows,
-                        attention_stride_max(heads, 4));
-    bool packed = shape->slots > 0;
-    struct ops_heads of_q = scratch_heads(shape, NULL, args->q_heads, call->rows);
-    struct ops_heads of_kv = scratch_heads(shape, NULL, args->kv_heads, call->kv_rows);
-    shape->q = attention_plan_layout(shape, packed ? &of_q : &args->q, args->q_heads, call->rows);
-    shape->k =
-        attention_plan_layout(shape, packed ? &of_kv : &args->k, args->kv_heads, call->kv_rows);
-    shape->v =
-        attention_plan_layout(shape, packed ? &of_kv : &args->v, args->kv_heads, call->kv_rows);
-    shape->d_o =
-        attention_plan_layout(shape, packed ? &of_q : &args->d_o, args->q_heads, call->rows);
-    shape->o = shape->dq = attention_layout_of(&of_q);
-    shape->dk = shape->dv = attention_layout_of(&of_kv);
-    shape->lse_head_stride = packed ? 1 : call->rows;
-    shape->lse_row_stride = packed ? args->q_heads : 1;
-}
-
 /* The same heads in the plan's layout: where they are, or copied to scratch. */
 static int attention_bwd_bring(struct attention_call *call, size_t at, int64_t heads, int64_t rows,
                                const struct attention_layout *layout,
@@ -138,7 +111,7 @@ static int attention_bwd_bring(struct attention_call *call, size_t at, int64_t h
 {
     const struct ops_heads in = *heads_in_out;
     const struct ops_heads out = {call->scratch + at, layout->head_stride, layout->row_stride};
-    if (attention_alike(heads, &in, layout))
+    if (attention_shape_alike(heads, &in, layout))
         return 0;
     *heads_in_out = out;
     return heads_copy(call->stream, heads, rows, call->shape.head_dim, &in, &out, err);
@@ -233,8 +206,8 @@ int cuda_attention_bwd(struct device *device, struct stream *stream,
     if (attention_split_wants(&sizes, args->rows, args->kv_rows))
         return attention_split_bwd(device, stream, args, &sizes, err); /* parts come back here */
     TRY(attention_bwd_check(args, call.kv_rows, err));
-    attention_bwd_shape(&call);
-    if (call.shape.slots == 0 && attention_is_small(call.rows, call.kv_rows))
+    attention_shape_backward(&call.shape, args);
+    if (call.shape.slots == 0 && attention_shape_is_small(call.rows, call.kv_rows))
         return attention_small_bwd(call.stream, args, err);
     TRY(attention_plan_find(call.cuda, call.stream, &call.shape, &plan, err));
     call.at = attention_scratch_of(&call.shape, args, call.kv_rows, call.lse_stride, plan->graph);

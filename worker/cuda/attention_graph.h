@@ -8,6 +8,7 @@
  * element offsets of each document, one array a row stride ("unit"), and a length a slot. Empty
  * slots are fine, so slots and longest document are rounded up and a plan serves many packings. */
 #pragma once
+#include "worker/attention_shape.h"
 #include "worker/cuda/graph.h"
 
 /* Numbers of the tensors that a run binds. Forward: Q, K, V in, O, LSE out. */
@@ -31,21 +32,4 @@ enum attention_tensor {
     ATTENTION_ONE,
     ATTENTION_OFFSETS /* int64 (slots + 1) of unit 0; unit i is ATTENTION_OFFSETS + i */
 };
-enum { ATTENTION_UNITS_MAX = 10 };
-
-struct attention_layout {
-    int64_t head_stride, row_stride;
-};
-
-/* Everything a plan depends on; compared by bytes, so it is zeroed first. */
-struct attention_shape {
-    int64_t q_heads, kv_heads, q_rows, kv_rows, head_dim;
-    int64_t slots;            /* documents; 0: not packed */
-    int64_t backward, causal; /* booleans */
-    struct attention_layout q, k, v, o, d_o, dq, dk, dv;
-    int64_t lse_head_stride, lse_row_stride; /* of LSE and delta */
-    int64_t units[ATTENTION_UNITS_MAX];      /* row strides in use, each once; packed only */
-    int64_t unit_count;
-};
-
 int attention_graph_build(struct graph *graph, struct attention_shape *shape, struct err *err);

@@ -1,38 +1,20 @@
 /* attention_plan: see attention_plan.h. The offsets of packed documents are made on the host and
- * copied once a packing, not once a layer.
- *
- * Lengths of documents change from batch to batch, and a plan takes cuDNN so long (a tenth of a
- * second; the first of a kind half a second to one) that the device has nothing to do meanwhile. So
- * plans of packed documents depend on powers of two only, strides included: a thousand batches of
- * 8K or 32K tokens make some ten of each direction. The PLANS_MAX last used are kept. A document
- * alone gets a plan of its own length, which runs somewhat faster, where the length is likely to
- * come again or attention takes much longer than the plan; else it goes packed. Rectangles (a
- * ring's, the ends of documents in parts) are of their own size always: of batches of 128K tokens
- * in documents of 40K about, two in three have one that is new. */
+ * copied once a packing, not once a layer. */
 #include "worker/cuda/attention_plan.h"
 
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/must.h"
-#include "worker/cuda/attention_small.h"
 
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 
-enum {
-    PLANS_MAX = 128,
-    PACKED_ROWS_MIN = 128,    /* longest document a packed plan is made for, at least */
-    PACKED_SLOTS_MIN = 2,     /* and documents */
-    ALONE_ROWS_STEP = 256,    /* a document alone is not packed at multiples of this, */
-    ALONE_ROWS_MIN = 64 << 10 /* nor from here on */
-};
+enum { PLANS_MAX = 128 }; /* the last used; shapes are few (worker/attention_shape.h) */
 
 /* Of offsets, forward's and backward's, taken at the start: of a document a row of the longest call
  * (common/mem_split.h), of four and three units. */
 static const size_t packing_bytes_max[2] = {4 << 20, 8 << 20};
-
-#define SPAN_MAX ((int64_t)1 << 31) /* elements, exclusive */
 
 /* The document offsets last copied to the device, for one list of units. */
 struct attention_packing {
@@ -141,73 +123,11 @@ int attention_plan_find(struct device_cuda *cuda, struct stream *stream,
 
 /* ---- what is asked for ---- */
 
-int64_t attention_power_of_two(int64_t value)
-{
-    int64_t power = 1;
-    while (power < value)
-        power *= 2;
-    return power;
-}
-
-/* Whether a document that is alone gets a plan of its own length: also where one for more rows
- * would span too much. */
-static bool attention_stands_alone(int64_t rows, int64_t row_stride)
-{
-    return rows % ALONE_ROWS_STEP == 0 || rows >= ALONE_ROWS_MIN ||
-           attention_is_small(rows, rows) || 2 * rows * row_stride >= SPAN_MAX;
-}
-
-/* Rows of a plan for packed documents: not where so many would span too much. */
-static int64_t attention_packed_rows(int64_t longest, int64_t row_stride)
-{
-    int64_t rows = attention_power_of_two(longest > PACKED_ROWS_MIN ? longest : PACKED_ROWS_MIN);
-    return rows * row_stride < SPAN_MAX ? rows : longest;
-}
-
-void attention_plan_rows(struct attention_shape *shape, int64_t rows, int64_t kv_rows,
-                         int64_t documents, const int64_t *doc_rows, int64_t row_stride)
-{
-    shape->q_rows = rows;
-    shape->kv_rows = kv_rows > 0 ? kv_rows : rows;
-    shape->causal = kv_rows == 0;
-    if (kv_rows > 0)
-        return;
-    int64_t longest = 0, filled = 0; /* a ring's documents are not all on each rank */
-    for (int64_t s = 0; s < documents; s++) {
-        int64_t length = doc_rows[s + 1] - doc_rows[s];
-        must(length >= 0);
-        longest = length > longest ? length : longest;
-        filled += length > 0;
-    }
-    must(doc_rows[0] == 0 && doc_rows[documents] == rows);
-    int64_t packed_stride = shape->q_heads * shape->head_dim; /* of what is copied */
-    row_stride = row_stride > packed_stride ? row_stride : packed_stride;
-    if (longest == rows && attention_stands_alone(rows, row_stride))
-        return;
-    shape->slots = attention_power_of_two(filled > PACKED_SLOTS_MIN ? filled : PACKED_SLOTS_MIN);
-    shape->q_rows = attention_packed_rows(longest, row_stride);
-    shape->kv_rows = shape->q_rows;
-}
-
-struct attention_layout attention_plan_layout(const struct attention_shape *shape,
-                                              const struct ops_heads *heads, int64_t count,
-                                              int64_t rows)
-{
-    int64_t d = shape->head_dim, dense = rows * heads->row_stride;
-    if (count == 1) /* which has no next one */
-        return (struct attention_layout){shape->slots > 0 ? d : dense, heads->row_stride};
-    if (heads->head_stride < heads->row_stride ||
-        (shape->slots == 0 && heads->head_stride == dense))
-        return attention_layout_of(heads);
-    return shape->slots > 0 ? (struct attention_layout){d, count * d}
-                            : (struct attention_layout){rows * d, d};
-}
-
 int attention_plan_check(const struct ops_heads *heads, int64_t count, int64_t rows,
                          int64_t head_dim, const char *name, struct err *err)
 {
     int64_t last = (count - 1) * heads->head_stride + (rows - 1) * heads->row_stride + head_dim;
-    if (last >= SPAN_MAX)
+    if (last >= ATTENTION_SPAN_MAX)
         return err_set(err, ERR_UNSUPPORTED,
                        "attention: %s spans %lld elements; cuDNN is right below 2^31 only: use "
                        "fewer heads per stage or a shorter sequence",

@@ -6,7 +6,6 @@
 #include "worker/cuda/kernel.h"
 
 enum {
-    SMALL_ROWS = 8, /* fewer rows or keys are ours */
     SMALL_WARPS = 4,
     SMALL_PER_LANE = 4 /* elements of a head: up to 128 */
 };
@@ -150,11 +149,6 @@ static __global__ void small_dkv(struct ops_attention_bwd args, int64_t lse_stri
     small_sum(&dv, shared);
     small_accumulate(dk, args.dk, kv_head, key, d);
     small_accumulate(dv, args.dv, kv_head, key, d);
-}
-
-bool attention_is_small(int64_t rows, int64_t kv_rows)
-{
-    return rows < SMALL_ROWS || kv_rows < SMALL_ROWS;
 }
 
 int attention_small(struct stream *stream, const struct ops_attention *args, struct err *err)
