@@ -4,7 +4,7 @@ import { get, JOBS, make, newKey, request } from "/dashboard/api.js";
 import { made, planning } from "/dashboard/asking.js";
 import { bar, keys, parts } from "/dashboard/bars.js";
 import { facts, fill, h, note } from "/dashboard/dom.js";
-import { cards, collect, Field, goTo, refuse, rows } from "/dashboard/form.js";
+import { cards, collect, Field, goTo, refuse, rows, shown } from "/dashboard/form.js";
 import { bytes, number, percent, seconds, words } from "/dashboard/text.js";
 
 const FIRST = ["gpus", "seq_len", "optimizer.learning_rate", "batch.sequences", "max_steps", "save.every_steps"];
@@ -21,9 +21,13 @@ function settings(text) {
 
 // like: the id of a job whose settings the form begins with, or undefined; but: what of them is another now, as text.
 export function submit(view, like, session, but = "{}") {
-  let ended = false;
+  let ended = false, fields = [];
   const plan = h("section", { class: "card plan", "aria-live": "polite" }, h("h2", {}, "Plan"), h("p", { class: "soft" }, "Choose a model to see what the job takes."));
   const wrong = h("div");
+
+  // What the daemon takes for settings that are left to it.
+  const chosen = (ithaca) => fields.filter((one) => one.schema.default === "auto" && one.value === undefined).map(({ path }) => [path.at(-1), path.reduce((at, name) => at?.[name], ithaca)])
+    .filter(([, value]) => ![undefined, null, "auto"].includes(value)).map(([name, value]) => `${name} ${shown(value)}`).join(", ");
 
   const drawPlan = (answer) => {
     const memory = answer.memory, limit = memory.device_limit_bytes, list = parts(memory), step = answer.time;
@@ -33,6 +37,7 @@ export function submit(view, like, session, but = "{}") {
       bar("a rank", list, scale, limit), keys(list), h("br"),
       facts([["Peak of a rank", bytes(memory.peak_device_bytes)], ["There is", limit ? bytes(limit) : "–"], ["Host, in all", bytes(memory.host_bytes)],
         ["Peak phase", words(memory.peak_phase)], ["Step", seconds(step.predicted_step_s)], ["Speed", `${number(Math.round(step.tokens_per_s))} tokens/s`], ["MFU", percent(step.mfu_causal)]]),
+      h("p", { class: "soft small" }, `Taken for auto: ${chosen(answer.ithaca)}.`),
       h("p", { class: "soft small" }, step.calibrated ? "Times by rates measured on this machine." : "Times by assumed rates; ithaca calibrate measures this machine's."));
   };
 
@@ -47,7 +52,7 @@ export function submit(view, like, session, but = "{}") {
     const suffix = new Field({ path: ["suffix"], schema: { ...schema.properties.suffix, type: "string" } }, () => {});
     const upload = h("input", { id: "upload", type: "file", accept: ".jsonl,.json" });
     const change = () => { fill(wrong); if (model.control.value && fields.every((field) => field.check())) estimate.ask({ model: model.control.value, ithaca: collect(fields) }); };
-    const fields = rows(schema.properties.ithaca).map((one) => new Field(one, change));
+    fields = rows(schema.properties.ithaca).map((one) => new Field(one, change));
     const first = (field) => FIRST.includes(field.path.join("."));
     let key = newKey();
     const button = h("button", { class: "first", type: "submit", disabled: session.scope === "read" }, "Submit job");

@@ -34,6 +34,9 @@ await page.locator("#field-seq_len").fill("256");
 await until(async () => (await page.locator(".plan dd").first().textContent()) !== peak);
 await page.locator("summary", { hasText: "memory, queue and others" }).click();
 await page.locator("#field-memory_limit_gib").fill("1");
+await page.locator("#field-seq_len").fill("65536");
+await has("Fits.");
+await has(/Taken for auto: .*(recompute input|offload host)/); // what fits is searched, and said
 await page.locator("#field-seq_len").fill("4194304");
 await page.getByRole("alert").filter({ hasText: "Does not fit" }).waitFor();
 await page.locator(".bar.over").waitFor();
