@@ -185,12 +185,12 @@ static void test_eta(void **state)
         double left_s = (double)answer_int(h, "ithaca.eta") - now_s;
         if (fabs(left_s - wanted_s[count - 1]) > 2)
             fail_msg("%zu points: %.1f s left, not %.0f", count, left_s, wanted_s[count - 1]);
-        json_decref(h->json);
+        json_unref(&h->json);
     }
     job.steps_done = 1010;
     h->json = api_jobs_json(&h->api, &job, &h->w->err);
     assert_true((double)answer_int(h, "ithaca.eta") >= now_s - 1); /* not in the past */
-    json_decref(h->json);
+    json_unref(&h->json);
 }
 
 static void test_event(void **state)
