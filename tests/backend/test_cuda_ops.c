@@ -359,8 +359,8 @@ static void check_cross_entropy_nan(int64_t vocab, int64_t at, bool gradient)
 static void test_cross_entropy(void **state)
 {
     (void)state;
-    static const int64_t vocabs[] = {1,     7,     12,     264,    3001,   8192,  8196,
-                                     32000, 32003, 128256, 151936, 262208, 458752};
+    static const int64_t vocabs[] = {1,     7,     12,    264,   3001,   8192,   8196,   32000,
+                                     32003, 32768, 32772, 50257, 128256, 151936, 262208, 458752};
     for (int i = 0; i < (int)(sizeof vocabs / sizeof vocabs[0]); i++) {
         for (int gradient = 0; gradient < 2; gradient++) {
             check_cross_entropy(1, vocabs[i], gradient);
@@ -446,12 +446,13 @@ static void test_many_rows(void **state)
     (void)state;
     static const int64_t norms[][3] = /* rows, width, variant */
         {{15000, 128, 0}, {15000, 128, 1}, {900, 8192, 1}, {200, 16384, 1}, {200, 16380, 0}};
-    static const int64_t losses[][2] = {{600, 264}, {600, 3001}, {300, 32000}}; /* rows, vocab */
+    static const int64_t losses[][2] = /* rows, vocab */
+        {{600, 264}, {600, 3001}, {300, 32000}, {300, 50257}, {200, 65536}};
     for (int i = 0; i < 5; i++) {
         check_rmsnorm_bwd(norms[i][0], norms[i][1], (int)norms[i][2]);
         (void)on_cuda_free(NULL);
     }
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 10; i++) {
         check_cross_entropy(losses[i / 2][0], losses[i / 2][1], i % 2 == 0);
         (void)on_cuda_free(NULL);
     }

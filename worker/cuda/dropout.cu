@@ -2,9 +2,10 @@
  * head, at once where they are whole vectors of 16 bytes.
  *
  * Bytes moved: 2 units, 3 where it accumulates; the ten rounds of Philox are 20 products of 32 bits
- * for eight elements. Share of a device copy, 128K rows of 4096: 99%, += of 32 heads 98% (one H200,
- * driver 580.159.04, 2026-11-30). Tried: two or four vectors a thread, no different; blocks of 512
- * threads, 89%; a word of 32 bits an element, four to a thread, 61%. */
+ * for eight elements. Share of a device copy, 128K rows of 4096: 94%, += of 32 heads 99%
+ * (bench_cuda_ops 131072, one H200, driver 580.159.04, 2026-11-30). Tried: two or four vectors a
+ * thread, no different; blocks of 512 threads, 5% to 10% slower; a word of 32 bits an element, four
+ * to a thread, 61%. */
 #include "common/must.h"
 #include "common/rng_philox.h"
 #include "worker/cuda/kernel.h"

@@ -92,7 +92,7 @@ template <> struct span<4> { /* between fp32 and bf16 */
     {
         unpack(*(const float4 *)from);
     }
-    /* What is not read again. */
+    /* From global memory, what is not read again. */
     __device__ __forceinline__ void load_once(const float *from)
     {
         unpack(__ldcs((const float4 *)from));
