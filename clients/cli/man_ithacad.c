@@ -75,6 +75,9 @@ void man_ithacad(struct buf *out)
              "Stop: running jobs are paused with a checkpoint and go on at the next start "
              "(setting `on_stop`).",
              out);
+    man_item("SIGHUP",
+             "Read the TLS certificate and its key again, for connections that come from then on.",
+             out);
     man_section("FILES", out);
     man_text_line("In the data directory:", out);
     man_item("url", "the address, while a daemon serves", out);
