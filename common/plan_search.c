@@ -14,7 +14,9 @@
 enum {
     SEARCH_CONTEXTS_MAX = 256, /* of 64 ranks there are less than half as many */
     SEARCH_TILES_MAX = 4,
-    SEARCH_REPLAYS_MAX = 8
+    SEARCH_REPLAYS_MAX = 8,
+    SEARCH_TIMED = 256, /* candidates of a step: 2 ms */
+    SEARCH_PLANNED = 4  /* likewise */
 };
 
 /* A way to share a sequence. */
@@ -51,6 +53,16 @@ struct search {
 struct search_candidate {
     int32_t time; /* logarithm, in steps of half a percent */
     int32_t number;
+};
+
+struct plan_search {
+    struct mem_ask ask;
+    struct search search;
+    struct search_candidate *candidates; /* (count) those that are legal; owned */
+    char *groups;                        /* enum search_group of each; owned */
+    int64_t timed;                       /* of search.all, so far */
+    int64_t count;
+    int64_t planned; /* of count, so far */
 };
 
 /* Recompute values in the order of what they cost; attention's replays stand before the last. */
@@ -233,23 +245,24 @@ static int search_order(const void *left, const void *right)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-/* Times of all that is legal, in order. */
-static int64_t search_time(const struct search *search, struct search_candidate *candidates)
+/* Times some of what is legal; after the last, all are in order. */
+static void search_time(struct plan_search *self)
 {
-    int64_t count = 0;
-    for (int64_t number = 0; number < search->all; number++) {
+    const struct search *search = &self->search;
+    const int64_t end = self->timed + SEARCH_TIMED;
+    for (; self->timed < search->all && self->timed < end; self->timed++) {
         struct job_spec spec, settled;
         struct time_plan time;
         struct err ignored;
-        struct mem_ask ask = *search->ask;
+        struct mem_ask ask = self->ask;
         ask.spec = &spec;
-        if (search_apply(search, number, &spec) &&
+        if (search_apply(search, self->timed, &spec) &&
             mem_estimate_time(&ask, &settled, &time, &ignored) == 0)
-            candidates[count++] = (struct search_candidate){.time = search_log(time.step_s),
-                                                            .number = (int32_t)number};
+            self->candidates[self->count++] = (struct search_candidate){
+                .time = search_log(time.step_s), .number = (int32_t)self->timed};
     }
-    qsort(candidates, (size_t)count, sizeof *candidates, search_order);
-    return count;
+    if (self->timed == search->all)
+        qsort(self->candidates, (size_t)self->count, sizeof *self->candidates, search_order);
 }
 
 /* Plans a candidate; *ret_fits false, and no estimate, where it does not fit. */
@@ -289,39 +302,77 @@ static int search_alive(const struct search *search, int64_t group, char *groups
     return 0;
 }
 
-static int search_fastest(const struct search *search, const struct search_candidate *candidates,
-                          int64_t count, char *groups, struct mem_estimate *ret, struct err *err)
+/* Plans some, from the fastest on, until one fits. */
+static int search_fastest(struct plan_search *self, bool *ret_fits, struct mem_estimate *ret,
+                          struct err *err)
 {
-    for (int64_t i = 0; i < count; i++) {
-        int64_t number = candidates[i].number, group = number / search->inner;
-        bool fits;
-        TRY(search_alive(search, group, groups, err));
-        if (groups[group] == SEARCH_DEAD)
-            continue;
-        TRY(search_plan(search, number, ret, &fits, err));
-        if (fits)
-            return 0;
+    const int64_t end = self->planned + SEARCH_PLANNED;
+    for (; self->planned < self->count && self->planned < end && !*ret_fits; self->planned++) {
+        int64_t number = self->candidates[self->planned].number;
+        int64_t group = number / self->search.inner;
+        TRY(search_alive(&self->search, group, self->groups, err));
+        if (self->groups[group] == SEARCH_ALIVE)
+            TRY(search_plan(&self->search, number, ret, ret_fits, err));
     }
+    if (*ret_fits || self->planned < self->count)
+        return 0;
     return err_set_field(err, ERR_DOES_NOT_FIT, "ithaca.seq_len",
                          "none of the settings that were left open makes the job fit; ask for a "
                          "shorter ithaca.seq_len or more ithaca.gpus");
 }
 
-int plan_search(const struct mem_ask *ask, struct mem_estimate *ret, struct err *err)
+int plan_search_new(const struct mem_ask *ask, struct plan_search **ret, struct err *err)
 {
     must(ask->rates != NULL);
-    struct search search;
+    struct plan_search *self = mem_new(1, sizeof *self);
+    if (self == NULL)
+        return mem_fail(err, sizeof *self, "a search of settings");
+    self->ask = *ask;
+    search_init(&self->search, &self->ask);
+    size_t all = (size_t)self->search.all;
+    self->candidates = mem_new(all, sizeof *self->candidates);
+    self->groups = mem_new(all / (size_t)self->search.inner, 1);
+    if (self->candidates == NULL || self->groups == NULL) {
+        plan_search_free(self);
+        return mem_fail(err, all * sizeof *self->candidates, "a search of settings");
+    }
+    if (self->search.contexts[0].ring == 0)
+        self->timed = self->search.all; /* there is no way to share the sequence */
+    *ret = self;
+    return 0;
+}
+
+int plan_search_step(struct plan_search *self, bool *ret_done, struct mem_estimate *ret,
+                     struct err *err)
+{
     struct job_spec spec;
     struct time_plan time;
-    search_init(&search, ask);
-    size_t all = (size_t)search.all, groups = all / (size_t)search.inner;
-    CLEANUP(mem_free_ptr)
-    struct search_candidate *candidates = mem_new(all, sizeof *candidates);
-    CLEANUP(mem_free_ptr) char *states = mem_new(groups, 1);
-    if (candidates == NULL || states == NULL)
-        return mem_fail(err, all * sizeof *candidates, "a search of settings");
-    int64_t count = search.contexts[0].ring > 0 ? search_time(&search, candidates) : 0;
-    if (count == 0) /* the values given do not go together: it says which */
-        TRY(mem_estimate_time(ask, &spec, &time, err));
-    return search_fastest(&search, candidates, count, states, ret, err);
+    *ret_done = false;
+    if (self->timed < self->search.all) {
+        search_time(self);
+        return 0;
+    }
+    if (self->count == 0) /* the values given do not go together: it says which */
+        TRY(mem_estimate_time(&self->ask, &spec, &time, err));
+    return search_fastest(self, ret_done, ret, err);
+}
+
+void plan_search_free(struct plan_search *self)
+{
+    if (self == NULL)
+        return;
+    mem_free(self->candidates);
+    mem_free(self->groups);
+    mem_free(self);
+}
+
+int plan_search(const struct mem_ask *ask, struct mem_estimate *ret, struct err *err)
+{
+    struct plan_search *search = NULL;
+    bool done = false;
+    int rc = plan_search_new(ask, &search, err);
+    while (rc == 0 && !done)
+        rc = plan_search_step(search, &done, ret, err);
+    plan_search_free(search);
+    return rc;
 }

@@ -17,3 +17,17 @@
 /* The ask must have rates. *ret: the estimate of the fastest, whose spec is settled.
  * ERR_DOES_NOT_FIT when nothing fits. */
 int plan_search(const struct mem_ask *ask, struct mem_estimate *ret, struct err *err);
+
+/* The same in pieces of some milliseconds, where others wait; all of it takes up to a second:
+ *
+ *     TRY(plan_search_new(&ask, &search, err));
+ *     while (!done)
+ *         TRY(plan_search_step(search, &done, &estimate, err));
+ *     plan_search_free(search);                                     NULL is fine
+ *
+ * What the ask borrows outlives the search. */
+struct plan_search;
+int plan_search_new(const struct mem_ask *ask, struct plan_search **ret, struct err *err);
+int plan_search_step(struct plan_search *search, bool *ret_done, struct mem_estimate *ret,
+                     struct err *err);
+void plan_search_free(struct plan_search *search);

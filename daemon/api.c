@@ -126,9 +126,8 @@ static int api_begin(void *context, struct http_request *request, struct err *er
     return route == ROUTE_UPLOADS_PART ? uploads_begin(api, request, err) : 0;
 }
 
-static int api_handle(void *context, struct http_request *request, struct err *err)
+int api_handle(struct api *api, struct http_request *request, struct err *err)
 {
-    struct api *api = context;
     struct replay replay;
     bool answered = false;
     TRY(replay_begin(api, request, &replay, &answered, err));
@@ -144,6 +143,11 @@ static int api_handle(void *context, struct http_request *request, struct err *e
     int rc = api_handlers[http_request_route(request)->route](api, request, err);
     store_set_request(api->store, NULL);
     return rc;
+}
+
+static int api_on_request(void *context, struct http_request *request, struct err *err)
+{
+    return api_handle(context, request, err);
 }
 
 /* The log says who changed what. */
@@ -163,5 +167,5 @@ void api_app(struct api *api, struct http_app *ret_app)
     for (int route = 0; route < ROUTE_COUNT; route++)
         must(api_handlers[route] != NULL);
     *ret_app = (struct http_app){
-        .begin = api_begin, .handle = api_handle, .answered = api_answered, .context = api};
+        .begin = api_begin, .handle = api_on_request, .answered = api_answered, .context = api};
 }

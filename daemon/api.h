@@ -80,14 +80,16 @@ struct models_entry;
  * allowed: whatever makes a job of a user's words asks this first. */
 int api_jobs_check_names(struct api *api, const char *viewer, const struct job_spec *spec,
                          struct err *err);
-/* The same, then finds its model, and api_estimate_admit(). */
-int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec *spec,
+/* The same, then finds its model, and api_estimate_admit(). request: the one that the job is of, or
+ * NULL; with one, ask api_search_waits() first, whatever comes back. */
+int api_jobs_resolve(struct api *api, struct http_request *request, struct job_spec *spec,
                      struct models_entry *model, double *ret_step_s, struct err *err);
 /* Settles a job's values for this machine (job_spec_resolve) and plans its memory; ERR_DOES_NOT_FIT
  * with need, what there is, and the shortest changes that fit; ERR_NO_SPACE by disk_budget.h.
  * ret_step_s: an optimizer step's time by this machine's calibration; 0 where there is none. */
-int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
-                       double *ret_step_s, struct err *err);
+int api_estimate_admit(struct api *api, struct http_request *request,
+                       const struct model_config *config, struct job_spec *spec, double *ret_step_s,
+                       struct err *err);
 /* New reference: the memory plan (mem_report.h) of settled values. */
 int api_estimate_memory_json(struct api *api, const char *model_dir, const struct job_spec *spec,
                              json_t **ret_json, struct err *err);
@@ -102,6 +104,10 @@ json_t *api_jobs_json(struct api *api, const struct store_job *job, struct err *
 /* New reference: an item of the list of events. */
 json_t *api_jobs_event_json(const struct api *api, const struct store_event *event,
                             struct err *err);
+
+/* Runs the handler of the request's route, as the user who asks; what came before with the same
+ * key is answered instead (replay.h). */
+int api_handle(struct api *api, struct http_request *request, struct err *err);
 
 /* ---- shared by handlers ---- */
 

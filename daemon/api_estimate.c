@@ -9,6 +9,7 @@
 #include "common/time_report.h"
 #include "daemon/access.h"
 #include "daemon/api.h"
+#include "daemon/api_search.h"
 #include "daemon/coordinator.h"
 #include "daemon/disk_budget.h"
 #include "daemon/http.h"
@@ -18,17 +19,38 @@
 
 #include <limits.h>
 
+/* The fastest settings that fit, while the request waits (api_search.h); at once where there is
+ * none. An error where there are none, or not yet. */
+static int estimate_fastest(struct api *api, struct http_request *request,
+                            const struct mem_ask *ask, struct mem_estimate *ret, struct err *err)
+{
+    if (request == NULL)
+        return plan_search(ask, ret, err);
+    const struct api_search *search = api_search_of(request);
+    if (search == NULL)
+        return api_search_start(api, request, ask, err);
+    if (api_search_found(search) == NULL)
+        return err_set(err, ERR_DOES_NOT_FIT, "nothing fits");
+    struct mem_ask settled = *ask;
+    struct job_spec spec = *api_search_found(search);
+    spec.metadata = ask->spec->metadata;
+    spec.asked = ask->spec->asked;
+    settled.spec = &spec;
+    return mem_estimate_make(&settled, ret, err);
+}
+
 /* What "auto" comes to: the plain settings where they fit, else, or always where `automatic`, the
  * fastest that do. Where none do, the plain ones stay, with what there is to say of them. */
-static int estimate_settle(struct api *api, struct mem_ask *ask, bool automatic,
-                           struct mem_estimate *ret, struct err *err)
+static int estimate_settle(struct api *api, struct http_request *request, struct mem_ask *ask,
+                           bool automatic, struct mem_estimate *ret, struct err *err)
 {
     struct mem_estimate plain = {.fits = false}, found;
     struct err ignored;
     ask->disk_bytes = disk_budget_free(api->settings->data_dir);
     int rc = mem_estimate_make(ask, &plain, err);
     bool open = rc == 0 || rc == -ERR_DOES_NOT_FIT || rc == -ERR_UNSUPPORTED;
-    if (open && (automatic || !plain.fits) && plan_search(ask, &found, &ignored) == 0) {
+    if (open && (automatic || !plain.fits) &&
+        estimate_fastest(api, request, ask, &found, &ignored) == 0) {
         mem_estimate_done(&plain);
         *ret = found;
         return 0;
@@ -37,8 +59,9 @@ static int estimate_settle(struct api *api, struct mem_ask *ask, bool automatic,
     return rc;
 }
 
-int api_estimate_admit(struct api *api, const struct model_config *config, struct job_spec *spec,
-                       double *ret_step_s, struct err *err)
+int api_estimate_admit(struct api *api, struct http_request *request,
+                       const struct model_config *config, struct job_spec *spec, double *ret_step_s,
+                       struct err *err)
 {
     CLEANUP(model_shape_done) struct model_shape shape = {.rows = NULL};
     CLEANUP(mem_estimate_done) struct mem_estimate estimate = {.fits = false};
@@ -47,7 +70,7 @@ int api_estimate_admit(struct api *api, const struct model_config *config, struc
     const struct inventory *inventory = coordinator_inventory(api->coordinator);
     struct mem_ask ask = machine_ask(inventory, spec, &shape);
     machine_rates(inventory, api->settings->data_dir, &ask, &rates);
-    TRY(estimate_settle(api, &ask, false, &estimate, err));
+    TRY(estimate_settle(api, request, &ask, false, &estimate, err));
     TRY(mem_estimate_check(&ask, &estimate, err));
     *spec = estimate.spec; /* the same metadata */
     *ret_step_s = rates.measured ? estimate.time.step_s : 0;
@@ -134,8 +157,11 @@ int api_estimate(struct api *api, struct http_request *request, struct err *err)
     ask.planned = job_spec_check_served(&spec, &message) != 0; /* it asks for more */
     message = (struct err){.code = ERR_NONE};
     machine_rates(inventory, api->settings->data_dir, &ask, &rates);
-    TRY(estimate_settle(api, &ask, automatic, &estimate, err));
-    int rc = mem_estimate_check(&ask, &estimate, &message);
+    int rc = estimate_settle(api, request, &ask, automatic, &estimate, err);
+    if (api_search_waits(request))
+        return 0;
+    TRY(rc);
+    rc = mem_estimate_check(&ask, &estimate, &message);
     if (rc != 0 && rc != -ERR_DOES_NOT_FIT) {
         *err = message;
         return rc;

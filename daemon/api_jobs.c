@@ -4,6 +4,7 @@
 #include "common/model_config.h"
 #include "daemon/access.h"
 #include "daemon/api.h"
+#include "daemon/api_search.h"
 #include "daemon/checkpoints.h"
 #include "daemon/coordinator.h"
 #include "daemon/http.h"
@@ -82,9 +83,10 @@ int api_jobs_check_names(struct api *api, const char *viewer, const struct job_s
     return 0;
 }
 
-int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec *spec,
+int api_jobs_resolve(struct api *api, struct http_request *request, struct job_spec *spec,
                      struct models_entry *model, double *ret_step_s, struct err *err)
 {
+    const char *viewer = request != NULL ? access_viewer(request) : "";
     char source[LIMIT_ID_BYTES + 1];
     int64_t step = -1;
     TRY(api_jobs_check_names(api, viewer, spec, err));
@@ -96,7 +98,7 @@ int api_jobs_resolve(struct api *api, const char *viewer, struct job_spec *spec,
         (void)snprintf(spec->model, sizeof spec->model, "%s", model->name);
     struct model_config config;
     TRY(model_config_load(model->dir, &config, err));
-    return api_estimate_admit(api, &config, spec, ret_step_s, err);
+    return api_estimate_admit(api, request, &config, spec, ret_step_s, err);
 }
 
 int api_jobs_create(struct api *api, struct http_request *request, struct err *err)
@@ -111,7 +113,10 @@ int api_jobs_create(struct api *api, struct http_request *request, struct err *e
     if ((spec.asked = job_spec_json(&spec)) == NULL)
         return mem_fail(err, sizeof spec, "a job's request");
     TRY(api_queue_check_priority(api, request, (double)spec.priority, err));
-    TRY(api_jobs_resolve(api, access_viewer(request), &spec, &model, &step_s, err));
+    int rc = api_jobs_resolve(api, request, &spec, &model, &step_s, err);
+    if (api_search_waits(request))
+        return 0;
+    TRY(rc);
     TRY(coordinator_submit(api->coordinator, &spec, step_s, model.dir, http_request_owner(request),
                            id, err));
     return api_jobs_answer_one(api, request, id, err);

@@ -283,7 +283,7 @@ static int step_submit_job(struct step *step, const struct step_point *point, st
     TRY(job_spec_parse(body, &job, err));
     job.asked = json_incref(body);
     /* what it names was its owner's when it was made; it must still be there */
-    TRY(api_jobs_resolve(api, "", &job, &model, &step_s, err));
+    TRY(api_jobs_resolve(api, NULL, &job, &model, &step_s, err));
     return coordinator_submit_point(
         api->coordinator, &job, step_s, model.dir, step->owner,
         &(struct coordinator_point){.experiment = step->id, .number = point->number}, job_id, err);

@@ -64,9 +64,116 @@ static void test_admission(void **state)
     assert_true(json_is_false(answer(h, "memory.fits")));
 }
 
+/* ---- settings that are searched ---- */
+
+#define JOBS "/v1/fine_tuning/jobs"
+/* The plain settings take more: others are searched, for some hundred turns. */
+#define SEARCHED "\"ithaca\":{\"seq_len\":131072,\"memory_limit_gib\":2,\"hold\":true}}"
+static const char searched_ask[] = "{\"model\":\"tiny-llama\",\"auto\":true," SEARCHED;
+static const char searched_job[] =
+    "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\"," SEARCHED;
+
+static int64_t jobs_count(struct http_world *h)
+{
+    ask(h, "GET", JOBS, NULL);
+    return (int64_t)json_array_size(answer(h, "data"));
+}
+
+static void search_open(struct http_world *h, struct http_client *client, const char *target,
+                        const char *headers, const char *body)
+{
+    ask_open(h, client, "POST", target, headers, body, strlen(body));
+    for (int i = 0; i < 5; i++) /* it is read, and begun */
+        client_turn(h, client);
+    assert_int_equal(client->in.length, 0);
+    assert_false(http_is_idle(h->http));
+}
+
+/* As many turns as an answer takes, but no search. */
+static void few_turns(struct http_world *h)
+{
+    for (int i = 0; i < 10 && !http_is_idle(h->http); i++)
+        OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
+}
+
+static void test_others_are_answered_meanwhile(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    search_open(h, &client, ESTIMATE, "", searched_ask);
+    ask(h, "GET", "/healthz", NULL);
+    expect(h, 200, "status", "ok");
+    client_turn(h, &client);
+    assert_int_equal(client.in.length, 0); /* who came later was first */
+    ask_end(h, &client);
+    expect(h, 200, "object", "fine_tuning.estimate");
+    assert_true(json_is_true(answer(h, "memory.fits")));
+    const char *recompute = json_string_value(answer(h, "ithaca.recompute"));
+    assert_string_not_equal(recompute, "none");
+    assert_int_equal(jobs_count(h), 0);
+}
+
+/* With one key, both while the first one's settings are searched. */
+static void test_searched_job_is_made_once(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client clients[2];
+    char id[64];
+    http_world_file(h, "file-a", "{}");
+    for (int i = 0; i < 2; i++)
+        search_open(h, &clients[i], JOBS, "Idempotency-Key: one\r\n", searched_job);
+    ask_end(h, &clients[0]);
+    assert_int_equal(h->status, 200);
+    assert_string_not_equal(json_string_value(answer(h, "ithaca.spec.recompute")), "none");
+    (void)snprintf(id, sizeof id, "%s", json_string_value(answer(h, "id")));
+    ask_end(h, &clients[1]);
+    expect(h, 200, "id", id);
+    assert_int_equal(jobs_count(h), 1);
+    char target[128];
+    (void)snprintf(target, sizeof target, JOBS "/%s/request", id);
+    ask(h, "GET", target, NULL); /* what was asked for, not what was found */
+    expect(h, 200, "ithaca.recompute", "auto");
+}
+
+/* A job is made all the same; an estimate is not worked on to its end. */
+static void test_client_leaves(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    http_world_file(h, "file-a", "{}");
+    search_open(h, &client, ESTIMATE, "", searched_ask);
+    client_close(&client);
+    few_turns(h);
+    assert_true(http_is_idle(h->http));
+    search_open(h, &client, JOBS, "", searched_job);
+    client_close(&client);
+    few_turns(h);
+    assert_false(http_is_idle(h->http));
+    while (!http_is_idle(h->http))
+        OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
+    assert_int_equal(jobs_count(h), 1);
+}
+
+/* What is searched in vain is refused as without a search. */
+static void test_nothing_is_found(void **state)
+{
+    struct http_world *h = *state;
+    http_world_file(h, "file-a", "{}");
+    ask(h, "POST", JOBS,
+        "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\",\"ithaca\":{\"seq_len\":8388608,"
+        "\"memory_limit_gib\":1}}");
+    expect(h, 400, "error.code", "does_not_fit");
+    assert_int_equal(jobs_count(h), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {HTTP_TEST(test_estimate), HTTP_TEST(test_refusals),
-                                       HTTP_TEST(test_admission)};
+    const struct CMUnitTest tests[] = {HTTP_TEST(test_estimate),
+                                       HTTP_TEST(test_refusals),
+                                       HTTP_TEST(test_admission),
+                                       HTTP_TEST(test_others_are_answered_meanwhile),
+                                       HTTP_TEST(test_searched_job_is_made_once),
+                                       HTTP_TEST(test_client_leaves),
+                                       HTTP_TEST(test_nothing_is_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
