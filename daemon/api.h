@@ -32,6 +32,7 @@ struct api {
     struct webhooks *webhooks;         /* made by main: webhooks_new */
     struct http *http;                 /* made by main: http_new */
     struct uploads_join *joins;        /* uploads_join.c: requests that complete an upload */
+    int64_t searches;                  /* api_search.c: under way */
 };
 
 struct http_app;

@@ -7,6 +7,8 @@
 #include "daemon/api_turns.h"
 #include "daemon/http.h"
 
+enum { SEARCHES_A_TURN = 4 }; /* that do a step, about: some 2 ms each */
+
 struct api_search {
     struct api *api;
     struct api_turns turns;
@@ -15,6 +17,7 @@ struct api_search {
     struct time_rates rates;
     struct mem_ask ask;
     struct plan_search *search;
+    int64_t turn; /* of the loop, from a number on that spreads those that began together */
     bool waits, over, fits;
     struct job_spec found; /* where it fits */
 };
@@ -22,13 +25,15 @@ struct api_search {
 static void api_search_end(void *context)
 {
     struct api_search *self = context;
+    self->api->searches--;
     api_turns_done(&self->turns);
     plan_search_free(self->search);
     model_shape_done(&self->shape);
     mem_free(self);
 }
 
-/* The first turn is the handler's own, and only begins. */
+/* The first turn is the handler's own, and only begins. Of many at once only some do a step in a
+ * turn of the loop. */
 static int api_search_turn(void *context, bool *ret_done, struct err *err)
 {
     struct api_search *self = context;
@@ -37,6 +42,8 @@ static int api_search_turn(void *context, bool *ret_done, struct err *err)
     bool found = false;
     if (self->search == NULL)
         return plan_search_new(&self->ask, &self->search, err);
+    if (++self->turn % (1 + self->api->searches / SEARCHES_A_TURN) != 0)
+        return 0;
     int rc = plan_search_step(self->search, &found, &estimate, &ignored);
     if (rc == 0 && !found)
         return 0;
@@ -74,6 +81,7 @@ int api_search_start(struct api *api, struct http_request *request, const struct
     if (self == NULL)
         return mem_fail(err, sizeof *self, "a search of settings");
     *self = (struct api_search){.api = api,
+                                .turn = api->searches++,
                                 .turns = {.request = request,
                                           .turn = api_search_turn,
                                           .only_answers = route != ROUTE_JOBS_CREATE,
