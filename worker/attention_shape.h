@@ -1,14 +1,14 @@
 /* attention_shape: what cuDNN's plan of an attention call depends on, chosen so that calls of other
  * lengths share it. Pure: worker/cuda/attention_plan.c makes and keeps the plans.
  *
- * Lengths of documents change from batch to batch, and a plan takes cuDNN so long (a tenth of a
- * second; the first of a kind half a second to one) that the device has nothing to do meanwhile. So
- * shapes of packed documents depend on powers of two only, strides included: a thousand batches of
- * 8K or 32K tokens make some ten of each direction. A document alone gets a shape of its own
- * length, which runs somewhat faster, where the length is likely to come again or attention takes
- * much longer than the plan; else it goes packed. Rectangles (a ring's, the ends of documents in
- * parts) are of their own size always: of batches of 128K tokens in documents of 40K about, two in
- * three have one that is new.
+ * Lengths of documents change from batch to batch, and a plan takes cuDNN so long (60 ms; the first
+ * of a kind half a second to one) that the device has nothing to do meanwhile. So shapes of packed
+ * documents depend on powers of two only, strides included: a thousand batches of 8K or 32K tokens
+ * make some ten of each direction. A document alone gets a shape of its own length, which runs
+ * somewhat faster, where the length is likely to come again or attention takes much longer than the
+ * plan; else it goes packed. Rectangles (a ring's, the ends of documents in parts) are of their own
+ * size always: of batches of 128K tokens in documents of 40K about, two in three have one that is
+ * new.
  *
  *     struct attention_shape shape;
  *     attention_shape_forward(&shape, args);

@@ -10,7 +10,12 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { PLANS_MAX = 128 }; /* the last used; shapes are few (worker/attention_shape.h) */
+/* The plans last used. Shapes are few (worker/attention_shape.h), but those of one batch must fit,
+ * or each layer makes them anew. On an H200 a plan holds 6 MiB of the device, the first few less
+ * (test_many_plans, 2026-11-30); common/mem_plan_tiles.c counts on some twenty, and more give
+ * way where memory is short. */
+enum { PLANS_MAX = 64 };
+static const size_t plan_room_bytes = (size_t)64 << 20; /* free of the device when one is made */
 
 /* Of offsets, forward's and backward's, taken at the start: of a document a row of the longest call
  * (common/mem_split.h), of four and three units. */
@@ -66,12 +71,19 @@ int64_t attention_cache_made_ns(const struct attention_cache *cache)
     return cache->made_ns;
 }
 
+/* Whether the device has memory for one more; where it cannot be asked making it will tell. */
+static bool attention_plan_has_room(void)
+{
+    size_t free_bytes = 0, total = 0;
+    return cudaMemGetInfo(&free_bytes, &total) != cudaSuccess || free_bytes >= plan_room_bytes;
+}
+
 /* A place for one more: a free one, or that of the plan not used for longest. The stream may still
  * be at work with it. */
 static int attention_plan_place(struct attention_cache *cache, struct stream *stream,
                                 struct attention_plan **ret, struct err *err)
 {
-    if (cache->count < PLANS_MAX) {
+    if (cache->count == 0 || (cache->count < PLANS_MAX && attention_plan_has_room())) {
         *ret = &cache->plans[cache->count];
         return 0;
     }
