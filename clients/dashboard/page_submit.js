@@ -26,18 +26,18 @@ export function submit(view, like, session, but = "{}") {
   const wrong = h("div");
 
   // What the daemon takes for settings that are left to it.
-  const chosen = (ithaca) => fields.filter((one) => one.schema.default === "auto" && one.value === undefined).map(({ path }) => [path.at(-1), path.reduce((at, name) => at?.[name], ithaca)])
+  const chosen = (ithaca) => fields.filter((one) => one.schema.default === "auto" && one.value === undefined).map(({ path }) => [path.join("."), path.reduce((at, name) => at?.[name], ithaca)])
     .filter(([, value]) => ![undefined, null, "auto"].includes(value)).map(([name, value]) => `${name} ${shown(value)}`).join(", ");
 
   const drawPlan = (answer) => {
-    const memory = answer.memory, limit = memory.device_limit_bytes, list = parts(memory), step = answer.time;
+    const auto = chosen(answer.ithaca), memory = answer.memory, limit = memory.device_limit_bytes, list = parts(memory), step = answer.time;
     const scale = Math.max(limit ?? 0, memory.peak_device_bytes);
     fill(plan, h("h2", {}, "Plan"), memory.fits ? note("", limit ? "Fits." : "Its memory is planned.") : note("bad", h("b", {}, "Does not fit: "), answer.message ?? ""),
       memory.fits && !memory.served ? note("warn", answer.message ?? "This version cannot run it.") : null,
       bar("a rank", list, scale, limit), keys(list), h("br"),
       facts([["Peak of a rank", bytes(memory.peak_device_bytes)], ["There is", limit ? bytes(limit) : "–"], ["Host, in all", bytes(memory.host_bytes)],
         ["Peak phase", words(memory.peak_phase)], ["Step", seconds(step.predicted_step_s)], ["Speed", `${number(Math.round(step.tokens_per_s))} tokens/s`], ["MFU", percent(step.mfu_causal)]]),
-      h("p", { class: "soft small" }, `Taken for auto: ${chosen(answer.ithaca)}.`),
+      auto ? h("p", { class: "soft small" }, `Taken for auto: ${auto}.`) : null,
       h("p", { class: "soft small" }, step.calibrated ? "Times by rates measured on this machine." : "Times by assumed rates; ithaca calibrate measures this machine's."));
   };
 
