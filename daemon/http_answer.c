@@ -51,7 +51,8 @@ static void http_answer(struct http_request *request, int status, const char *co
         http_answer_header(response, "X-Content-Type-Options", "nosniff");
         if (request->header_name[0] != '\0')
             http_answer_header(response, request->header_name, request->header_value);
-        if (request->close || (request->peer != NULL && request->peer->door->fd < 0))
+        const bool shut = request->peer != NULL && request->peer->door->fd < 0; /* http_door.c */
+        if (request->close || shut)
             http_answer_header(response, "Connection", "close");
     }
     http_answer_resume(request);
