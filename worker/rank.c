@@ -442,12 +442,12 @@ void rank_close(struct rank *rank)
     model_done(&rank->model);
     lora_done(&rank->lora);
     fsdp_done(&rank->fsdp);
-    arena_done(&rank->arena);
-    mem_plan_done(&rank->memory);
-    model_shape_done(&rank->shape);
     if (rank->coll != NULL)
         rank->coll->ops->close(rank->coll);
     coll_record_close(rank->record);
+    arena_done(&rank->arena); /* which collectives were lent */
+    mem_plan_done(&rank->memory);
+    model_shape_done(&rank->shape);
     exposed_done(&rank->exposed);
     if (rank->device != NULL)
         rank->device->dev->close(rank->device);

@@ -313,12 +313,14 @@ static void coll_nccl_close(struct coll *coll)
     struct coll_nccl *root = coll_nccl_of(coll);
     if (root == NULL || root->root != root)
         return;
-    coll_nccl_guard_stop(root);
     bool whole = atomic_load(&root->failed) == 0 && !atomic_load(&root->asked);
+    for (int i = 0; i < root->split_count && whole; i++)
+        (void)cudaStreamSynchronize(root->splits[i]->stream); /* what was launched ends first, */
+    if (whole)
+        (void)cudaStreamSynchronize(root->stream); /* or the guard ends it */
+    coll_nccl_guard_stop(root);
     for (int i = 0; i <= root->split_count; i++) {
         struct coll_nccl *nccl = i < root->split_count ? root->splits[i] : root;
-        if (nccl->comm != NULL && whole)
-            (void)cudaStreamSynchronize(nccl->stream); /* what was launched ends first */
         if (nccl->comm != NULL)
             (void)ncclCommAbort(nccl->comm); /* frees at once; destroying would wait for peers */
     }
