@@ -52,7 +52,7 @@ struct device_cuda_facts {
 int device_cuda_describe(struct device_cuda_facts *ret, struct err *err);
 
 /* What the plug-in exports, as the symbol `ithaca_cuda_plugin`. */
-enum { DEVICE_CUDA_ABI = 10 }; /* raised whenever device.h, ops.h or this struct change */
+enum { DEVICE_CUDA_ABI = 11 }; /* raised whenever device.h, coll.h, ops.h or this struct change */
 struct device_cuda_plugin {
     int abi;                                        /* DEVICE_CUDA_ABI it was built with */
     int op_count;                                   /* rows of OPS_TABLE it was built with */
