@@ -12,8 +12,8 @@ enum {
     GEMM_BYTES = 32 << 20,    /* cuBLASLt's workspace */
     OP_KEY = sizeof(int64_t), /* of a token, sorted in the embedding's gradient */
     OP_PARTS = 1024,          /* partial sums of a row of parameters */
-    /* Context, loaded kernels, cuBLASLt, cuDNN: 543 MiB on an H200; and some twenty of cuDNN's
-     * plans (worker/cuda/attention_plan.c). */
+    /* Context, loaded kernels, cuBLASLt, cuDNN: 543 MiB on an H200; a dozen of cuDNN's plans, and
+     * what is left free beside them (worker/cuda/attention_plan.c). */
     DRIVER_BYTES = 688 << 20,
     /* A GPU's page table has 8 bytes for each 4 KiB of host memory that it can read: on an H200
      * 72 MiB for 34 GiB more of it, 92 for 43.5, 345 for 172.5. */

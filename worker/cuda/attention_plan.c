@@ -12,8 +12,8 @@
 
 /* The plans last used. Shapes are few (worker/attention_shape.h), but those of one batch must fit,
  * or each layer makes them anew. On an H200 a plan holds 6 MiB of the device, the first few less
- * (test_many_plans, 2026-11-30); common/mem_plan_tiles.c counts on some twenty, and more give
- * way where memory is short. */
+ * (test_many_plans, 2026-11-30). A device that is planned to the last byte has room for a dozen
+ * (common/mem_plan_tiles.c) beside what is left free; beyond it the oldest give way. */
 enum { PLANS_MAX = 64 };
 static const size_t plan_room_bytes = (size_t)64 << 20; /* free of the device when one is made */
 
