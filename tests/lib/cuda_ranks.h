@@ -1,6 +1,5 @@
 /* cuda_ranks: how programs that train on GPUs start: how many GPUs there are, NCCL's settings,
- * memory that ranks share with the test, a filter of tests, and the model that they train. After
- * parity_scene.h.
+ * memory that ranks share with the test, a filter of tests, and the model that they train.
  *
  *     static struct seen *seen;                           of each rank, written by its process
  *     int main(int argc, char **argv)
