@@ -5,6 +5,7 @@
 #include "common/edit_distance.h"
 #include "common/job_field.h"
 #include "common/job_request.h"
+#include "common/json.h"
 #include "common/must.h"
 #include "common/utf8.h"
 
@@ -188,31 +189,15 @@ void job_spec_done(struct job_spec *spec)
     spec->metadata = spec->asked = NULL;
 }
 
-/* Puts a value at a dotted path, making the objects on the way. Takes the reference. */
-static int job_put(json_t *object, const char *path, json_t *value)
-{
-    const char *dot = strchr(path, '.');
-    if (dot == NULL)
-        return json_object_set_new(object, path, value);
-    size_t length = (size_t)(dot - path);
-    json_t *group = json_object_getn(object, path, length);
-    if (group == NULL) {
-        group = json_object();
-        if (json_object_setn_new(object, path, length, group) != 0) {
-            json_decref(value);
-            return -1;
-        }
-    }
-    return job_put(group, dot + 1, value);
-}
-
 json_t *job_spec_ithaca_json(const struct job_spec *spec)
 {
+    struct err no_memory;
     json_t *ithaca = json_object();
     for (size_t i = 0; i < job_field_count; i++) {
         const struct job_field *field = &job_fields[i];
         if (job_field_counts(field, spec) &&
-            job_put(ithaca, field->path, job_field_json(field, spec)) != 0) {
+            json_set_path(ithaca, field->path, job_field_json(field, spec), ERR_INTERNAL,
+                          &no_memory) != 0) {
             json_decref(ithaca);
             return NULL;
         }
