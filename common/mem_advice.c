@@ -1,9 +1,12 @@
 /* mem_advice: see mem_advice.h. A handful of changes, all sets of one, two and three of them tried
- * in turn: some hundred plans of well below a millisecond each. */
+ * in turn but for those of which a part would do the same: up to some hundred plans of well below a
+ * millisecond each. */
 #include "common/mem_advice.h"
 
 #include "common/must.h"
 #include "common/number.h"
+
+#include <string.h>
 
 enum { ADVICE_CHANGES_MAX = 3, ADVICE_SETS_MAX = 3 };
 
@@ -97,17 +100,40 @@ static void advice_apply(struct job_spec *spec, enum advice change)
     }
 }
 
+static void advice_apply_set(const struct mem_ask *ask, unsigned set, struct job_spec *ret)
+{
+    memcpy(ret, ask->spec, sizeof *ret); /* padding, too: it is compared */
+    for (unsigned change = 0; change < ADVICE_COUNT; change++)
+        if (set >> change & 1)
+            advice_apply(ret, (enum advice)change);
+}
+
+/* Whether a change of the set is one already, or is undone by another: a smaller set does it. */
+static bool advice_is_more(const struct mem_ask *ask, unsigned set, const struct job_spec *spec)
+{
+    struct job_spec less;
+    for (unsigned change = 0; change < ADVICE_COUNT; change++) {
+        if ((set >> change & 1) == 0)
+            continue;
+        advice_apply_set(ask, set & ~(1U << change), &less);
+        /* both are copies of one. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
+        if (memcmp(&less, spec, sizeof less) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* The need of the job with a set of changes; -1 when it does not fit or is not legal. */
 static int64_t advice_try(const struct mem_ask *ask, unsigned set)
 {
-    struct job_spec spec = *ask->spec;
+    struct job_spec spec;
     struct mem_ask changed = *ask;
     struct mem_estimate estimate;
     struct err ignored = {0};
     changed.spec = &spec;
-    for (unsigned change = 0; change < ADVICE_COUNT; change++)
-        if (set >> change & 1)
-            advice_apply(&spec, (enum advice)change);
+    advice_apply_set(ask, set, &spec);
+    if (advice_is_more(ask, set, &spec))
+        return -1;
     if (mem_estimate_make(&changed, &estimate, &ignored) != 0)
         return -1;
     int64_t need = estimate.fits ? estimate.plan.peak_device_bytes : -1;
