@@ -143,16 +143,20 @@ static int experiment_parse_fields(const json_t *body, struct experiment_spec *s
     return 0;
 }
 
-/* A field and the object that it is in cannot both vary: the later one would undo the other. */
+/* A field and the object that it is in cannot both vary: the later one would undo the other. A path
+ * of more parts than any has is refused with its first point. */
 static int experiment_check_axis(const struct experiment_spec *spec, const char *axis,
                                  struct err *err)
 {
-    for (const char *dot = strchr(axis, '.'); dot != NULL; dot = strchr(dot + 1, '.'))
+    const char *dot = strchr(axis, '.');
+    for (int part = 1; dot != NULL && part < LIMIT_JSON_DEPTH; part++) {
         if (json_object_getn(spec->grid, axis, (size_t)(dot - axis)) != NULL)
             return err_set_field(err, ERR_INVALID_VALUE, "grid",
                                  "grid.%.64s is a field of grid.%.*s, which varies, too; put its "
                                  "values into the objects there",
                                  axis, (int)(dot - axis), axis);
+        dot = strchr(dot + 1, '.');
+    }
     return 0;
 }
 

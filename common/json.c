@@ -158,10 +158,14 @@ int json_set_path(json_t *object, const char *path, json_t *value, enum err_code
                   struct err *err)
 {
     CLEANUP(json_unref) json_t *held = value;
-    for (const char *part = path;;) {
+    const char *part = path;
+    for (int depth = 1;; depth++) {
         size_t length = strcspn(part, ".");
         if (length == 0)
             return err_set(err, code, "a part of the field's name \"%.64s\" is empty", path);
+        if (depth > LIMIT_JSON_DEPTH) /* jansson, and who reads it, go down by calling themselves */
+            return err_set(err, code, "the field's name \"%.64s...\" has more than %d parts", path,
+                           LIMIT_JSON_DEPTH);
         if (part[length] == '\0')
             return json_object_set(object, part, held) == 0 ? 0 : mem_fail(err, length, "a field");
         json_t *next = json_object_getn(object, part, length);

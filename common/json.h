@@ -48,7 +48,8 @@ json_t *json_literal(const char *text);
 void json_brief(const json_t *value, char *ret_text, size_t size);
 
 /* Sets what a path names ("batch.sequences"), making the objects on its way, also in the place of
- * values that are none. Takes over `value`. `code` where a part of the path is empty. */
+ * values that are none. Takes over `value`. `code` where a part of the path is empty, or there are
+ * more than LIMIT_JSON_DEPTH. */
 int json_set_path(json_t *object, const char *path, json_t *value, enum err_code code,
                   struct err *err);
 

@@ -225,6 +225,26 @@ static void test_fields_in_objects(void **state)
     experiment_spec_done(&spec);
 }
 
+/* A grid's keys are as long as a request: what they name must not be as deep. */
+static void test_deep_field(void **state)
+{
+    (void)state;
+    enum { BYTES = 400000 };
+    struct err err = {.field = ""};
+    struct experiment_spec spec;
+    struct experiment_point point;
+    CLEANUP(mem_free_ptr) char *path = mem_new(1, BYTES);
+    assert_non_null(path);
+    for (size_t i = 0; i < BYTES - 1; i++)
+        path[i] = i % 2 == 0 ? 'a' : '.';
+    CLEANUP(json_unref)
+    json_t *body = json_pack("{s:{s:s}, s:{s:[i]}}", "base", "model", "m", "grid", path, 1);
+    assert_int_equal(experiment_spec_parse(body, &spec, &err), 0);
+    assert_int_equal(experiment_spec_point(&spec, 0, &point, &err), -ERR_INVALID_VALUE);
+    assert_non_null(strstr(err.text, "more than 32 parts"));
+    experiment_spec_done(&spec);
+}
+
 static void test_settings_that_are_none(void **state)
 {
     (void)state;
@@ -303,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_label_is_a_line),
         cmocka_unit_test(test_failing_allocations),
         cmocka_unit_test(test_fields_in_objects),
+        cmocka_unit_test(test_deep_field),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

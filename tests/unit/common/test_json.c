@@ -56,6 +56,43 @@ static void test_refused_with_line_and_column(void **state)
     json_decref(value);
 }
 
+static int set_path(json_t *object, const char *path, struct err *err)
+{
+    return json_set_path(object, path, json_integer(7), ERR_USAGE, err);
+}
+
+static void test_set_path(void **state)
+{
+    (void)state;
+    struct err err;
+    CLEANUP(json_unref) json_t *object = json_literal("{'a':{'b':1},'c':null}");
+    CLEANUP(json_unref) json_t *want = json_literal("{'a':{'b':1,'x':7},'c':{'d':{'e':7}},'f':7}");
+    assert_int_equal(set_path(object, "a.x", &err), 0);
+    assert_int_equal(set_path(object, "c.d.e", &err), 0);
+    assert_int_equal(set_path(object, "f", &err), 0);
+    assert_true(json_equal(object, want));
+    static const char *const empty[] = {"", ".", ".a", "a.", "a..b"};
+    for (size_t i = 0; i < sizeof empty / sizeof empty[0]; i++) {
+        assert_int_equal(set_path(object, empty[i], &err), -ERR_USAGE);
+        assert_non_null(strstr(err.text, "is empty"));
+    }
+}
+
+/* As deep as what is parsed may be, no deeper. */
+static void test_set_path_deep(void **state)
+{
+    (void)state;
+    struct err err;
+    char path[2 * (LIMIT_JSON_DEPTH + 1)];
+    for (size_t i = 0; i < sizeof path; i++)
+        path[i] = i % 2 == 0 ? 'a' : '.';
+    path[sizeof path - 1] = '\0';
+    CLEANUP(json_unref) json_t *object = json_object();
+    assert_int_equal(set_path(object, path, &err), -ERR_USAGE);
+    assert_non_null(strstr(err.text, "more than 32 parts"));
+    assert_int_equal(set_path(object, path + 2, &err), 0);
+}
+
 static void nested(struct buf *out, int depth, const char *open, const char *close)
 {
     buf_clear(out);
@@ -259,6 +296,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused_with_line_and_column),
+        cmocka_unit_test(test_set_path),
+        cmocka_unit_test(test_set_path_deep),
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_print),
         cmocka_unit_test(test_print_pretty),
