@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* FIELD=VALUE: VALUE as JSON where it is JSON (8, true, null, [..]), else as a string. */
-static int job_body_set(json_t *object, const char *assignment, struct err *err)
+int job_body_set(json_t *object, const char *assignment, struct err *err)
 {
     struct err not_json;
     const char *equals = strchr(assignment, '=');

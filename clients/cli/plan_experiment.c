@@ -55,7 +55,7 @@ int plan_experiment_file(struct cli *cli, json_t **ret, struct err *err)
 /* Every argument, each with every --set, into {path: body}. */
 static int plan_files(struct cli *cli, json_t *files, struct err *err)
 {
-    const char *path;
+    const char *path, *assignment;
     json_t *body;
     do {
         body = NULL;
@@ -63,13 +63,8 @@ static int plan_files(struct cli *cli, json_t *files, struct err *err)
         if (json_object_set_new(files, path, body) != 0)
             return err_set(err, ERR_USAGE, "a file's name is not UTF-8");
     } while (cli->argc > 0);
-    json_object_foreach(files, path, body)
-    {
-        struct cli again = *cli;
-        TRY(job_body_sets_into(&again, body, err));
-    }
-    while (cli_take_option(cli, "--set") != NULL)
-        ;
+    while ((assignment = cli_take_option(cli, "--set")) != NULL)
+        json_object_foreach(files, path, body) TRY(job_body_set(body, assignment, err));
     return 0;
 }
 
