@@ -20,8 +20,8 @@ function figures(title, list, profile) {
     h("span", { class: "number" }, progress(one.share, 1, one.name), h("span", { class: "small soft" }, percent(one.share)))]);
 }
 
-// What to change, each with a form that has it filled in.
-const suggestion = (one, job) => h("li", {}, one.text, one.set === null ? "" : [" ", h("a", { href: `#/submit/${job}/${encodeURIComponent(JSON.stringify(one.set))}` }, "New job with it")]);
+// What to change, and for who may submit a form that has it filled in.
+const suggestion = ({ text, set }, job, may) => h("li", {}, text, may && set ? [" ", h("a", { href: `#/submit/${job}/${encodeURIComponent(JSON.stringify(set))}` }, "New job with it")] : "");
 
 function summary(profile, path, may) {
   const { overlap, idle, suggestions, memory } = profile;
@@ -31,7 +31,7 @@ function summary(profile, path, may) {
     profile.kernels_traced ? null : note("warn", "Kernels were not traced: CUPTI cannot be used on that machine."),
     profile.left_out_steps > 0 ? note("warn", `${profile.left_out_steps} steps more found no room.`) : null,
     profile.dropped_events > 0 ? note("warn", `${profile.dropped_events} events found no room: overlap and idle time are not known.`) : null,
-    suggestions.length === 0 ? null : h("div", {}, h("h3", {}, "What to change"), h("ol", {}, suggestions.map((one) => suggestion(may ? one : { ...one, set: null }, profile.job_id)))),
+    suggestions.length === 0 ? null : h("div", {}, h("h3", {}, "What to change"), h("ol", {}, suggestions.map((one) => suggestion(one, profile.job_id, may)))),
     h("div", { class: "halves" }, ["Phase", "Part", "Kernel", "Wait", "Collective"].map((name) => figures(name, profile[`${name.toLowerCase()}s`], profile)), figures("Copy", profile.copies, profile),
       listed(RANKS, profile.ranks > 1 ? profile.by_rank : [], (one) => [String(one.rank), ms(one.step_ms), percent(one.kernels), percent(one.waits), percent(one.idle)]),
       listed(GAPS, idle?.longest ?? [], (one) => [ms(one.ms), String(one.rank), String(one.step), words(one.phase)]),
