@@ -6,6 +6,7 @@
 #include "clients/cli/plan_command.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/time_rates.h"
 
 #include <math.h>
@@ -54,8 +55,9 @@ static void calibrate_tell(const struct cli *cli, const struct time_rates *rates
     for (int32_t i = 0; i < rates->counts[TIME_ATTENTION]; i++)
         attention = fmax(attention, rates->points[TIME_ATTENTION][i].rate);
     if (!cli->json)
-        (void)printf("%lld ranks: products up to %.4g GFLOP/s a rank, attention %.4g\n",
-                     (long long)rates->ranks, product * 1e-9, attention * 1e-9);
+        (void)printf("%lld ranks: products up to %s GFLOP/s a rank, attention %s\n",
+                     (long long)rates->ranks, number_plain(product * 1e-9, 4).text,
+                     number_plain(attention * 1e-9, 4).text);
     (void)fflush(stdout); /* main looks at stdout's state */
 }
 

@@ -101,9 +101,10 @@ static void jobs_print_data(const json_t *data)
         printf("  up to %.0f tokens: %.0f\n", json_number_value(json_array_get(value, 0)),
                json_number_value(json_array_get(value, 1)));
     if (cli_number(data, "overlength") > 0)
-        (void)printf("  longer than seq_len: %.0f (%.3g%%), the longest %.0f tokens; %.0f tokens "
+        (void)printf("  longer than seq_len: %.0f (%s%%), the longest %.0f tokens; %.0f tokens "
                      "unused\n",
-                     cli_number(data, "overlength"), 100 * cli_number(data, "overlength_share"),
+                     cli_number(data, "overlength"),
+                     number_plain(100 * cli_number(data, "overlength_share"), 3).text,
                      cli_number(data, "longest"), cli_number(data, "tokens_cut"));
 }
 

@@ -68,7 +68,6 @@ size_t top_room(const struct top_lines *lines);
  * known. */
 void top_memory_text(const json_t *entry, char ret_text[32]);
 void top_steps_text(const json_t *entry, char ret_text[32]);
-void top_latest_text(const json_t *entry, const char *metric, const char *format,
-                     char ret_text[32]);
+void top_latest_text(const json_t *entry, const char *metric, int decimals, char ret_text[32]);
 
 void top_detail(struct top_lines *lines);

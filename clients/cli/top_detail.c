@@ -6,11 +6,17 @@
 #include "clients/cli/top.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/utf8.h"
 
 #include <stdio.h>
 
-enum { DETAIL_CHART_LINES = 12, DETAIL_EVENT_LINES = 4, DETAIL_WIDTH = 80 };
+enum {
+    DETAIL_CHART_LINES = 12,
+    DETAIL_EVENT_LINES = 4,
+    DETAIL_WIDTH = 80,
+    DETAIL_NUMBER_BYTES = 40
+};
 
 /* Lines of a text that came from elsewhere. */
 static void detail_lines(struct top_lines *lines, enum top_style style, const char *label,
@@ -21,18 +27,30 @@ static void detail_lines(struct top_lines *lines, enum top_style style, const ch
     top_linef(lines, style, "%s%s", label, clean);
 }
 
+/* The newest value of a metric, so many digits of it that count; "-" where there is none. */
+static void detail_number(const json_t *detail, const char *metric, int digits, const char *unit,
+                          char ret_text[DETAIL_NUMBER_BYTES])
+{
+    const json_t *value = json_object_get(json_object_get(detail, "latest"), metric);
+    const bool known = json_is_number(value);
+    (void)snprintf(ret_text, DETAIL_NUMBER_BYTES, "%s%s",
+                   known ? number_plain(json_number_value(value), digits).text : "-",
+                   known ? unit : "");
+}
+
 static void detail_facts(struct top_lines *lines, const json_t *detail)
 {
     const json_t *job = json_object_get(detail, "job"), *error = json_object_get(job, "error");
     const json_t *ithaca = json_object_get(job, "ithaca");
     const json_t *reason = json_object_get(ithaca, "pending_reason");
-    char steps[32], loss[32], rate[32], norm[32], speed[32], step_s[32], memory[32];
+    char steps[32], loss[32], speed[32], memory[32];
+    char rate[DETAIL_NUMBER_BYTES], norm[DETAIL_NUMBER_BYTES], step_s[DETAIL_NUMBER_BYTES];
     top_steps_text(detail, steps);
-    top_latest_text(detail, "loss", "%.4f", loss);
-    top_latest_text(detail, "learning_rate", "%.3g", rate);
-    top_latest_text(detail, "grad_norm", "%.4g", norm);
-    top_latest_text(detail, "tokens_per_s", "%.0f", speed);
-    top_latest_text(detail, "step_time_s", "%.3g s", step_s);
+    top_latest_text(detail, "loss", 4, loss);
+    detail_number(detail, "learning_rate", 3, "", rate);
+    detail_number(detail, "grad_norm", 4, "", norm);
+    top_latest_text(detail, "tokens_per_s", 0, speed);
+    detail_number(detail, "step_time_s", 3, " s", step_s);
     top_memory_text(detail, memory);
     top_linef(lines, TOP_BOLD, "%s  %s  %s  of %s", cli_text(job, "id"), cli_text(ithaca, "state"),
               cli_text(job, "model"), cli_text(ithaca, "owner"));

@@ -57,16 +57,12 @@ void top_steps_text(const json_t *entry, char ret_text[32])
                        cli_whole(ithaca, "steps_total"));
 }
 
-void top_latest_text(const json_t *entry, const char *metric, const char *format, char ret_text[32])
+void top_latest_text(const json_t *entry, const char *metric, int decimals, char ret_text[32])
 {
     const json_t *value = json_object_get(json_object_get(entry, "latest"), metric);
     (void)snprintf(ret_text, 32, "-");
-    if (!json_is_number(value))
-        return;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    (void)snprintf(ret_text, 32, format, json_number_value(value));
-#pragma GCC diagnostic pop
+    if (json_is_number(value))
+        (void)snprintf(ret_text, 32, "%.*f", decimals, json_number_value(value));
 }
 
 /* ---- lines ---- */
@@ -267,9 +263,9 @@ static void top_running_cells(const struct top *top, struct table *table, const 
     table_cell(table, "%s", cli_text(entry, "state"));
     top_steps_text(known, text);
     table_cell(table, "%s", text);
-    top_latest_text(known, "loss", "%.4f", text);
+    top_latest_text(known, "loss", 4, text);
     table_cell(table, "%s", text);
-    top_latest_text(known, "tokens_per_s", "%.0f", text);
+    top_latest_text(known, "tokens_per_s", 0, text);
     table_cell(table, "%s", text);
     if (json_is_number(mfu))
         table_cell(table, "%.1f%%", json_number_value(mfu) * 100);

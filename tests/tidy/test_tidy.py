@@ -160,6 +160,15 @@ def rule_symbols_carry_their_files_noun():
                 yield f"{path}:{number}: {name} does not begin with the file's noun ({noun})"
 
 
+def rule_figures_for_people_are_plain():
+    for path in sources(".c"):
+        if not path.startswith("clients/"):
+            continue
+        for number, line in enumerate(read(path).split("\n"), 1):
+            if re.search(r"%[-+ #0-9]*\.(\d+|\*)g", line):
+                yield f"{path}:{number}: from some size on this prints 1.13e+04; use number_plain() (common/number.h)"
+
+
 def rule_headers_of_kernels_are_cpp_too():
     compiler = shutil.which("g++") or shutil.which("clang++")
     if not compiler:

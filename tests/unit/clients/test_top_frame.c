@@ -299,6 +299,19 @@ static void test_detail(void **state)
     }
 }
 
+/* Long steps and steep gradients are written without an exponent, small rates with one. */
+static void test_detail_figures(void **state)
+{
+    (void)state;
+    take("{\"queue\":{\"running\":[" RUNNING(
+        "ftjob-a") "],\"waiting\":[]},\"detail\":{\"job\":{\"id\":\"ftjob-a\"},\"latest\":{"
+                   "\"learning_rate\":0.00002,\"grad_norm\":12345.6,\"step_time_s\":1234.5}}}");
+    top.detail = true;
+    draw();
+    expect_line(
+        "step -  loss -  learning rate 2e-05  gradient norm 12346  tokens/s -  step 1234 s");
+}
+
 #define TOP_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 int main(void)
@@ -308,7 +321,7 @@ int main(void)
         TOP_TEST(test_once),      TOP_TEST(test_colours),
         TOP_TEST(test_cpu),       TOP_TEST(test_no_daemon),
         TOP_TEST(test_many_jobs), TOP_TEST(test_selection_follows_its_job),
-        TOP_TEST(test_detail),
+        TOP_TEST(test_detail),    TOP_TEST(test_detail_figures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
