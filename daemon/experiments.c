@@ -63,13 +63,16 @@ static int experiments_step_all(struct experiments *self, bool *ret_again, struc
     int64_t row = 0;
     int failed = 0;
     for (;;) {
+        struct err why; /* one that goes well may write something there, too */
         bool again = false;
         TRY(store_experiment_open(self->api->store, row, &row, id, err));
         if (row == 0)
             return failed;
-        int rc = experiment_step(self->api, id, &again, err);
-        if (rc != 0)
-            failed = err_wrap(err, rc, "%s: ", id);
+        int rc = experiment_step(self->api, id, &again, &why);
+        if (rc != 0) {
+            failed = err_wrap(&why, rc, "%s: ", id);
+            *err = why;
+        }
         *ret_again |= again;
     }
 }
@@ -90,11 +93,11 @@ static int experiments_delete_one(struct experiments *self, bool *ret_again, str
 static void experiments_round(void *context)
 {
     struct experiments *self = context;
-    struct err err;
+    struct err err, untold;
     bool again = false;
     self->due = false;
     int stepped = experiments_step_all(self, &again, &err);
-    int deleted = experiments_delete_one(self, &again, &err);
+    int deleted = experiments_delete_one(self, &again, stepped != 0 ? &untold : &err);
     const bool failed = stepped != 0 || deleted != 0;
     if (failed && !self->failing)
         log_warn("experiments", "%s", err.text);
