@@ -174,24 +174,25 @@ void http_doors_close(struct http *http)
 
 /* ---- another certificate ---- */
 
+static void http_door_end_streams(const struct http_door *door)
+{
+    for (struct http_request *one = door->http->first; one != NULL; one = one->next)
+        if (one->fill != NULL && one->peer != NULL && one->peer->door == door)
+            http_answer_stop(one);
+}
+
 void http_doors_sweep(struct http *http)
 {
     for (int i = 0; i < HTTP_DOORS; i++) {
         struct http_door *door = &http->doors[i];
         if (door->mhd == NULL || door->fd >= 0 || http->stopping)
             continue;
+        http_door_end_streams(door); /* one may have been asked for since the last look */
         const union MHD_DaemonInfo *info =
             MHD_get_daemon_info(door->mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
         if (info != NULL && info->num_connections == 0)
             http_door_close(door);
     }
-}
-
-static void http_door_end_streams(const struct http_door *door)
-{
-    for (struct http_request *one = door->http->first; one != NULL; one = one->next)
-        if (one->fill != NULL && one->peer != NULL && one->peer->door == door)
-            http_answer_stop(one);
 }
 
 int http_renew(struct http *http, struct err *err)
@@ -204,7 +205,6 @@ int http_renew(struct http *http, struct err *err)
     if (http->stopping)
         return err_set(err, ERR_UNAVAILABLE, "the daemon is stopping");
     http_doors_sweep(http);
-    http_door_end_streams(next); /* an old connection may have asked for one since */
     if (next->mhd != NULL)
         return err_set(err, ERR_BAD_STATE,
                        "requests from before the last renewal are still under way; ask again soon");
@@ -218,6 +218,6 @@ int http_renew(struct http *http, struct err *err)
         return rc;
     }
     http_door_shut(now);
-    http_door_end_streams(now);
+    http_doors_sweep(http);
     return 0;
 }

@@ -137,6 +137,7 @@ enum MHD_Result http_on_access(void *context, struct MHD_Connection *connection,
 /* http_door.c */
 int http_doors_open(struct http *http, struct err *err); /* once */
 int64_t http_doors_run(struct http *http); /* ms until the library wants a turn; -1: none */
-void http_doors_sweep(struct http *http);  /* stops instances that have served their last */
-void http_doors_shut(struct http *http);   /* no more connections */
-void http_doors_close(struct http *http);  /* stops all instances */
+/* Of what http_renew() has left: ends streams, stops an instance that has served its last. */
+void http_doors_sweep(struct http *http);
+void http_doors_shut(struct http *http);  /* no more connections */
+void http_doors_close(struct http *http); /* stops all instances */

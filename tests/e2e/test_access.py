@@ -26,7 +26,6 @@ def ithaca(*args, env=None):
     return subprocess.run([ITHACA, *args], capture_output=True, text=True, timeout=60, env={**clean, **(env or {})})
 
 
-
 def make_certificate(folder, name):
     """One of localhost's own; paths of it and its key."""
     cert, key = os.path.join(folder, name + "cert.pem"), os.path.join(folder, name + "key.pem")
@@ -35,6 +34,7 @@ def make_certificate(folder, name):
                     "-keyout", key, "-out", cert], check=True, capture_output=True, timeout=60)
     os.chmod(key, 0o600)
     return cert, key
+
 
 class UnixClient(Client):
     """Requests over a Unix socket, without a token."""
@@ -423,11 +423,12 @@ class Doors(unittest.TestCase):
 
                 self.assertEqual([serves(number) for number in range(3)], [True, False, False])
                 open_before = len(os.listdir(descriptors))
-                stream, kept, upload = connect(0), connect(0), connect(0)
+                stream, kept, later, upload = (connect(0) for _ in range(4))
                 stream.request("GET", "/v1/stream", headers=auth)
                 events = stream.getresponse()
-                kept.request("GET", "/v1/session", headers=auth)
-                self.assertEqual(kept.getresponse().read()[:1], b"{")
+                for connection in (kept, later):
+                    connection.request("GET", "/v1/session", headers=auth)
+                    self.assertEqual(connection.getresponse().read()[:1], b"{")
                 body, kind = form([("purpose", None, b"fine-tune"), ("file", "a.jsonl", LINE * 1000)])
                 upload.putrequest("POST", "/v1/files")
                 for name, value in {**auth, "Content-Type": kind, "Content-Length": str(len(body))}.items():
@@ -438,12 +439,14 @@ class Doors(unittest.TestCase):
                 events.read()  # to its end, which comes: a browser opens it again
                 kept.request("GET", "/v1/session", headers=auth)  # by the certificate that it came with, for the last time
                 self.assertEqual(kept.getresponse().getheader("Connection"), "close")
+                later.request("GET", "/v1/stream", headers=auth)  # so is a stream that is asked for now
+                later.getresponse().read()  # to its end: it does not wait for the next renewal, to be in its way
                 renew(2, "from before the last renewal are still under way")
                 self.assertEqual([serves(number) for number in range(3)], [False, True, False])
                 upload.send(body[20000:])
                 answer = upload.getresponse()
                 self.assertEqual((answer.status, answer.getheader("Connection")), (200, "close"), answer.read())
-                for connection in (stream, kept, upload):
+                for connection in (stream, kept, later, upload):
                     connection.close()
 
                 def asked_again():
