@@ -24,7 +24,6 @@
 #include <strings.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* ---- a request's birth and end ---- */
 
