@@ -4,7 +4,7 @@
 // Colours are the theme's variables, read again when it changes. The library's own legend writes inline styles, which
 // the page's policy forbids; ours is text.
 import { fill, h, row, table } from "/dashboard/dom.js";
-import { number } from "/dashboard/text.js";
+import { number, whole } from "/dashboard/text.js";
 
 const COLORS = 8; // --c0 to --c7
 const FAINT = "40"; // alpha of what is behind a smoothed line, in hex
@@ -97,7 +97,7 @@ export class Chart {
   say(values, step) {
     const labels = Object.keys(this.lines), more = this.told.length - MARKS_TOLD;
     const text = (value) => (Number.isNaN(value) ? "not finite" : this.options.format(value));
-    fill(this.legend, step === undefined ? null : h("b", {}, `${this.options.x} ${number(step, 12)}`), labels.map((label, i) =>
+    fill(this.legend, step === undefined ? null : h("b", {}, `${this.options.x} ${whole(step)}`), labels.map((label, i) =>
       h("span", { class: `key t${this.tone(label, i)}` }, labels.length > 1 || this.options.named ? `${label} ` : "", h("b", {}, text(values[i])))),
     this.marks.length === 0 ? null : h("span", { class: "marks" },
       `Not finite at ${this.options.x} ${this.told.slice(0, MARKS_TOLD).join(", ")}${more > 0 ? ` and ${more} more` : ""}`));
@@ -138,7 +138,7 @@ export class Chart {
     this.graph = new window.Dygraph(this.canvas, file, { ...rest, legend: "never", connectSeparatedPoints: true,
       stackedGraph: Boolean(this.options.stacked), fillAlpha: 0.55, strokeWidth: 1.6, drawPoints: false,
       highlightCircleSize: 3, axisLineColor: css("--line"), gridLineColor: css("--line"), rightGap: 12,
-      axes: { x: { axisLabelWidth: 60, pixelsPerLabel: 56, axisLabelFormatter: (step) => (Number.isInteger(step) ? number(step, 12) : "") },
+      axes: { x: { axisLabelWidth: 60, pixelsPerLabel: 56, axisLabelFormatter: (step) => (Number.isInteger(step) ? whole(step) : "") },
         y: { axisLabelWidth: 66, labelsKMG2: Boolean(this.options.binary), axisLabelFormatter: (value) => this.options.format(value) } },
       underlayCallback: (canvas, area, graph) => this.mark(canvas, area, graph),
       highlightCallback: (_, step, points) => this.say(Object.keys(this.lines).map((label) =>

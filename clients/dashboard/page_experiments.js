@@ -2,7 +2,7 @@
 import { get, getText, request } from "/dashboard/api.js";
 import { empty, facts, fill, gather, h, loading, note, progress, refill, row, table } from "/dashboard/dom.js";
 import { listen, opening } from "/dashboard/live.js";
-import { badge, bytes, number, percent, seconds, time, words } from "/dashboard/text.js";
+import { badge, bytes, number, percent, seconds, time, whole, words } from "/dashboard/text.js";
 
 const PATH = "/v1/experiments";
 const READ_MS = 2000; // at most so often is it read anew, while jobs change their states
@@ -25,12 +25,12 @@ const taken = (measured, planned) => (planned === null ? null : h("span", { clas
 function result(one) {
   const status = h("span", {}, badge(words(one.status)), one.rehearsed ? h("span", { class: "small soft" }, " rehearsed") : "", one.note ? h("div", { class: "small soft" }, one.note) : "");
   const settings = h("span", { class: "label" }, one.label || (one.job ? "" : "–"), one.job ? h("div", { class: "small" }, h("a", { href: `#/jobs/${one.job}` }, "its job")) : "");
-  return row(RESULTS, [one.model, number(one.seq_len, 9), settings, status, one.tokens_per_s_gpu === null ? null : number(Math.round(one.tokens_per_s_gpu)),
+  return row(RESULTS, [one.model, whole(one.seq_len), settings, status, one.tokens_per_s_gpu === null ? null : number(Math.round(one.tokens_per_s_gpu)),
     percent(one.mfu_causal), percent(one.mfu_full), one.step_s === null ? null : h("span", { class: "number" }, seconds(one.step_s)), taken(one.device_bytes, one.planned_device_bytes), taken(one.host_bytes, one.planned_host_bytes)]);
 }
 
 // Where the longest context is looked for: what ran of each kind of point.
-const longest = (one) => Object.entries(one.longest ?? {}).map(([label, length]) => [`Longest that runs${label ? `: ${label}` : ""}`, `${number(length, 9)} tokens`]);
+const longest = (one) => Object.entries(one.longest ?? {}).map(([label, length]) => [`Longest that runs${label ? `: ${label}` : ""}`, `${whole(length)} tokens`]);
 
 // Text that the daemon made, as elements of the page: parsed as SVG, so that it has the theme's colours.
 const picture = (svg) => document.importNode(new DOMParser().parseFromString(svg, "image/svg+xml").documentElement, true);

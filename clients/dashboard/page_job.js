@@ -7,7 +7,7 @@ import { memoryCard } from "/dashboard/job_memory.js";
 import { profileCard } from "/dashboard/job_profile.js";
 import { checkpointsCard, eventsCard, outputCard } from "/dashboard/job_said.js";
 import { listen, opening } from "/dashboard/live.js";
-import { badge, bytes, ENDS, number, percent, seconds, tags, time, until, words } from "/dashboard/text.js";
+import { badge, bytes, ENDS, number, percent, seconds, tags, time, until, whole, words } from "/dashboard/text.js";
 
 const POLL_MS = 4000; // the time that is left, why it waits: they change without a message
 const READ_MS = 1000; // at most so often is the job read anew
@@ -21,16 +21,16 @@ function why(own) {
 function preparing(data) {
   if (!data?.preparing) return null;
   const at = data.preparing;
-  return note("", `Its files are checked: ${number(at.rows)} rows, ${bytes(at.bytes)} of ${bytes(at.bytes_total)}.`, progress(at.bytes, at.bytes_total));
+  return note("", `Its files are checked: ${whole(at.rows)} rows, ${bytes(at.bytes)} of ${bytes(at.bytes_total)}.`, progress(at.bytes, at.bytes_total));
 }
 
 // What the check of its training file found.
 function dataFacts(data) {
   if (data?.kept === undefined) return [];
-  return [["Examples", data.dropped ? `${number(data.kept)}, ${number(data.dropped)} lines dropped` : number(data.kept)],
-    ["Tokens", data.trained_tokens ? `${number(data.tokens)}, ${number(data.trained_tokens)} with loss` : number(data.tokens)],
-    ["Longest", `${number(data.longest)} tokens`],
-    data.overlength ? ["Longer than the context", `${number(data.overlength)} rows (${percent(data.overlength_share)})`] : null];
+  return [["Examples", data.dropped ? `${whole(data.kept)}, ${whole(data.dropped)} lines dropped` : whole(data.kept)],
+    ["Tokens", data.trained_tokens ? `${whole(data.tokens)}, ${whole(data.trained_tokens)} with loss` : whole(data.tokens)],
+    ["Longest", `${whole(data.longest)} tokens`],
+    data.overlength ? ["Longer than the context", `${whole(data.overlength)} rows (${percent(data.overlength_share)})`] : null];
 }
 
 // What a job found that only measures, or rehearses a node that is not there.
@@ -54,12 +54,12 @@ const named = (title, id) => (id ? [title, h("bdi", {}, files.get(id) ?? id)] : 
 function standing(job) {
   const own = job.ithaca, over = ENDS.includes(own.state);
   return h("section", { class: "card" }, own.steps_total > 0 ? h("div", { class: "above" }, progress(own.steps_done, own.steps_total)) : null,
-    facts([["Step", own.steps_total > 0 ? `${number(own.steps_done, 9)} of ${number(own.steps_total, 9)}` : null],
+    facts([["Step", own.steps_total > 0 ? `${whole(own.steps_done)} of ${whole(own.steps_total)}` : null],
       over ? ["Ended", time(job.finished_at)] : ["Ends in", own.eta ? until(own.eta) : null],
       ["Speed", own.tokens_per_s ? `${number(Math.round(own.tokens_per_s))} tokens/s` : null], ["Model", job.model],
-      ["Context", `${number(own.spec.seq_len)} tokens`], ["Ranks", String(own.spec.gpus)], ["Started", time(own.started_at)],
+      ["Context", `${whole(own.spec.seq_len)} tokens`], ["Ranks", String(own.spec.gpus)], ["Started", time(own.started_at)],
       ["Attempt", own.restarts ? `${own.attempt}, ${own.restarts} after faults` : String(own.attempt)], ["Owner", own.owner], ["Priority", String(own.spec.priority)],
-      job.trained_tokens ? ["Trained tokens", number(job.trained_tokens)] : null, ...dataFacts(own.data),
+      job.trained_tokens ? ["Trained tokens", whole(job.trained_tokens)] : null, ...dataFacts(own.data),
       own.experiment ? ["Experiment", h("a", { href: `#/experiments/${own.experiment}` }, own.experiment)] : null, ...measuredFacts(own.measured),
       own.spec.lora ? ["LoRA", `rank ${own.spec.lora.r}`] : null,
       named("Training file", job.training_file), named("Validation file", job.validation_file),

@@ -2,7 +2,7 @@
 import { get, JOBS } from "/dashboard/api.js";
 import { arrange, empty, fill, gather, h, note, progress, row, table } from "/dashboard/dom.js";
 import { listen, opening } from "/dashboard/live.js";
-import { badge, ENDS, number, tags, time, until, words } from "/dashboard/text.js";
+import { badge, ENDS, number, tags, time, until, whole, words } from "/dashboard/text.js";
 
 const PAGE = 50;
 const READ_MS = 1000; // at most so often are the newest read anew
@@ -37,7 +37,7 @@ export function jobs(view, _, session) {
       h("input", { type: "checkbox", "aria-label": `Compare ${job.id}`, checked: chosen.has(job.id), onchange: (event) => choose(job.id, event.target.checked) }),
       h("span", {}, h("a", { href: `#/jobs/${job.id}`, class: "name" }, job.fine_tuned_model ?? job.id), tags(own.spec.tags)),
       h("span", {}, badge(own.state), why ? h("div", { class: "small soft clip", title: why }, why) : ""),
-      own.steps_total > 0 ? h("span", { class: "number" }, progress(own.steps_done, own.steps_total), h("span", { class: "small soft" }, `${number(own.steps_done, 9)} / ${number(own.steps_total, 9)}`)) : null,
+      own.steps_total > 0 ? h("span", { class: "number" }, progress(own.steps_done, own.steps_total), h("span", { class: "small soft" }, `${whole(own.steps_done)} / ${whole(own.steps_total)}`)) : null,
       own.tokens_per_s && !ENDS.includes(own.state) ? h("span", { class: "number" }, `${number(Math.round(own.tokens_per_s))} tokens/s`) : null,
       left === null ? null : h("span", { class: "number" }, left), job.model, own.owner, h("span", { class: "small" }, time(job.created_at))]);
     drawn.set(job.id, { text, element });

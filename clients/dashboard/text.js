@@ -18,6 +18,9 @@ export function number(value, digits = 4) {
   return value.toLocaleString("en", { maximumSignificantDigits: size >= 1000 ? Math.ceil(Math.log10(size + 1)) : digits });
 }
 
+// How many there are: all of its digits, for number() measures.
+export const whole = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

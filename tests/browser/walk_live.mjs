@@ -108,6 +108,15 @@ assert.ok(phases.length > 10 && phases[0][0].startsWith("tokens to the device: "
 assert.deepEqual(phases.filter(([, tone]) => tone === "t1").map(([label]) => label.split(": ").slice(0, 2).join(": ")), ["backward: MLP"], "the peak's phase");
 await shot("done");
 
+step("a job whose file has more than a billion tokens: they are written out");
+await page.route(`**/v1/fine_tuning/jobs/${first}`, async (route) => {
+  const answer = await route.fetch();
+  await route.fulfill({ response: answer, json: { ...await answer.json(), trained_tokens: 1234567890 } });
+});
+await page.reload();
+await has("1,234,567,890");
+await page.unroute(`**/v1/fine_tuning/jobs/${first}`);
+
 step("its profile, asked for with the form, is read; other jobs begin with its settings, and with what it suggests");
 await page.route("**/profile", async (route) => { // what is suggested depends on the machine
   const answer = await route.fetch(), suggestions = [{ text: "Another way.", set: { fsdp: false, "batch.grad_accum": 2 } }, { text: "Nothing to set.", set: null }];
