@@ -9,5 +9,5 @@ struct number_text {
 };
 
 /* `digits` digits that count, or all that are before the point where there are more: never an
- * exponent from 1 on. */
+ * exponent from 1 to 1e15. */
 struct number_text number_plain(double value, int digits);
