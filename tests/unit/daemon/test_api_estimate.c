@@ -154,6 +154,22 @@ static void test_client_leaves(void **state)
     assert_int_equal(jobs_count(h), 1);
 }
 
+/* A daemon that stops does not wait for a search, and nothing comes of it. */
+static void test_stop(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client client;
+    http_world_file(h, "file-a", "{}");
+    search_open(h, &client, JOBS, "", searched_job);
+    assert_int_equal(h->api.searches, 1);
+    http_stop(h->http);
+    few_turns(h);
+    assert_true(http_is_idle(h->http));
+    assert_int_equal(h->api.searches, 0);
+    ask_end(h, &client);
+    assert_int_equal(h->status, 503);
+}
+
 /* What is searched in vain is refused as without a search. */
 static void test_nothing_is_found(void **state)
 {
@@ -174,6 +190,7 @@ int main(void)
                                        HTTP_TEST(test_others_are_answered_meanwhile),
                                        HTTP_TEST(test_searched_job_is_made_once),
                                        HTTP_TEST(test_client_leaves),
+                                       HTTP_TEST(test_stop),
                                        HTTP_TEST(test_nothing_is_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
