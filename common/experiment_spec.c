@@ -275,9 +275,13 @@ static int experiment_put(json_t *body, const char *axis, json_t *value, struct 
     json_t *ithaca = json_object_get(body, "ithaca");
     if (strcmp(axis, "settings") != 0) { /* a copy: later axes may be merged into it */
         json_t *copy = json_deep_copy(value);
-        return copy == NULL ? mem_fail(err, 0, "a point")
-                            : json_set_path(strcmp(axis, "model") == 0 ? body : ithaca, axis, copy,
-                                            ERR_INVALID_VALUE, err);
+        if (copy == NULL)
+            return mem_fail(err, 0, "a point");
+        int rc = json_set_path(strcmp(axis, "model") == 0 ? body : ithaca, axis, copy,
+                               ERR_INVALID_VALUE, err);
+        if (rc == -ERR_INVALID_VALUE)
+            (void)snprintf(err->field, sizeof err->field, "grid");
+        return rc;
     }
     if (!json_is_object(value))
         return err_set_field(err, ERR_INVALID_VALUE, "grid",

@@ -242,6 +242,7 @@ static void test_deep_field(void **state)
     assert_int_equal(experiment_spec_parse(body, &spec, &err), 0);
     assert_int_equal(experiment_spec_point(&spec, 0, &point, &err), -ERR_INVALID_VALUE);
     assert_non_null(strstr(err.text, "more than 32 parts"));
+    assert_string_equal(err.field, "grid");
     experiment_spec_done(&spec);
 }
 
