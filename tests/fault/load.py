@@ -3,7 +3,7 @@
 that mean ill, and other processes at its databases: one that holds both locks for ten seconds, one that reads all the
 time (field case R55). Nothing is lost and nobody waits:
 
-    tests/fault/load.py [--seconds S] [--streams N] [--uploads N] [--connections N] [--dashboards N] [--idle S]
+    tests/fault/load.py [--seconds S] [--streams N] [--uploads N] [--connections N] [--dashboards N] [--cancels N] [--idle S]
 
     every job succeeds; every point of every step is there once, and steps did not wait for the store
     no answer takes half as long as the locks are held; how long they take is told
@@ -32,7 +32,6 @@ PACE = 100 / POINTS_A_STEP  # steps a second, so that a job sends 100 points
 LOCK_S = 10
 LOG_BYTES_MAX = 300 << 20  # the daemon's bound, and what is on the way
 JOB = {"gpus": 1, "seq_len": 16, "batch": {"sequences": 1}, "save": {"every_steps": 1000000}, "max_restarts": 0}
-CANCELS = 10
 
 
 class Threads:
@@ -119,7 +118,7 @@ class Load:
         self.jobs = [self.submit(max_steps=self.steps) for _ in range(JOBS)]
         for job in self.jobs:
             self.client.wait(job, states=("running",), seconds=120)
-        held = [self.submit(hold=True) for _ in range(CANCELS)]
+        held = [self.submit(hold=True) for _ in range(options.cancels)]
         self.pipe, far = multiprocessing.Pipe()
         self.probe = multiprocessing.Process(target=clients.probe, args=(
             daemon, ["/healthz", f"/v1/fine_tuning/jobs/{self.jobs[0]}"], held, 0.03, far), daemon=True)
@@ -247,6 +246,7 @@ def main():
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--uploads", type=int, default=50)
     parser.add_argument("--connections", type=int, default=100, help="of clients whose head never ends")
+    parser.add_argument("--cancels", type=int, default=10)
     parser.add_argument("--idle", type=int, default=3, help="the daemon's limit, s: more than it is ever late by")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     options = parser.parse_args()
