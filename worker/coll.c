@@ -47,6 +47,11 @@ uint64_t coll_begin(struct coll *coll, const struct coll_call *call)
     return seq;
 }
 
+int coll_lend(struct coll *coll, void *memory, size_t bytes, struct err *err)
+{
+    return coll->ops->lend != NULL ? coll->ops->lend(coll, memory, bytes, err) : 0;
+}
+
 int coll_start(struct coll *coll, struct stream *stream, const struct coll_call *call,
                struct err *err)
 {

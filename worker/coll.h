@@ -84,9 +84,7 @@ struct coll_ops {
      * calls count in both `seq`, errors name its ranks by their number in `coll`. At most
      * COLL_SPLITS_MAX. */
     int (*split)(struct coll *coll, int color, struct coll **ret, struct err *err);
-    /* What calls are from and into from here on lies in this block of the device's memory, on all
-     * ranks; it stays until close(). What can be prepared is: NCCL maps it among the GPUs. All
-     * ranks call, on a root, after its splits. */
+    /* See coll_lend(); NULL: there is nothing to prepare. */
     int (*lend)(struct coll *coll, void *memory, size_t bytes, struct err *err);
     /* From any thread or a signal-safe point: all ranks' current and later calls fail with
      * ERR_COLL_ABORTED. */
@@ -97,7 +95,7 @@ struct coll_ops {
 enum { COLL_SPLITS_MAX = 4 };
 
 struct coll {
-    const struct coll_ops *ops; /* every member set */
+    const struct coll_ops *ops; /* every member set but lend */
     int rank;
     int world;
     atomic_uint_least64_t seq;  /* collectives begun: goes into heartbeats, from another thread */
@@ -108,6 +106,10 @@ struct coll {
     struct exposed *exposed;    /* of a root, borrowed; NULL: time is not accounted for */
 };
 
+/* What calls are from and into from here on lies in this block of the device's memory, on all
+ * ranks; it stays until close(). What can be prepared is: NCCL maps it among the GPUs. All ranks
+ * call, on a root, after its splits. */
+int coll_lend(struct coll *coll, void *memory, size_t bytes, struct err *err);
 int coll_start(struct coll *coll, struct stream *stream, const struct coll_call *call,
                struct err *err);
 int coll_wait(struct coll *coll, struct stream *stream, struct err *err);

@@ -114,18 +114,11 @@ static void coll_rehearse_close(struct coll *coll)
     mem_free(self);
 }
 
-static int coll_rehearse_lend(struct coll *coll, void *memory, size_t bytes, struct err *err)
-{
-    (void)coll, (void)memory, (void)bytes, (void)err; /* nothing to prepare */
-    return 0;
-}
-
 static const struct coll_ops coll_rehearse_ops = {
     .name = "rehearse",
     .start = coll_rehearse_start,
     .wait = coll_rehearse_wait,
     .split = coll_rehearse_split,
-    .lend = coll_rehearse_lend,
     .abort = coll_rehearse_abort,
     .close = coll_rehearse_close,
 };

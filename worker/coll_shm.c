@@ -402,18 +402,11 @@ static int coll_shm_split(struct coll *coll, int color, struct coll **ret, struc
     return 0;
 }
 
-static int coll_shm_lend(struct coll *coll, void *memory, size_t bytes, struct err *err)
-{
-    (void)coll, (void)memory, (void)bytes, (void)err; /* nothing to prepare */
-    return 0;
-}
-
 static const struct coll_ops coll_shm_ops = {
     .name = "shm",
     .start = coll_shm_start,
     .wait = coll_shm_wait,
     .split = coll_shm_split,
-    .lend = coll_shm_lend,
     .abort = coll_shm_abort,
     .close = coll_shm_close,
 };

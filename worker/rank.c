@@ -201,7 +201,7 @@ static int rank_open_memory(struct rank *rank, struct err *err)
     TRY(rank_check_host(rank, err));
     TRY(arena_commit(&rank->arena, err));
     const struct arena_block *block = &rank->arena.blocks[MEM_ARENA_DEVICE];
-    TRY(rank->coll->ops->lend(rank->coll, block->memory, (size_t)block->bytes, err));
+    TRY(coll_lend(rank->coll, block->memory, (size_t)block->bytes, err));
     scratch_lend(&scratch, rank->device);
     TRY(context_connect(&rank->model.context, rank->stream, err));
     TRY(rank_open_offload(rank, err));

@@ -80,7 +80,7 @@ static int bench_open(struct bench *bench, struct coll *control, size_t most, st
     if (bench->a == NULL)
         return ERR_NOMEM;
     bench->b = bench->a + most;
-    TRY(bench->all->ops->lend(bench->all, bench->a, 2 * most, err));
+    TRY(coll_lend(bench->all, bench->a, 2 * most, err));
     int64_t own = dev->bytes_taken(bench->device) - bytes[2];
     for (int kind = 0; kind < KINDS; kind++) {
         TRY(bench_call(bench, kind, 16 << 20, err));
