@@ -1,6 +1,7 @@
 /* dtype: conversions by bit arithmetic, so they are the same on every machine. */
 #include "common/dtype.h"
 
+#include "common/float_bits.h"
 #include "common/must.h"
 
 #include <string.h>
@@ -36,28 +37,14 @@ enum dtype dtype_parse(const char *name)
     return DTYPE_COUNT;
 }
 
-static uint32_t dtype_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static float dtype_float(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 float dtype_bf16_to_f32(uint16_t bits)
 {
-    return dtype_float((uint32_t)bits << 16);
+    return float_of_bits((uint32_t)bits << 16);
 }
 
 uint16_t dtype_f32_to_bf16(float value)
 {
-    uint32_t bits = dtype_bits(value);
+    uint32_t bits = float_bits(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)((bits >> 16) | 0x40u); /* a quiet NaN, never rounded to infinity */
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
@@ -69,16 +56,16 @@ float dtype_f16_to_f32(uint16_t half)
     uint32_t exponent = (half >> 10) & 0x1fu;
     uint32_t mantissa = half & 0x3ffu;
     if (exponent == 0x1fu)
-        return dtype_float(sign | 0x7f800000u | (mantissa << 13));
+        return float_of_bits(sign | 0x7f800000u | (mantissa << 13));
     if (exponent != 0)
-        return dtype_float(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+        return float_of_bits(sign | ((exponent + 112u) << 23) | (mantissa << 13));
     float subnormal = (float)mantissa * 0x1p-24f;
     return sign != 0 ? -subnormal : subnormal;
 }
 
 uint16_t dtype_f32_to_f16(float value)
 {
-    uint32_t bits = dtype_bits(value);
+    uint32_t bits = float_bits(value);
     uint32_t sign = (bits >> 16) & 0x8000u;
     uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u)
@@ -86,8 +73,8 @@ uint16_t dtype_f32_to_f16(float value)
     if (magnitude >= 0x477ff000u) /* rounds to 65536 or more */
         return (uint16_t)(sign | 0x7c00u);
     if (magnitude < 0x38800000u) { /* below 2^-14: subnormal; the addition rounds to even */
-        float shifted = dtype_float(magnitude) + 0.5f; /* 0.5 has steps of 2^-24 above it */
-        return (uint16_t)(sign | (dtype_bits(shifted) - 0x3f000000u));
+        float shifted = float_of_bits(magnitude) + 0.5f; /* 0.5 has steps of 2^-24 above it */
+        return (uint16_t)(sign | (float_bits(shifted) - 0x3f000000u));
     }
     uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));

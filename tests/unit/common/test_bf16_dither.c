@@ -1,28 +1,14 @@
 /* bf16_dither: one of the two neighbours, right on average; what is no number stays so. */
 #include "common/bf16_dither.h"
+#include "common/float_bits.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include <cmocka.h>
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static float value_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 static void test_average(void **state)
 {
@@ -31,11 +17,12 @@ static void test_average(void **state)
     static const float values[] = {1.0f,     1.0001f, -1.0039f, 3e-9f, -0.02f,
                                    65504.3f, 1e-39f,  -7e30f,   0.0f,  1.00390625f};
     for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
-        uint32_t bits = bits_of(values[v]), low = bits & 0xFFFF0000u;
-        double down = (double)value_of(low), up = (double)value_of(low + 0x10000), sum = 0;
+        uint32_t bits = float_bits(values[v]), low = bits & 0xFFFF0000u;
+        double down = (double)float_of_bits(low), up = (double)float_of_bits(low + 0x10000),
+               sum = 0;
         for (uint64_t i = 0; i < COUNT; i++) {
             uint32_t word = bf16_dither(77, i / 2), noise = i % 2 == 0 ? word & 0xFFFF : word >> 16;
-            double got = (double)value_of(bf16_dithered(bits, noise));
+            double got = (double)float_of_bits(bf16_dithered(bits, noise));
             assert_true(got == down || (got == up && (double)values[v] != down));
             sum += got;
         }
@@ -69,7 +56,7 @@ static void test_no_numbers(void **state)
     for (size_t i = 0; i < sizeof nans / sizeof nans[0]; i++)
         for (uint32_t noise = 0; noise < 0x10000; noise += 0xFFF) {
             uint32_t kept = bf16_dithered(nans[i], noise) & 0xFFFF0000u; /* what bf16 has of it */
-            assert_true(isnan(value_of(kept)));
+            assert_true(isnan(float_of_bits(kept)));
         }
     assert_int_equal(bf16_dithered(0x7F800000, 0xFFFF), 0x7F800000);
     assert_int_equal(bf16_dithered(0xFF800000, 0xFFFF), 0xFF800000);

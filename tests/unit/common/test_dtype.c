@@ -1,5 +1,6 @@
 /* dtype: every 16-bit pattern, and every tie between two neighbours. */
 #include "common/dtype.h"
+#include "common/float_bits.h"
 
 #include <float.h>
 #include <math.h>
@@ -10,20 +11,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 static void test_names_and_sizes(void **state)
 {
@@ -91,22 +78,22 @@ static void test_every_bf16(void **state)
         float value = dtype_bf16_to_f32((uint16_t)bits);
         if (isnan(value)) {
             for (uint32_t tail = 0; tail < 0x10000; tail += 0xfff) {
-                float nan_value = float_of(bits << 16 | tail);
+                float nan_value = float_of_bits(bits << 16 | tail);
                 assert_true(isnan(dtype_bf16_to_f32(dtype_f32_to_bf16(nan_value))));
             }
             continue;
         }
-        assert_int_equal(bits_of(value), bits << 16);
+        assert_int_equal(float_bits(value), bits << 16);
         assert_int_equal(dtype_f32_to_bf16(value), bits);
         if (isinf(value))
             continue;
         uint32_t even = bits % 2 == 0 ? bits : bits + 1;
-        assert_int_equal(dtype_f32_to_bf16(float_of(bits << 16 | 0x8000)), even);
-        assert_int_equal(dtype_f32_to_bf16(float_of(bits << 16 | 0x7fff)), bits);
-        assert_int_equal(dtype_f32_to_bf16(float_of(bits << 16 | 0x8001)), bits + 1);
+        assert_int_equal(dtype_f32_to_bf16(float_of_bits(bits << 16 | 0x8000)), even);
+        assert_int_equal(dtype_f32_to_bf16(float_of_bits(bits << 16 | 0x7fff)), bits);
+        assert_int_equal(dtype_f32_to_bf16(float_of_bits(bits << 16 | 0x8001)), bits + 1);
     }
     assert_int_equal(dtype_f32_to_bf16(FLT_MAX), 0x7f80); /* rounds to infinity */
-    assert_true(isnan(dtype_bf16_to_f32(dtype_f32_to_bf16(float_of(0x7f800001)))));
+    assert_true(isnan(dtype_bf16_to_f32(dtype_f32_to_bf16(float_of_bits(0x7f800001)))));
 }
 
 static void test_arrays(void **state)
@@ -154,7 +141,7 @@ static void test_long_arrays(void **state)
         assert_true(stored[0] == 0xeeee && stored[count + 1] == 0xeeee);
         for (size_t i = 0; i < count; i++) {
             assert_int_equal(stored[1 + i], dtype_f32_to_bf16(values[1 + i]));
-            assert_int_equal(bits_of(back[i]), (uint32_t)stored[1 + i] << 16);
+            assert_int_equal(float_bits(back[i]), (uint32_t)stored[1 + i] << 16);
         }
     }
 }
