@@ -17,25 +17,54 @@ static const struct {
 };
 enum { CARDS = sizeof cards / sizeof cards[0] };
 
+/* A number and one of the units, whose sizes are in bytes; the first is that of a plain number. */
+struct mem_unit {
+    const char *name;
+    double bytes;
+};
+
+static bool mem_size(const char *text, const struct mem_unit *units, int count, int64_t *ret_bytes)
+{
+    static const double bytes_most = 0x1p50;
+    char *end = NULL;
+    double size = strtod(text, &end);
+    bool known = end != text && *end == '\0';
+    double unit = units[0].bytes;
+    for (int i = 0; i < count && !known; i++) {
+        known = end != text && strcmp(end, units[i].name) == 0;
+        unit = units[i].bytes;
+    }
+    if (!known || !(size > 0) || !(size * unit <= bytes_most))
+        return false;
+    *ret_bytes = (int64_t)(size * unit);
+    return true;
+}
+
 int mem_card_bytes(const char *text, int64_t *ret_bytes, struct err *err)
 {
-    static const double gib_most = 1 << 20;
+    static const struct mem_unit units[] = {{"GiB", 0x1p30}};
     for (size_t i = 0; i < CARDS; i++)
         if (strcmp(text, cards[i].name) == 0) {
             *ret_bytes = (int64_t)(cards[i].gib * 0x1p30);
             return 0;
         }
-    char *end = NULL;
-    double gib = strtod(text, &end);
-    bool number = end != text && (*end == '\0' || strcmp(end, "GiB") == 0);
-    if (number && gib > 0 && gib <= gib_most) {
-        *ret_bytes = (int64_t)(gib * 0x1p30);
+    if (mem_size(text, units, 1, ret_bytes))
         return 0;
-    }
     char names[128] = "";
     for (size_t i = 0, length = 0; i < CARDS; i++)
         length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
                                    i == 0 ? "" : ", ", cards[i].name);
     return err_set(err, ERR_INVALID_VALUE,
                    "memory is \"%.32s\"; it must be a card (%s) or a number of GiB", text, names);
+}
+
+int mem_card_host_bytes(const char *text, int64_t *ret_bytes, struct err *err)
+{
+    static const struct mem_unit units[] = {
+        {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"GB", 1e9}, {"TB", 1e12}};
+    if (mem_size(text, units, sizeof units / sizeof units[0], ret_bytes))
+        return 0;
+    return err_set(err, ERR_INVALID_VALUE,
+                   "host memory is \"%.32s\"; it must be a number of GiB, or 512GiB, 2TiB, 550GB",
+                   text);
 }

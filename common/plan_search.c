@@ -65,7 +65,7 @@ struct plan_search {
     int64_t planned; /* of count, so far */
 };
 
-/* Recompute values in the order of what they cost; attention's replays stand before the last. */
+/* Recompute values from what keeps most on, attention's replays before the last. */
 static const enum job_recompute search_recompute[] = {
     JOB_recompute_NONE, JOB_recompute_INPUT_AND_ATTENTION, JOB_recompute_INPUT};
 enum { SEARCH_RECOMPUTE = sizeof search_recompute / sizeof search_recompute[0] };
@@ -179,6 +179,8 @@ static void search_apply_recompute(const struct search *search, int64_t digit,
     int64_t others = search->counts[AXIS_RECOMPUTE] - search->replay_count;
     if (search->counts[AXIS_RECOMPUTE] == 1 && search->replay_count == 0)
         return;
+    if (spec->offload != JOB_offload_NONE) /* the plainer keeps less where it is not at hand */
+        digit = search->counts[AXIS_RECOMPUTE] - 1 - digit;
     /* none, both; then attention, each input, every second ...; input last: it runs attention. */
     if (digit < others - 1) {
         spec->recompute = search_recompute[digit];

@@ -5,7 +5,8 @@
  * Only fields that were left to us ("auto") change: context_parallel, recompute and
  * keep_input_every, offload, states, stream_residual, tile_mlp, tile_loss, overlap. Of settings
  * whose times differ by less than half a percent the plainer one is taken: what it keeps on the
- * device, what it does not recompute or stage.
+ * device, what it does not recompute or stage; where layers' tensors are offloaded, what keeps less
+ * of them, since host memory and disks are shared.
  *
  * Every combination of a short list of values a field is timed, which takes microseconds; memory is
  * planned from the fastest on, until one fits. Whatever does not fit with the smallest tiles and

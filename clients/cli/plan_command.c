@@ -63,7 +63,7 @@ int plan_command_memory(struct cli *cli, struct mem_ask *ask, const char **ret_c
         TRY(mem_card_bytes(text, &ask->device_bytes, err));
     *ret_card = text != NULL ? text : "";
     text = cli_take_option(cli, "--host-memory");
-    return text != NULL ? mem_card_bytes(text, &ask->host_bytes, err) : 0;
+    return text != NULL ? mem_card_host_bytes(text, &ask->host_bytes, err) : 0;
 }
 
 void plan_command_backend(struct cli *cli, enum mem_backend *ret)

@@ -77,6 +77,40 @@ static void test_card(void **state)
     }
 }
 
+static void test_host_size(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t bytes; /* 0: refused */
+    } cases[] = {{"450", 450 * GIB},
+                 {"0.5", GIB / 2},
+                 {"512GiB", 512 * GIB},
+                 {"2TiB", 2048 * GIB},
+                 {"550GB", 550000000000},
+                 {"1.5TB", 1500000000000},
+                 {"1048576", 1048576 * GIB},
+                 {"1048577", 0},
+                 {"1025TiB", 0},
+                 {"", 0},
+                 {"GiB", 0},
+                 {"0", 0},
+                 {"-1TiB", 0},
+                 {"2tib", 0},
+                 {"2 TiB", 0},
+                 {"2TiBs", 0},
+                 {"nan", 0},
+                 {"inf", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = {0};
+        int64_t bytes = 0;
+        int rc = mem_card_host_bytes(cases[i].text, &bytes, &err);
+        assert_int_equal(rc, cases[i].bytes > 0 ? 0 : -ERR_INVALID_VALUE);
+        assert_int_equal(bytes, cases[i].bytes);
+        assert_true(rc == 0 || strstr(err.text, "512GiB") != NULL);
+    }
+}
+
 static void test_limits(void **state)
 {
     (void)state;
@@ -407,10 +441,11 @@ static void test_ladder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_card),          cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_served),        cmocka_unit_test(test_advice),
-        cmocka_unit_test(test_host_is_short), cmocka_unit_test(test_advice_holds),
-        cmocka_unit_test(test_longest),       cmocka_unit_test(test_report),
-        cmocka_unit_test(test_layers),        cmocka_unit_test(test_ladder)};
+        cmocka_unit_test(test_card),         cmocka_unit_test(test_host_size),
+        cmocka_unit_test(test_limits),       cmocka_unit_test(test_served),
+        cmocka_unit_test(test_advice),       cmocka_unit_test(test_host_is_short),
+        cmocka_unit_test(test_advice_holds), cmocka_unit_test(test_longest),
+        cmocka_unit_test(test_report),       cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_ladder)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -215,6 +215,32 @@ static void test_what_is_given_stays(void **state)
     assert_int_equal(plan_search(&ask, &found, &err), -ERR_DOES_NOT_FIT);
 }
 
+/* Where attention is nearly all the time, what to keep hardly changes it: on the device all is
+ * kept, elsewhere O only, and as few inputs as there can be. */
+static void test_keeps_little_elsewhere(void **state)
+{
+    (void)state;
+    static const struct {
+        enum job_offload offload;
+        enum job_recompute recompute;
+        int64_t every;
+    } cases[] = {{JOB_offload_NONE, JOB_recompute_NONE, 1},
+                 {JOB_offload_HOST, JOB_recompute_ATTENTION, 2},
+                 {JOB_offload_FILE, JOB_recompute_ATTENTION, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = {0};
+        struct job_spec spec = asked(4, 4 << 20);
+        struct mem_ask ask = ask_of(&spec, MEM_BACKEND_CUDA);
+        struct mem_estimate found;
+        time_rates_table(MEM_BACKEND_CUDA, "80GB", 4, &rates);
+        spec.offload = cases[i].offload;
+        assert_int_equal(plan_search(&ask, &found, &err), 0);
+        assert_int_equal(found.spec.recompute, cases[i].recompute);
+        assert_int_equal(found.spec.keep_input_every, cases[i].every);
+        mem_estimate_done(&found);
+    }
+}
+
 /* What this version cannot run is not chosen at submit. */
 static void test_served(void **state)
 {
@@ -265,7 +291,8 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exhaustive), cmocka_unit_test(test_what_is_given_stays),
-        cmocka_unit_test(test_served), cmocka_unit_test(test_failing_allocations)};
+        cmocka_unit_test(test_keeps_little_elsewhere), cmocka_unit_test(test_served),
+        cmocka_unit_test(test_failing_allocations)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     model_shape_done(&shape);
     return failed;
