@@ -138,14 +138,11 @@ static int store_name_metrics(struct store *store, struct err *err)
 #undef X
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        CLEANUP(store_query_end) struct store_query query = {.store = store};
-        TRY(store_query(&query, STORE_METRICS,
-                        "INSERT OR REPLACE INTO metric_names (number, name, unit) VALUES (?, ?, ?)",
-                        err));
-        store_bind_i64(&query, (int64_t)i);
-        store_bind_text(&query, rows[i].name);
-        store_bind_text(&query, rows[i].unit);
-        TRY(store_query_run(&query, err));
+        TRY(store_run(
+            store, STORE_METRICS,
+            "INSERT OR REPLACE INTO metric_names (number, name, unit) VALUES (?, ?, ?)",
+            STORE_VALUES(store_i64((int64_t)i), store_text(rows[i].name), store_text(rows[i].unit)),
+            err));
     }
     return store_transaction_commit(&transaction, err);
 }
@@ -209,14 +206,34 @@ int store_check(struct store *store, struct err *err)
 {
     int64_t unused = 0;
     TRY(store_check_files(store, err));
-    TRY(store_query_i64(store, STORE_JOBS, "SELECT count(*) FROM tokens", &unused, err));
-    return store_query_i64(store, STORE_METRICS, "SELECT count(*) FROM metric_names", &unused, err);
+    TRY(store_query_i64(store, STORE_JOBS, "SELECT count(*) FROM tokens", NULL, &unused, err));
+    return store_query_i64(store, STORE_METRICS, "SELECT count(*) FROM metric_names", NULL, &unused,
+                           err);
+}
+
+static int store_bind(sqlite3_stmt *statement, int number, const struct store_value *value)
+{
+    switch (value->kind) {
+    case STORE_VALUE_I64:
+        return sqlite3_bind_int64(statement, number, value->i64);
+    case STORE_VALUE_F64:
+        return sqlite3_bind_double(statement, number, value->f64);
+    case STORE_VALUE_TEXT:
+        return sqlite3_bind_text(statement, number, value->bytes, -1, SQLITE_STATIC);
+    case STORE_VALUE_BLOB:
+        return sqlite3_bind_blob64(statement, number, value->bytes, value->length, SQLITE_STATIC);
+    case STORE_VALUE_NULL:
+    case STORE_VALUE_END:
+        break;
+    }
+    return sqlite3_bind_null(statement, number);
 }
 
 int store_query(struct store_query *query, enum store_database database, const char *sql,
-                struct err *err)
+                const struct store_value *values, struct err *err)
 {
     struct store *store = query->store;
+    sqlite3 *handle = store->databases[database];
     query->database = database;
     for (int i = 0; i < store->statement_count; i++) {
         if (store->statements[i].sql == sql)
@@ -224,7 +241,6 @@ int store_query(struct store_query *query, enum store_database database, const c
     }
     if (query->cached == NULL) {
         must(store->statement_count < STORE_STATEMENTS_MAX);
-        sqlite3 *handle = store->databases[database];
         struct store_statement *fresh = &store->statements[store->statement_count];
         SQL_TRY(handle, sqlite3_prepare_v3(handle, sql, -1, SQLITE_PREPARE_PERSISTENT,
                                            &fresh->statement, NULL));
@@ -234,6 +250,10 @@ int store_query(struct store_query *query, enum store_database database, const c
     }
     must(!query->cached->in_use);
     query->cached->in_use = true;
+    int bound = 0;
+    for (; values != NULL && values[bound].kind != STORE_VALUE_END; bound++)
+        SQL_TRY(handle, store_bind(query->cached->statement, bound + 1, &values[bound]));
+    must(bound == sqlite3_bind_parameter_count(query->cached->statement));
     return 0;
 }
 
@@ -247,45 +267,9 @@ void store_query_end(struct store_query *query)
     query->cached = NULL;
 }
 
-static void store_bound(struct store_query *query, int code)
-{
-    if (code != SQLITE_OK && query->bind_failed == SQLITE_OK)
-        query->bind_failed = code;
-}
-
-void store_bind_text(struct store_query *query, const char *text)
-{
-    store_bound(query, sqlite3_bind_text(query->cached->statement, ++query->bound,
-                                         text != NULL ? text : "", -1, SQLITE_STATIC));
-}
-
-void store_bind_i64(struct store_query *query, int64_t value)
-{
-    store_bound(query, sqlite3_bind_int64(query->cached->statement, ++query->bound, value));
-}
-
-void store_bind_f64(struct store_query *query, double value)
-{
-    store_bound(query, sqlite3_bind_double(query->cached->statement, ++query->bound, value));
-}
-
-void store_bind_null(struct store_query *query)
-{
-    store_bound(query, sqlite3_bind_null(query->cached->statement, ++query->bound));
-}
-
-void store_bind_blob(struct store_query *query, const void *bytes, size_t length)
-{
-    store_bound(query, sqlite3_bind_blob64(query->cached->statement, ++query->bound, bytes, length,
-                                           SQLITE_STATIC));
-}
-
 int store_query_step(struct store_query *query, bool *ret_row, struct err *err)
 {
     sqlite3 *handle = query->store->databases[query->database];
-    if (query->bind_failed != SQLITE_OK)
-        return store_fail(NULL, query->bind_failed, "bind", err);
-    must(query->bound == sqlite3_bind_parameter_count(query->cached->statement));
     int code = sqlite3_step(query->cached->statement);
     if (code != SQLITE_ROW && code != SQLITE_DONE)
         return store_fail(handle, code, query->cached->sql, err);
@@ -305,36 +289,21 @@ const struct exposition_histogram *store_write_times(const struct store *store, 
     return &store->write_times[database];
 }
 
-int store_query_run(struct store_query *query, struct err *err)
+int store_run(struct store *store, enum store_database database, const char *sql,
+              const struct store_value *values, struct err *err)
 {
-    struct store *store = query->store;
     bool row = false;
-    bool alone = sqlite3_get_autocommit(store->databases[query->database]) != 0;
+    bool alone = sqlite3_get_autocommit(store->databases[database]) != 0;
     int64_t begun_ns = clock_monotonic_ns();
     if (alone)
-        TRY(store_guests_find_files(store, query->database, err));
-    TRY(store_query_step(query, &row, err));
+        TRY(store_guests_find_files(store, database, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, database, sql, values, err));
+    TRY(store_query_step(&query, &row, err));
     must(!row);
     if (alone) /* else its transaction counts */
-        store_count_write(store, query->database, begun_ns);
+        store_count_write(store, database, begun_ns);
     return 0;
-}
-
-int store_run_text(struct store *store, enum store_database database, const char *sql,
-                   const char *text, struct err *err)
-{
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, database, sql, err));
-    store_bind_text(&query, text);
-    return store_query_run(&query, err);
-}
-
-int store_run_i64(struct store *store, const char *sql, int64_t value, struct err *err)
-{
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, sql, err));
-    store_bind_i64(&query, value);
-    return store_query_run(&query, err);
 }
 
 const char *store_column_text(struct store_query *query, int column)
@@ -348,33 +317,32 @@ int64_t store_column_i64(struct store_query *query, int column)
     return sqlite3_column_int64(query->cached->statement, column);
 }
 
-int store_query_id(struct store_query *query, char ret_id[LIMIT_ID_BYTES + 1], struct err *err)
-{
-    bool row = false;
-    TRY(store_query_step(query, &row, err));
-    (void)snprintf(ret_id, LIMIT_ID_BYTES + 1, "%s", row ? store_column_text(query, 0) : "");
-    return 0;
-}
-
-int store_query_number(struct store_query *query, int64_t *ret_value, struct err *err)
-{
-    bool row = false;
-    TRY(store_query_step(query, &row, err));
-    *ret_value = row ? store_column_i64(query, 0) : 0;
-    return 0;
-}
-
 double store_column_f64(struct store_query *query, int column)
 {
     return sqlite3_column_double(query->cached->statement, column);
 }
 
-int store_query_i64(struct store *store, enum store_database database, const char *sql,
-                    int64_t *ret_value, struct err *err)
+int store_query_id(struct store *store, enum store_database database, const char *sql,
+                   const struct store_value *values, char ret_id[LIMIT_ID_BYTES + 1],
+                   struct err *err)
 {
+    bool row = false;
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, database, sql, err));
-    return store_query_number(&query, ret_value, err);
+    TRY(store_query(&query, database, sql, values, err));
+    TRY(store_query_step(&query, &row, err));
+    (void)snprintf(ret_id, LIMIT_ID_BYTES + 1, "%s", row ? store_column_text(&query, 0) : "");
+    return 0;
+}
+
+int store_query_i64(struct store *store, enum store_database database, const char *sql,
+                    const struct store_value *values, int64_t *ret_value, struct err *err)
+{
+    bool row = false;
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, database, sql, values, err));
+    TRY(store_query_step(&query, &row, err));
+    *ret_value = row ? store_column_i64(&query, 0) : 0;
+    return 0;
 }
 
 int store_transaction_begin(struct store_transaction *transaction, enum store_database database,
@@ -421,10 +389,10 @@ int store_page_start(struct store *store, const struct store_page *page, const c
         return 0;
     }
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, sql, err));
-    store_bind_text(&query, page->after);
-    if (scope != NULL)
-        store_bind_text(&query, scope);
+    TRY(store_query(&query, STORE_JOBS, sql,
+                    scope != NULL ? STORE_VALUES(store_text(page->after), store_text(scope))
+                                  : STORE_VALUES(store_text(page->after)),
+                    err));
     bool row = false;
     TRY(store_query_step(&query, &row, err));
     if (!row)

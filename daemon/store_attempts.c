@@ -5,44 +5,33 @@
 
 int store_attempt_put(struct store *store, const struct store_attempt *attempt, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO attempts (job_id, number, started_ms, ended_ms, keeper_pid, "
-                    "keeper_start_time, boot_id, outcome, outcome_text, gpus, from_step, step, "
-                    "tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-                    "ON CONFLICT (job_id, number) DO UPDATE SET ended_ms = excluded.ended_ms, "
-                    "keeper_pid = excluded.keeper_pid, "
-                    "keeper_start_time = excluded.keeper_start_time, "
-                    "boot_id = excluded.boot_id, outcome = excluded.outcome, "
-                    "outcome_text = excluded.outcome_text, from_step = excluded.from_step, "
-                    "step = excluded.step, tokens = excluded.tokens",
-                    err));
-    store_bind_text(&query, attempt->job_id);
-    store_bind_i64(&query, attempt->number);
-    store_bind_i64(&query, attempt->started_ms);
-    store_bind_i64(&query, attempt->ended_ms);
-    store_bind_i64(&query, attempt->keeper_pid);
-    store_bind_i64(&query, attempt->keeper_start_time);
-    store_bind_text(&query, attempt->boot_id);
-    store_bind_text(&query, attempt->outcome);
-    store_bind_text(&query, attempt->outcome_text);
-    store_bind_text(&query, attempt->gpus);
-    store_bind_i64(&query, attempt->from_step);
-    store_bind_i64(&query, attempt->step);
-    store_bind_i64(&query, attempt->tokens);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "INSERT INTO attempts (job_id, number, started_ms, ended_ms, keeper_pid, "
+                     "keeper_start_time, boot_id, outcome, outcome_text, gpus, from_step, step, "
+                     "tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                     "ON CONFLICT (job_id, number) DO UPDATE SET ended_ms = excluded.ended_ms, "
+                     "keeper_pid = excluded.keeper_pid, "
+                     "keeper_start_time = excluded.keeper_start_time, "
+                     "boot_id = excluded.boot_id, outcome = excluded.outcome, "
+                     "outcome_text = excluded.outcome_text, from_step = excluded.from_step, "
+                     "step = excluded.step, tokens = excluded.tokens",
+                     STORE_VALUES(store_text(attempt->job_id), store_i64(attempt->number),
+                                  store_i64(attempt->started_ms), store_i64(attempt->ended_ms),
+                                  store_i64(attempt->keeper_pid),
+                                  store_i64(attempt->keeper_start_time),
+                                  store_text(attempt->boot_id), store_text(attempt->outcome),
+                                  store_text(attempt->outcome_text), store_text(attempt->gpus),
+                                  store_i64(attempt->from_step), store_i64(attempt->step),
+                                  store_i64(attempt->tokens)),
+                     err);
 }
 
 int store_attempt_move(struct store *store, const char *job_id, int64_t number, int64_t started_ms,
                        struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "UPDATE attempts SET started_ms = ? WHERE job_id = ? AND number = ?", err));
-    store_bind_i64(&query, started_ms);
-    store_bind_text(&query, job_id);
-    store_bind_i64(&query, number);
-    return store_query_run(&query, err);
+    return store_run(
+        store, STORE_JOBS, "UPDATE attempts SET started_ms = ? WHERE job_id = ? AND number = ?",
+        STORE_VALUES(store_i64(started_ms), store_text(job_id), store_i64(number)), err);
 }
 
 int store_attempt_get(struct store *store, const char *job_id, int64_t number,
@@ -53,9 +42,7 @@ int store_attempt_get(struct store *store, const char *job_id, int64_t number,
                     "SELECT job_id, number, started_ms, ended_ms, keeper_pid, keeper_start_time, "
                     "boot_id, outcome, outcome_text, gpus, from_step, step, tokens FROM attempts "
                     "WHERE job_id = ? AND number = ?",
-                    err));
-    store_bind_text(&query, job_id);
-    store_bind_i64(&query, number);
+                    STORE_VALUES(store_text(job_id), store_i64(number)), err));
     bool found = false;
     TRY(store_query_step(&query, &found, err));
     if (!found)
@@ -112,11 +99,9 @@ int store_attempts_held(struct store *store, const struct store_held_page *page,
                     "FROM attempts_held WHERE (job_id, number) > (?2, ?3) UNION ALL " STORE_HELD
                     "FROM attempts_gone WHERE (job_id, number) > (?2, ?3) "
                     "ORDER BY 1, 2 LIMIT ?4",
+                    STORE_VALUES(store_i64(page->now_ms), store_text(page->job_id),
+                                 store_i64(page->number), store_i64(page->limit)),
                     err));
-    store_bind_i64(&query, page->now_ms);
-    store_bind_text(&query, page->job_id);
-    store_bind_i64(&query, page->number);
-    store_bind_i64(&query, page->limit);
     for (*ret_count = 0;; ++*ret_count) {
         bool found = false;
         TRY(store_query_step(&query, &found, err));
@@ -130,9 +115,9 @@ int store_attempts_held(struct store *store, const struct store_held_page *page,
 /* As many as take some milliseconds. */
 int store_attempts_forget(struct store *store, int64_t before_ms, struct err *err)
 {
-    return store_run_i64(store,
-                         "DELETE FROM attempts_gone WHERE (job_id, number) IN (SELECT job_id, "
-                         "number FROM attempts_gone WHERE ended_ms < ? ORDER BY ended_ms LIMIT "
-                         "250)",
-                         before_ms, err);
+    return store_run(store, STORE_JOBS,
+                     "DELETE FROM attempts_gone WHERE (job_id, number) IN (SELECT job_id, "
+                     "number FROM attempts_gone WHERE ended_ms < ? ORDER BY ended_ms LIMIT "
+                     "250)",
+                     STORE_VALUES(store_i64(before_ms)), err);
 }

@@ -48,19 +48,15 @@ static char *store_event_data(const struct store *store, const char *said)
 static int store_event_put(struct store *store, const char *sql, const struct store_event *event,
                            int64_t *ret_row, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
     CLEANUP(mem_free_ptr) char *data = store_event_data(store, event->data_json);
     if (data == NULL)
         return mem_fail(err, 0, "an event");
-    TRY(store_query(&query, STORE_JOBS, sql, err));
-    store_bind_text(&query, event->id);
-    store_bind_text(&query, event->job_id);
-    store_bind_i64(&query, event->created_ms);
-    store_bind_text(&query, event->level);
-    store_bind_text(&query, event->type);
-    store_bind_text(&query, event->message);
-    store_bind_text(&query, data);
-    TRY(store_query_run(&query, err));
+    TRY(store_run(store, STORE_JOBS, sql,
+                  STORE_VALUES(store_text(event->id), store_text(event->job_id),
+                               store_i64(event->created_ms), store_text(event->level),
+                               store_text(event->type), store_text(event->message),
+                               store_text(data)),
+                  err));
     sqlite3 *database = store->databases[STORE_JOBS];
     *ret_row = sqlite3_changes(database) > 0 ? sqlite3_last_insert_rowid(database) : 0;
     return 0;
@@ -105,10 +101,8 @@ int store_events_list(struct store *store, const char *job_id, const struct stor
                           "row < ? ORDER BY row DESC LIMIT ?"
                         : "SELECT " STORE_EVENT_COLUMNS " FROM job_events WHERE job_id = ? AND "
                           "row > ? ORDER BY row LIMIT ?",
+                    STORE_VALUES(store_text(job_id), store_i64(start), store_i64(page->limit + 1)),
                     err));
-    store_bind_text(&query, job_id);
-    store_bind_i64(&query, start);
-    store_bind_i64(&query, page->limit + 1);
     return store_events_give(&query, page->limit, row, context, ret_has_more, err);
 }
 
@@ -121,11 +115,10 @@ int store_events_after(struct store *store, const char *job_id, int64_t after_ro
                                      "row > ? AND job_id = ? ORDER BY row LIMIT ?"
                                    : "SELECT " STORE_EVENT_COLUMNS " FROM job_events WHERE "
                                      "row > ? ORDER BY row LIMIT ?",
+                    job_id != NULL
+                        ? STORE_VALUES(store_i64(after_row), store_text(job_id), store_i64(limit))
+                        : STORE_VALUES(store_i64(after_row), store_i64(limit)),
                     err));
-    store_bind_i64(&query, after_row);
-    if (job_id != NULL)
-        store_bind_text(&query, job_id);
-    store_bind_i64(&query, limit);
     bool unused = false;
     return store_events_give(&query, limit, row, context, &unused, err);
 }
@@ -138,14 +131,13 @@ int store_events_telling(struct store *store, int64_t after_row, int64_t limit, 
                     "SELECT " STORE_EVENT_COLUMNS " FROM job_events WHERE row > ? AND "
                     "(data_json GLOB '{\"state\":*' OR data_json GLOB '{\"alert\":*') "
                     "ORDER BY row LIMIT ?",
-                    err));
-    store_bind_i64(&query, after_row);
-    store_bind_i64(&query, limit);
+                    STORE_VALUES(store_i64(after_row), store_i64(limit)), err));
     bool unused = false;
     return store_events_give(&query, limit, row, context, &unused, err);
 }
 
 int store_events_newest(struct store *store, int64_t *ret_row, struct err *err)
 {
-    return store_query_i64(store, STORE_JOBS, "SELECT max(row) FROM job_events", ret_row, err);
+    return store_query_i64(store, STORE_JOBS, "SELECT max(row) FROM job_events", NULL, ret_row,
+                           err);
 }

@@ -25,34 +25,25 @@ static struct store_experiment experiment_row(struct store_query *query)
 static int experiment_put(struct store *store, const struct store_experiment *experiment,
                           struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO experiments (id, created_ms, owner, name, spec_json) "
-                    "VALUES (?, ?, ?, ?, ?)",
-                    err));
-    store_bind_text(&query, experiment->id);
-    store_bind_i64(&query, experiment->created_ms);
-    store_bind_text(&query, experiment->owner);
-    store_bind_text(&query, experiment->name);
-    store_bind_text(&query, experiment->spec_json);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "INSERT INTO experiments (id, created_ms, owner, name, spec_json) "
+                     "VALUES (?, ?, ?, ?, ?)",
+                     STORE_VALUES(store_text(experiment->id), store_i64(experiment->created_ms),
+                                  store_text(experiment->owner), store_text(experiment->name),
+                                  store_text(experiment->spec_json)),
+                     err);
 }
 
 int store_experiment_add(struct store *store, const char *id, const struct store_point_row *point,
                          struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO experiment_points (experiment_id, number, status, note, "
-                    "facts_json, body_json) VALUES (?, ?, ?, ?, ?, ?)",
-                    err));
-    store_bind_text(&query, id);
-    store_bind_i64(&query, point->number);
-    store_bind_text(&query, point->status);
-    store_bind_text(&query, point->note);
-    store_bind_text(&query, point->facts_json);
-    store_bind_text(&query, point->body_json);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "INSERT INTO experiment_points (experiment_id, number, status, note, "
+                     "facts_json, body_json) VALUES (?, ?, ?, ?, ?, ?)",
+                     STORE_VALUES(store_text(id), store_i64(point->number),
+                                  store_text(point->status), store_text(point->note),
+                                  store_text(point->facts_json), store_text(point->body_json)),
+                     err);
 }
 
 int store_experiment_insert(struct store *store, const struct store_experiment *experiment,
@@ -74,8 +65,7 @@ int store_experiment_get(struct store *store, const char *id, store_experiment_f
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
                     "SELECT " EXPERIMENT_COLUMNS " FROM experiments WHERE id = ? AND NOT deleted",
-                    err));
-    store_bind_text(&query, id);
+                    STORE_VALUES(store_text(id)), err));
     TRY(store_query_step(&query, &found, err));
     if (!found)
         return err_set(err, ERR_NOT_FOUND, "there is no experiment %s", id);
@@ -105,14 +95,11 @@ int store_experiments_list(struct store *store, const char *owner, const struct 
     bool found = false;
     TRY(store_page_start(store, page, STORE_PAGE_ROW("experiments"), NULL, &start, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "SELECT " EXPERIMENT_COLUMNS
-                    " FROM experiments WHERE row < ?1 AND NOT deleted AND "
-                    "(?2 = '' OR owner = ?2) ORDER BY row DESC LIMIT ?3",
-                    err));
-    store_bind_i64(&query, start);
-    store_bind_text(&query, owner);
-    store_bind_i64(&query, page->limit + 1);
+    TRY(store_query(
+        &query, STORE_JOBS,
+        "SELECT " EXPERIMENT_COLUMNS " FROM experiments WHERE row < ?1 AND NOT deleted AND "
+        "(?2 = '' OR owner = ?2) ORDER BY row DESC LIMIT ?3",
+        STORE_VALUES(store_i64(start), store_text(owner), store_i64(page->limit + 1)), err));
     for (int64_t given = 0;; given++) {
         TRY(store_query_step(&query, &found, err));
         if (!found || given == page->limit)
@@ -132,8 +119,7 @@ int store_experiment_open(struct store *store, int64_t after_row, int64_t *ret_r
     TRY(store_query(&query, STORE_JOBS,
                     "SELECT row, id FROM experiments WHERE ended_ms = 0 AND row > ? ORDER BY row "
                     "LIMIT 1",
-                    err));
-    store_bind_i64(&query, after_row);
+                    STORE_VALUES(store_i64(after_row)), err));
     TRY(store_query_step(&query, &found, err));
     *ret_row = found ? store_column_i64(&query, 0) : 0;
     (void)snprintf(ret_id, LIMIT_ID_BYTES + 1, "%s", found ? store_column_text(&query, 1) : "");
@@ -143,27 +129,22 @@ int store_experiment_open(struct store *store, int64_t after_row, int64_t *ret_r
 int store_experiments_open_count(struct store *store, const char *owner, int64_t *ret_count,
                                  struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "SELECT count(*) FROM experiments WHERE ended_ms = 0 AND owner = ?", err));
-    store_bind_text(&query, owner);
-    return store_query_number(&query, ret_count, err);
+    return store_query_i64(store, STORE_JOBS,
+                           "SELECT count(*) FROM experiments WHERE ended_ms = 0 AND owner = ?",
+                           STORE_VALUES(store_text(owner)), ret_count, err);
 }
 
 int store_experiment_cancel(struct store *store, const char *id, struct err *err)
 {
-    return store_run_text(store, STORE_JOBS,
-                          "UPDATE experiments SET cancelled = 1 WHERE id = ? AND ended_ms = 0", id,
-                          err);
+    return store_run(store, STORE_JOBS,
+                     "UPDATE experiments SET cancelled = 1 WHERE id = ? AND ended_ms = 0",
+                     STORE_VALUES(store_text(id)), err);
 }
 
 int store_experiment_end(struct store *store, const char *id, int64_t now_ms, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "UPDATE experiments SET ended_ms = ? WHERE id = ?", err));
-    store_bind_i64(&query, now_ms);
-    store_bind_text(&query, id);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS, "UPDATE experiments SET ended_ms = ? WHERE id = ?",
+                     STORE_VALUES(store_i64(now_ms), store_text(id)), err);
 }
 
 static int experiment_at_end(void *context, const struct store_experiment *experiment,
@@ -179,33 +160,28 @@ static int experiment_at_end(void *context, const struct store_experiment *exper
 int store_experiment_delete(struct store *store, const char *id, struct err *err)
 {
     TRY(store_experiment_get(store, id, experiment_at_end, NULL, err));
-    return store_run_text(store, STORE_JOBS, "UPDATE experiments SET deleted = 1 WHERE id = ?", id,
-                          err);
+    return store_run(store, STORE_JOBS, "UPDATE experiments SET deleted = 1 WHERE id = ?",
+                     STORE_VALUES(store_text(id)), err);
 }
 
 int store_experiment_deleted(struct store *store, char ret_id[LIMIT_ID_BYTES + 1],
                              char ret_job_id[LIMIT_ID_BYTES + 1], struct err *err)
 {
-    {
-        CLEANUP(store_query_end) struct store_query query = {.store = store};
-        TRY(store_query(&query, STORE_JOBS, "SELECT id FROM experiments WHERE deleted LIMIT 1",
-                        err));
-        TRY(store_query_id(&query, ret_id, err));
-    }
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "SELECT id FROM jobs WHERE experiment = ? AND experiment <> '' LIMIT 1", err));
-    store_bind_text(&query, ret_id);
-    return store_query_id(&query, ret_job_id, err);
+    TRY(store_query_id(store, STORE_JOBS, "SELECT id FROM experiments WHERE deleted LIMIT 1", NULL,
+                       ret_id, err));
+    return store_query_id(store, STORE_JOBS,
+                          "SELECT id FROM jobs WHERE experiment = ? AND experiment <> '' LIMIT 1",
+                          STORE_VALUES(store_text(ret_id)), ret_job_id, err);
 }
 
 int store_experiment_purge(struct store *store, const char *id, struct err *err)
 {
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
-    TRY(store_run_text(store, STORE_JOBS, "DELETE FROM experiment_points WHERE experiment_id = ?",
-                       id, err));
-    TRY(store_run_text(store, STORE_JOBS, "DELETE FROM experiments WHERE id = ?", id, err));
+    TRY(store_run(store, STORE_JOBS, "DELETE FROM experiment_points WHERE experiment_id = ?",
+                  STORE_VALUES(store_text(id)), err));
+    TRY(store_run(store, STORE_JOBS, "DELETE FROM experiments WHERE id = ?",
+                  STORE_VALUES(store_text(id)), err));
     return store_transaction_commit(&transaction, err);
 }
 
@@ -218,8 +194,7 @@ int store_experiment_points(struct store *store, const char *id, store_point_row
     TRY(store_query(&query, STORE_JOBS,
                     "SELECT number, status, note, facts_json, body_json, job_id, measured_json "
                     "FROM experiment_points WHERE experiment_id = ? ORDER BY number",
-                    err));
-    store_bind_text(&query, id);
+                    STORE_VALUES(store_text(id)), err));
     for (;;) {
         bool found = false;
         TRY(store_query_step(&query, &found, err));
@@ -245,8 +220,7 @@ int store_experiment_statuses(struct store *store, const char *id, store_status_
     TRY(store_query(&query, STORE_JOBS,
                     "SELECT status, count(*) FROM experiment_points WHERE experiment_id = ? "
                     "GROUP BY status",
-                    err));
-    store_bind_text(&query, id);
+                    STORE_VALUES(store_text(id)), err));
     for (;;) {
         bool found = false;
         TRY(store_query_step(&query, &found, err));
@@ -259,15 +233,10 @@ int store_experiment_statuses(struct store *store, const char *id, store_status_
 int store_experiment_settle(struct store *store, const char *id, int64_t number, const char *status,
                             const char *note, const char *measured_json, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "UPDATE experiment_points SET status = ?, note = ?, measured_json = ? "
-                    "WHERE experiment_id = ? AND number = ?",
-                    err));
-    store_bind_text(&query, status);
-    store_bind_text(&query, note);
-    store_bind_text(&query, measured_json);
-    store_bind_text(&query, id);
-    store_bind_i64(&query, number);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "UPDATE experiment_points SET status = ?, note = ?, measured_json = ? "
+                     "WHERE experiment_id = ? AND number = ?",
+                     STORE_VALUES(store_text(status), store_text(note), store_text(measured_json),
+                                  store_text(id), store_i64(number)),
+                     err);
 }

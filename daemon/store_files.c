@@ -27,22 +27,15 @@ static struct store_file store_file_row(struct store_query *query)
 
 int store_file_put(struct store *store, const struct store_file *file, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO files (" STORE_FILE_COLUMNS ") VALUES "
-                    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    err));
-    store_bind_text(&query, file->id);
-    store_bind_i64(&query, file->created_ms);
-    store_bind_text(&query, file->filename);
-    store_bind_text(&query, file->purpose);
-    store_bind_i64(&query, file->bytes);
-    store_bind_text(&query, file->status);
-    store_bind_text(&query, file->status_details);
-    store_bind_text(&query, file->hash);
-    store_bind_text(&query, file->owner);
-    store_bind_i64(&query, file->expires_ms);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "INSERT INTO files (" STORE_FILE_COLUMNS ") VALUES "
+                     "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     STORE_VALUES(store_text(file->id), store_i64(file->created_ms),
+                                  store_text(file->filename), store_text(file->purpose),
+                                  store_i64(file->bytes), store_text(file->status),
+                                  store_text(file->status_details), store_text(file->hash),
+                                  store_text(file->owner), store_i64(file->expires_ms)),
+                     err);
 }
 
 int store_file_insert(struct store *store, const struct store_file *file, struct err *err)
@@ -64,8 +57,7 @@ int store_file_get(struct store *store, const char *id, store_file_fn *row, void
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS, "SELECT " STORE_FILE_COLUMNS " FROM files WHERE id = ?",
-                    err));
-    store_bind_text(&query, id);
+                    STORE_VALUES(store_text(id)), err));
     bool found = false;
     TRY(store_query_step(&query, &found, err));
     if (!found)
@@ -113,11 +105,9 @@ int store_files_list(struct store *store, const char *owner, const char *purpose
                         : "SELECT " STORE_FILE_COLUMNS " FROM files WHERE row > ?1 AND "
                           "(?2 = '' OR purpose = ?2) AND (?4 = '' OR owner = ?4) "
                           "ORDER BY row LIMIT ?3",
+                    STORE_VALUES(store_i64(start), store_text(purpose), store_i64(page->limit + 1),
+                                 store_text(owner)),
                     err));
-    store_bind_i64(&query, start);
-    store_bind_text(&query, purpose);
-    store_bind_i64(&query, page->limit + 1);
-    store_bind_text(&query, owner);
     bool found = false;
     for (int64_t given = 0;; given++) {
         TRY(store_query_step(&query, &found, err));
@@ -138,8 +128,7 @@ int store_files_usage(struct store *store, const char *owner, int64_t *ret_files
                     "SELECT count(*), coalesce(sum(bytes), 0) FROM ("
                     "SELECT bytes FROM files WHERE owner = ?1 UNION ALL "
                     "SELECT bytes FROM uploads WHERE owner = ?1 AND status = 'pending')",
-                    err));
-    store_bind_text(&query, owner);
+                    STORE_VALUES(store_text(owner)), err));
     bool found = false;
     TRY(store_query_step(&query, &found, err));
     must(found);
@@ -151,13 +140,8 @@ int store_files_usage(struct store *store, const char *owner, int64_t *ret_files
 int store_file_set_status(struct store *store, const char *id, const char *status,
                           const char *details, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "UPDATE files SET status = ?, status_details = ? WHERE id = ?", err));
-    store_bind_text(&query, status);
-    store_bind_text(&query, details);
-    store_bind_text(&query, id);
-    TRY(store_query_run(&query, err));
+    TRY(store_run(store, STORE_JOBS, "UPDATE files SET status = ?, status_details = ? WHERE id = ?",
+                  STORE_VALUES(store_text(status), store_text(details), store_text(id)), err));
     if (sqlite3_changes(store->databases[STORE_JOBS]) != 1)
         return store_file_missing(id, err);
     return 0;
@@ -167,11 +151,12 @@ int store_file_delete(struct store *store, const char *id, struct err *err)
 {
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
-    TRY(store_run_text(store, STORE_JOBS,
-                       "UPDATE jobs SET result_file = '' WHERE result_file <> '' AND result_file = "
-                       "?",
-                       id, err));
-    TRY(store_run_text(store, STORE_JOBS, "DELETE FROM files WHERE id = ?", id, err));
+    TRY(store_run(store, STORE_JOBS,
+                  "UPDATE jobs SET result_file = '' WHERE result_file <> '' AND result_file = "
+                  "?",
+                  STORE_VALUES(store_text(id)), err));
+    TRY(store_run(store, STORE_JOBS, "DELETE FROM files WHERE id = ?", STORE_VALUES(store_text(id)),
+                  err));
     if (sqlite3_changes(store->databases[STORE_JOBS]) != 1)
         return store_file_missing(id, err);
     return store_transaction_commit(&transaction, err);
@@ -180,12 +165,10 @@ int store_file_delete(struct store *store, const char *id, struct err *err)
 int store_file_expired(struct store *store, int64_t now_ms, char ret_id[LIMIT_ID_BYTES + 1],
                        struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "SELECT id FROM files AS f WHERE expires_ms > 0 AND expires_ms <= ? AND NOT "
-                    "EXISTS (SELECT 1 FROM jobs WHERE (training_file = f.id OR validation_file = "
-                    "f.id) AND state NOT IN ('succeeded', 'failed', 'cancelled')) LIMIT 1",
-                    err));
-    store_bind_i64(&query, now_ms);
-    return store_query_id(&query, ret_id, err);
+    return store_query_id(
+        store, STORE_JOBS,
+        "SELECT id FROM files AS f WHERE expires_ms > 0 AND expires_ms <= ? AND NOT "
+        "EXISTS (SELECT 1 FROM jobs WHERE (training_file = f.id OR validation_file = "
+        "f.id) AND state NOT IN ('succeeded', 'failed', 'cancelled')) LIMIT 1",
+        STORE_VALUES(store_i64(now_ms)), ret_id, err);
 }

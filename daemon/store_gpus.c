@@ -3,22 +3,19 @@
 
 int store_gpu_put(struct store *store, const struct store_gpu *gpu, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT OR REPLACE INTO gpus (uuid, drained, aside, changed_ms) "
-                    "VALUES (?, ?, ?, ?)",
-                    err));
-    store_bind_text(&query, gpu->uuid);
-    store_bind_i64(&query, gpu->drained);
-    store_bind_text(&query, gpu->aside);
-    store_bind_i64(&query, gpu->changed_ms);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "INSERT OR REPLACE INTO gpus (uuid, drained, aside, changed_ms) "
+                     "VALUES (?, ?, ?, ?)",
+                     STORE_VALUES(store_text(gpu->uuid), store_i64(gpu->drained),
+                                  store_text(gpu->aside), store_i64(gpu->changed_ms)),
+                     err);
 }
 
 int store_gpus_list(struct store *store, store_gpu_fn *row, void *context, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "SELECT uuid, drained, aside, changed_ms FROM gpus", err));
+    TRY(store_query(&query, STORE_JOBS, "SELECT uuid, drained, aside, changed_ms FROM gpus", NULL,
+                    err));
     for (;;) {
         bool found = false;
         TRY(store_query_step(&query, &found, err));

@@ -71,17 +71,13 @@ static int store_jobs_give(struct store_query *query, int64_t limit, store_job_f
 /* Its point knows the job from now on. */
 static int store_job_set_point(struct store *store, const struct store_job *job, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
     if (job->experiment == NULL || job->experiment[0] == '\0')
         return 0;
-    TRY(store_query(&query, STORE_JOBS,
-                    "UPDATE experiment_points SET job_id = ?, status = '" STORE_POINT_SUBMITTED
-                    "' WHERE experiment_id = ? AND number = ?",
-                    err));
-    store_bind_text(&query, job->id);
-    store_bind_text(&query, job->experiment);
-    store_bind_i64(&query, job->point);
-    return store_query_run(&query, err);
+    return store_run(
+        store, STORE_JOBS,
+        "UPDATE experiment_points SET job_id = ?, status = '" STORE_POINT_SUBMITTED
+        "' WHERE experiment_id = ? AND number = ?",
+        STORE_VALUES(store_text(job->id), store_text(job->experiment), store_i64(job->point)), err);
 }
 
 /* data_json of an event of a change of state. */
@@ -96,30 +92,20 @@ int store_job_insert(struct store *store, const struct store_job *job, const cha
 {
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO jobs (id, created_ms, state, owner, spec_json, model, model_dir, "
-                    "training_file, validation_file, priority, ranks, steps_total, "
-                    "predicted_step_s, asked_json, experiment) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    err));
-    store_bind_text(&query, job->id);
-    store_bind_i64(&query, job->created_ms);
-    store_bind_text(&query, job_state_name(JOB_STATE_VALIDATING));
-    store_bind_text(&query, job->owner);
-    store_bind_text(&query, job->spec_json);
-    store_bind_text(&query, job->model);
-    store_bind_text(&query, job->model_dir);
-    store_bind_text(&query, job->training_file);
-    store_bind_text(&query, job->validation_file);
-    store_bind_i64(&query, job->priority);
-    store_bind_i64(&query, job->ranks);
-    store_bind_i64(&query, job->steps_total);
-    store_bind_f64(&query, job->predicted_step_s);
-    store_bind_text(&query, job->asked_json);
-    store_bind_text(&query, job->experiment);
-    TRY(store_query_run(&query, err));
-    store_query_end(&query);
+    TRY(store_run(store, STORE_JOBS,
+                  "INSERT INTO jobs (id, created_ms, state, owner, spec_json, model, model_dir, "
+                  "training_file, validation_file, priority, ranks, steps_total, "
+                  "predicted_step_s, asked_json, experiment) "
+                  "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                  STORE_VALUES(store_text(job->id), store_i64(job->created_ms),
+                               store_text(job_state_name(JOB_STATE_VALIDATING)),
+                               store_text(job->owner), store_text(job->spec_json),
+                               store_text(job->model), store_text(job->model_dir),
+                               store_text(job->training_file), store_text(job->validation_file),
+                               store_i64(job->priority), store_i64(job->ranks),
+                               store_i64(job->steps_total), store_f64(job->predicted_step_s),
+                               store_text(job->asked_json), store_text(job->experiment)),
+                  err));
     TRY(store_job_set_point(store, job, err));
     char data[STORE_STATE_BYTES];
     store_print_state(JOB_STATE_VALIDATING, data);
@@ -142,8 +128,7 @@ static int store_job_one(struct store *store, const char *sql, const char *text,
                          store_job_fn *row, void *context, struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, sql, err));
-    store_bind_text(&query, text);
+    TRY(store_query(&query, STORE_JOBS, sql, STORE_VALUES(store_text(text)), err));
     bool found = false;
     TRY(store_query_step(&query, &found, err));
     if (!found)
@@ -194,6 +179,7 @@ int store_jobs_list(struct store *store, const char *owner, const char *metadata
                     bool *ret_has_more, struct err *err)
 {
     int64_t start = 0;
+    bool filtered = metadata_json != NULL && metadata_json[0] != '\0';
     TRY(store_page_start(store, page, STORE_PAGE_ROW("jobs"), NULL, &start, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(
@@ -203,12 +189,9 @@ int store_jobs_list(struct store *store, const char *owner, const char *metadata
               " ORDER BY row DESC LIMIT ?4"
             : "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE row > ?1 AND " STORE_JOB_FILTER
               " ORDER BY row LIMIT ?4",
+        STORE_VALUES(store_i64(start), store_text(owner),
+                     store_text(filtered ? metadata_json : "{}"), store_i64(page->limit + 1)),
         err));
-    bool filtered = metadata_json != NULL && metadata_json[0] != '\0';
-    store_bind_i64(&query, start);
-    store_bind_text(&query, owner);
-    store_bind_text(&query, filtered ? metadata_json : "{}");
-    store_bind_i64(&query, page->limit + 1);
     return store_jobs_give(&query, page->limit, row, context, ret_has_more, err);
 }
 
@@ -217,8 +200,8 @@ int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn 
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
-                    "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE state = ? ORDER BY row", err));
-    store_bind_text(&query, job_state_name(state));
+                    "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE state = ? ORDER BY row",
+                    STORE_VALUES(store_text(job_state_name(state))), err));
     bool unused = false;
     return store_jobs_give(&query, INT64_MAX, row, context, &unused, err);
 }
@@ -232,8 +215,7 @@ int store_jobs_by_tail(struct store *store, const char *tail, store_job_fn *row,
                     "SELECT " STORE_JOB_COLUMNS
                     " FROM jobs WHERE row IN (SELECT row FROM jobs WHERE "
                     "substr(id, -length(?1)) = ?1) ORDER BY row",
-                    err));
-    store_bind_text(&query, tail);
+                    STORE_VALUES(store_text(tail)), err));
     bool unused = false;
     return store_jobs_give(&query, INT64_MAX, row, context, &unused, err);
 }
@@ -241,7 +223,8 @@ int store_jobs_by_tail(struct store *store, const char *tail, store_job_fn *row,
 int store_jobs_count(struct store *store, int64_t counts[], struct err *err)
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "SELECT state, count(*) FROM jobs GROUP BY state", err));
+    TRY(store_query(&query, STORE_JOBS, "SELECT state, count(*) FROM jobs GROUP BY state", NULL,
+                    err));
     for (;;) {
         bool found = false;
         TRY(store_query_step(&query, &found, err));
@@ -256,13 +239,11 @@ int store_jobs_count(struct store *store, int64_t counts[], struct err *err)
 int store_jobs_using_file(struct store *store, const char *file_id, int64_t *ret_count,
                           struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "SELECT count(*) FROM jobs WHERE (training_file = ?1 OR validation_file = ?1) "
-                    "AND state NOT IN ('succeeded', 'failed', 'cancelled')",
-                    err));
-    store_bind_text(&query, file_id);
-    return store_query_number(&query, ret_count, err);
+    return store_query_i64(
+        store, STORE_JOBS,
+        "SELECT count(*) FROM jobs WHERE (training_file = ?1 OR validation_file = ?1) "
+        "AND state NOT IN ('succeeded', 'failed', 'cancelled')",
+        STORE_VALUES(store_text(file_id)), ret_count, err);
 }
 
 int store_job_set_result(struct store *store, const char *id, const struct store_file *file,
@@ -271,11 +252,8 @@ int store_job_set_result(struct store *store, const char *id, const struct store
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
     TRY(store_file_put(store, file, err));
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "UPDATE jobs SET result_file = ? WHERE id = ?", err));
-    store_bind_text(&query, file->id);
-    store_bind_text(&query, id);
-    TRY(store_query_run(&query, err));
+    TRY(store_run(store, STORE_JOBS, "UPDATE jobs SET result_file = ? WHERE id = ?",
+                  STORE_VALUES(store_text(file->id), store_text(id)), err));
     return store_transaction_commit(&transaction, err);
 }
 
@@ -299,55 +277,41 @@ int store_job_delete(struct store *store, const char *id, struct err *err)
     TRY(store_points_forget(store, id, err));
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
-    TRY(store_run_text(store, STORE_JOBS, "DELETE FROM job_events WHERE job_id = ?", id, err));
-    TRY(store_run_text(store, STORE_JOBS,
-                       "INSERT INTO attempts_gone SELECT * FROM attempts_held WHERE job_id = ?", id,
-                       err));
-    TRY(store_run_text(store, STORE_JOBS, "DELETE FROM attempts WHERE job_id = ?", id, err));
-    TRY(store_run_text(store, STORE_JOBS, "DELETE FROM jobs WHERE id = ?", id, err));
+    TRY(store_run(store, STORE_JOBS, "DELETE FROM job_events WHERE job_id = ?",
+                  STORE_VALUES(store_text(id)), err));
+    TRY(store_run(store, STORE_JOBS,
+                  "INSERT INTO attempts_gone SELECT * FROM attempts_held WHERE job_id = ?",
+                  STORE_VALUES(store_text(id)), err));
+    TRY(store_run(store, STORE_JOBS, "DELETE FROM attempts WHERE job_id = ?",
+                  STORE_VALUES(store_text(id)), err));
+    TRY(store_run(store, STORE_JOBS, "DELETE FROM jobs WHERE id = ?", STORE_VALUES(store_text(id)),
+                  err));
     return store_transaction_commit(&transaction, err);
 }
 
 static int store_job_set(struct store *store, const struct store_job_move *move, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "UPDATE jobs SET state = ?3, reason = ?4, reason_text = ?5, "
-                    "fine_tuned_model = coalesce(?6, fine_tuned_model), "
-                    "trained_tokens = coalesce(?7, trained_tokens), "
-                    "attempt = coalesce(?8, attempt), "
-                    "resumed_step = iif(?8 IS NULL, resumed_step, ?12), "
-                    "started_ms = iif(?9 AND started_ms = 0, ?11, started_ms), "
-                    "finished_ms = iif(?10, ?11, iif(?15, 0, finished_ms)), "
-                    "prepared = prepared OR ?13, "
-                    "restarts = iif(?15, 0, restarts + ?14), ran_ms = iif(?15, 0, ran_ms) "
-                    "WHERE id = ?1 AND state = ?2",
-                    err));
-    store_bind_text(&query, move->id);
-    store_bind_text(&query, job_state_name(move->from));
-    store_bind_text(&query, job_state_name(move->to));
-    store_bind_text(&query, move->reason);
-    store_bind_text(&query, move->reason_text);
-    if (move->fine_tuned_model != NULL)
-        store_bind_text(&query, move->fine_tuned_model);
-    else
-        store_bind_null(&query);
-    if (move->trained_tokens > 0)
-        store_bind_i64(&query, move->trained_tokens);
-    else
-        store_bind_null(&query);
-    if (move->attempt > 0)
-        store_bind_i64(&query, move->attempt);
-    else
-        store_bind_null(&query);
-    store_bind_i64(&query, move->ran);
-    store_bind_i64(&query, move->ended);
-    store_bind_i64(&query, move->now_ms);
-    store_bind_i64(&query, move->resumed_step);
-    store_bind_i64(&query, move->prepared);
-    store_bind_i64(&query, move->restarted);
-    store_bind_i64(&query, move->renewed);
-    return store_query_run(&query, err);
+    return store_run(
+        store, STORE_JOBS,
+        "UPDATE jobs SET state = ?3, reason = ?4, reason_text = ?5, "
+        "fine_tuned_model = coalesce(?6, fine_tuned_model), "
+        "trained_tokens = iif(?7 > 0, ?7, trained_tokens), "
+        "attempt = iif(?8 > 0, ?8, attempt), "
+        "resumed_step = iif(?8 > 0, ?12, resumed_step), "
+        "started_ms = iif(?9 AND started_ms = 0, ?11, started_ms), "
+        "finished_ms = iif(?10, ?11, iif(?15, 0, finished_ms)), "
+        "prepared = prepared OR ?13, "
+        "restarts = iif(?15, 0, restarts + ?14), ran_ms = iif(?15, 0, ran_ms) "
+        "WHERE id = ?1 AND state = ?2",
+        STORE_VALUES(
+            store_text(move->id), store_text(job_state_name(move->from)),
+            store_text(job_state_name(move->to)), store_text(move->reason),
+            store_text(move->reason_text),
+            move->fine_tuned_model != NULL ? store_text(move->fine_tuned_model) : store_null(),
+            store_i64(move->trained_tokens), store_i64(move->attempt), store_i64(move->ran),
+            store_i64(move->ended), store_i64(move->now_ms), store_i64(move->resumed_step),
+            store_i64(move->prepared), store_i64(move->restarted), store_i64(move->renewed)),
+        err);
 }
 
 static int store_job_name_state(void *context, const struct store_job *job, struct err *err)
@@ -385,13 +349,10 @@ int store_job_change(struct store *store, const struct store_job_change *change,
 {
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "UPDATE jobs SET spec_json = ?, priority = ? WHERE id = ?",
-                    err));
-    store_bind_text(&query, change->spec_json);
-    store_bind_i64(&query, change->priority);
-    store_bind_text(&query, change->id);
-    TRY(store_query_run(&query, err));
+    TRY(store_run(store, STORE_JOBS, "UPDATE jobs SET spec_json = ?, priority = ? WHERE id = ?",
+                  STORE_VALUES(store_text(change->spec_json), store_i64(change->priority),
+                               store_text(change->id)),
+                  err));
     const struct store_event event = {
         .id = change->event_id,
         .job_id = change->id,
@@ -408,17 +369,13 @@ int store_job_change(struct store *store, const struct store_job_change *change,
 static int store_attempt_progress(struct store *store, const char *id,
                                   const struct store_progress *progress, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "UPDATE attempts SET from_step = ?3, step = ?4, tokens = ?5 "
-                    "WHERE job_id = ?1 AND number = ?2",
-                    err));
-    store_bind_text(&query, id);
-    store_bind_i64(&query, progress->attempt);
-    store_bind_i64(&query, progress->from_step);
-    store_bind_i64(&query, progress->step);
-    store_bind_i64(&query, progress->tokens);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "UPDATE attempts SET from_step = ?3, step = ?4, tokens = ?5 "
+                     "WHERE job_id = ?1 AND number = ?2",
+                     STORE_VALUES(store_text(id), store_i64(progress->attempt),
+                                  store_i64(progress->from_step), store_i64(progress->step),
+                                  store_i64(progress->tokens)),
+                     err);
 }
 
 int store_job_progress(struct store *store, const char *id, const struct store_progress *progress,
@@ -426,17 +383,13 @@ int store_job_progress(struct store *store, const char *id, const struct store_p
 {
     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "UPDATE jobs SET steps_done = ?2, steps_total = iif(?3 > 0, ?3, steps_total), "
-                    "trained_tokens = iif(?4 > 0, ?4, trained_tokens), ran_ms = ?5 WHERE id = ?1",
-                    err));
-    store_bind_text(&query, id);
-    store_bind_i64(&query, progress->steps_done);
-    store_bind_i64(&query, progress->steps_total);
-    store_bind_i64(&query, progress->trained_tokens);
-    store_bind_i64(&query, progress->ran_ms);
-    TRY(store_query_run(&query, err));
+    TRY(store_run(store, STORE_JOBS,
+                  "UPDATE jobs SET steps_done = ?2, steps_total = iif(?3 > 0, ?3, steps_total), "
+                  "trained_tokens = iif(?4 > 0, ?4, trained_tokens), ran_ms = ?5 WHERE id = ?1",
+                  STORE_VALUES(store_text(id), store_i64(progress->steps_done),
+                               store_i64(progress->steps_total),
+                               store_i64(progress->trained_tokens), store_i64(progress->ran_ms)),
+                  err));
     if (progress->attempt > 0)
         TRY(store_attempt_progress(store, id, progress, err));
     return store_transaction_commit(&transaction, err);

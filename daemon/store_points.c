@@ -37,10 +37,8 @@ static int store_job_number(struct store *store, const char *job_id, int64_t *re
         *ret_number = store->point_job_number;
         return 0;
     }
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_METRICS, "SELECT number FROM jobs WHERE id = ?", err));
-    store_bind_text(&query, job_id);
-    return store_query_number(&query, ret_number, err);
+    return store_query_i64(store, STORE_METRICS, "SELECT number FROM jobs WHERE id = ?",
+                           STORE_VALUES(store_text(job_id)), ret_number, err);
 }
 
 static int store_job_number_make(struct store *store, const char *job_id, int64_t *ret_number,
@@ -49,10 +47,8 @@ static int store_job_number_make(struct store *store, const char *job_id, int64_
     TRY(store_job_number(store, job_id, ret_number, err));
     if (*ret_number != 0)
         return 0;
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_METRICS, "INSERT INTO jobs (id) VALUES (?)", err));
-    store_bind_text(&query, job_id);
-    TRY(store_query_run(&query, err));
+    TRY(store_run(store, STORE_METRICS, "INSERT INTO jobs (id) VALUES (?)",
+                  STORE_VALUES(store_text(job_id)), err));
     *ret_number = sqlite3_last_insert_rowid(store->databases[STORE_METRICS]);
     return 0;
 }
@@ -60,26 +56,18 @@ static int store_job_number_make(struct store *store, const char *job_id, int64_
 static int store_point_insert(struct store *store, const struct store_point *point,
                               int64_t job_number, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_METRICS,
-                    "INSERT INTO points (job, attempt, step, rank, metric, value, kind, wall_s) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
-                    "ON CONFLICT (job, metric, rank, step, attempt) DO NOTHING",
-                    err));
-    store_bind_i64(&query, job_number);
-    store_bind_i64(&query, point->attempt);
-    store_bind_i64(&query, point->step);
-    store_bind_i64(&query, point->rank);
-    store_bind_i64(&query, (int64_t)point->metric);
-    if (isfinite(point->value)) {
-        store_bind_f64(&query, point->value);
-        store_bind_null(&query);
-    } else {
-        store_bind_null(&query);
-        store_bind_text(&query, store_point_kind(point->value));
-    }
-    store_bind_f64(&query, isfinite(point->wall_s) ? point->wall_s : 0);
-    return store_query_run(&query, err);
+    bool finite = isfinite(point->value);
+    return store_run(
+        store, STORE_METRICS,
+        "INSERT INTO points (job, attempt, step, rank, metric, value, kind, wall_s) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (job, metric, rank, step, attempt) DO NOTHING",
+        STORE_VALUES(store_i64(job_number), store_i64(point->attempt), store_i64(point->step),
+                     store_i64(point->rank), store_i64((int64_t)point->metric),
+                     finite ? store_f64(point->value) : store_null(),
+                     finite ? store_null() : store_text(store_point_kind(point->value)),
+                     store_f64(isfinite(point->wall_s) ? point->wall_s : 0)),
+        err);
 }
 
 int store_points_insert(struct store *store, const struct store_point *points, size_t count,
@@ -159,13 +147,10 @@ int store_points_list(struct store *store, const struct store_point_query *wante
                     "AND iif(?5 > 0, p.attempt = ?5, NOT EXISTS (SELECT 1 FROM points AS n WHERE "
                     "n.job = p.job AND n.metric = p.metric AND n.rank = p.rank AND "
                     "n.step = p.step AND n.attempt > p.attempt)) ORDER BY p.row LIMIT ?6",
+                    STORE_VALUES(store_i64(number), store_i64(wanted->after_row),
+                                 store_i64(metrics), store_i64(wanted->from_step),
+                                 store_i64(wanted->attempt), store_i64(wanted->limit + 1)),
                     err));
-    store_bind_i64(&query, number);
-    store_bind_i64(&query, wanted->after_row);
-    store_bind_i64(&query, metrics);
-    store_bind_i64(&query, wanted->from_step);
-    store_bind_i64(&query, wanted->attempt);
-    store_bind_i64(&query, wanted->limit + 1);
     return store_points_give(&query, wanted->limit, row, context, ret_has_more, err);
 }
 
@@ -181,18 +166,17 @@ int store_points_after(struct store *store, const char *job_id, int64_t after_ro
                                      "WHERE p.row > ? AND p.job = ? ORDER BY p.row LIMIT ?"
                                    : "SELECT " STORE_POINT_COLUMNS STORE_POINT_FROM
                                      "WHERE p.row > ? ORDER BY p.row LIMIT ?",
+                    job_id != NULL
+                        ? STORE_VALUES(store_i64(after_row), store_i64(number), store_i64(limit))
+                        : STORE_VALUES(store_i64(after_row), store_i64(limit)),
                     err));
-    store_bind_i64(&query, after_row);
-    if (job_id != NULL)
-        store_bind_i64(&query, number);
-    store_bind_i64(&query, limit);
     bool unused = false;
     return store_points_give(&query, limit, row, context, &unused, err);
 }
 
 int store_points_newest(struct store *store, int64_t *ret_row, struct err *err)
 {
-    return store_query_i64(store, STORE_METRICS, "SELECT max(row) FROM points", ret_row, err);
+    return store_query_i64(store, STORE_METRICS, "SELECT max(row) FROM points", NULL, ret_row, err);
 }
 
 /* ---- one series, by points_key ---- */
@@ -207,14 +191,11 @@ int store_series_list(struct store *store, const struct store_series_query *want
     TRY(store_query(&query, STORE_METRICS,
                     "SELECT " STORE_POINT_COLUMNS STORE_POINT_OF_SERIES
                     "AND (p.step, p.attempt) > (?5, ?6) ORDER BY p.step, p.attempt LIMIT ?7",
+                    STORE_VALUES(store_i64(number), store_i64((int64_t)wanted->metric),
+                                 store_i64(wanted->rank), store_i64(wanted->attempt),
+                                 store_i64(wanted->after_step), store_i64(wanted->after_attempt),
+                                 store_i64(wanted->limit + 1)),
                     err));
-    store_bind_i64(&query, number);
-    store_bind_i64(&query, (int64_t)wanted->metric);
-    store_bind_i64(&query, wanted->rank);
-    store_bind_i64(&query, wanted->attempt);
-    store_bind_i64(&query, wanted->after_step);
-    store_bind_i64(&query, wanted->after_attempt);
-    store_bind_i64(&query, wanted->limit + 1);
     return store_points_give(&query, wanted->limit, row, context, ret_has_more, err);
 }
 
@@ -240,9 +221,7 @@ int store_point_latest(struct store *store, const char *job_id, enum metric_id m
     TRY(store_query(&query, STORE_METRICS,
                     "SELECT " STORE_POINT_COLUMNS STORE_POINT_OF_JOB
                     "WHERE p.job = ? AND p.metric = ? ORDER BY p.row DESC LIMIT 1",
-                    err));
-    store_bind_i64(&query, number);
-    store_bind_i64(&query, (int64_t)metric);
+                    STORE_VALUES(store_i64(number), store_i64((int64_t)metric)), err));
     struct store_point_first first = {.row = row, .context = context};
     bool unused = false;
     TRY(store_points_give(&query, 1, store_point_count, &first, &unused, err));
@@ -271,15 +250,14 @@ int store_series_last(struct store *store, const struct store_series_query *want
     int64_t number = 0;
     TRY(store_job_number(store, wanted->job_id, &number, err));
     CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_METRICS,
-                    "SELECT " STORE_POINT_COLUMNS STORE_POINT_OF_SERIES
-                    "AND p.step <= ?5 ORDER BY p.step DESC, p.attempt DESC LIMIT 1",
-                    err));
-    store_bind_i64(&query, number);
-    store_bind_i64(&query, (int64_t)wanted->metric);
-    store_bind_i64(&query, wanted->rank);
-    store_bind_i64(&query, wanted->attempt);
-    store_bind_i64(&query, wanted->up_to_step > 0 ? wanted->up_to_step : INT64_MAX);
+    TRY(store_query(
+        &query, STORE_METRICS,
+        "SELECT " STORE_POINT_COLUMNS STORE_POINT_OF_SERIES
+        "AND p.step <= ?5 ORDER BY p.step DESC, p.attempt DESC LIMIT 1",
+        STORE_VALUES(store_i64(number), store_i64((int64_t)wanted->metric), store_i64(wanted->rank),
+                     store_i64(wanted->attempt),
+                     store_i64(wanted->up_to_step > 0 ? wanted->up_to_step : INT64_MAX)),
+        err));
     struct store_series_end end = {.found = false};
     bool unused = false;
     TRY(store_points_give(&query, 1, store_series_take, &end, &unused, err));
@@ -304,10 +282,8 @@ int store_points_sum(struct store *store, const char *job_id, int64_t attempt,
                     "SELECT coalesce(min(step), 0), coalesce(max(step), 0), total(value), "
                     "coalesce(max(wall_s), 0) FROM points "
                     "WHERE job = ? AND metric = ? AND rank = 0 AND attempt = ?",
+                    STORE_VALUES(store_i64(number), store_i64(METRIC_TOKENS), store_i64(attempt)),
                     err));
-    store_bind_i64(&query, number);
-    store_bind_i64(&query, METRIC_TOKENS);
-    store_bind_i64(&query, attempt);
     TRY(store_query_step(&query, &found, err));
     must(found);
     *ret = (struct store_points_sum){
@@ -328,21 +304,9 @@ int store_points_forget(struct store *store, const char *job_id, struct err *err
 {
     if (strcmp(store->point_job, job_id) == 0)
         store->point_job[0] = '\0';
-    return store_run_text(store, STORE_METRICS,
-                          "UPDATE jobs SET id = '" STORE_FORGOTTEN "' || id WHERE id = ?", job_id,
-                          err);
-}
-
-static int store_purge(struct store *store, const char *sql, int64_t number, bool *ret_any,
-                       struct err *err)
-{
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_METRICS, sql, err));
-    store_bind_i64(&query, number);
-    store_bind_i64(&query, STORE_PURGE_ROWS);
-    TRY(store_query_run(&query, err));
-    *ret_any = sqlite3_changes(store->databases[STORE_METRICS]) > 0;
-    return 0;
+    return store_run(store, STORE_METRICS,
+                     "UPDATE jobs SET id = '" STORE_FORGOTTEN "' || id WHERE id = ?",
+                     STORE_VALUES(store_text(job_id)), err);
 }
 
 int store_points_purge(struct store *store, bool *ret_more, struct err *err)
@@ -350,16 +314,15 @@ int store_points_purge(struct store *store, bool *ret_more, struct err *err)
     int64_t number = 0;
     TRY(store_query_i64(store, STORE_METRICS,
                         "SELECT number FROM jobs WHERE id GLOB '" STORE_FORGOTTEN "*' LIMIT 1",
-                        &number, err));
+                        NULL, &number, err));
     *ret_more = number > 0;
     if (number == 0)
         return 0;
-    bool any = false;
-    TRY(store_purge(store,
-                    "DELETE FROM points WHERE row IN (SELECT row FROM points WHERE job = ?1 LIMIT "
-                    "?2)",
-                    number, &any, err));
-    if (!any) /* the last are gone: its name goes too */
-        TRY(store_purge(store, "DELETE FROM jobs WHERE number = ?1 AND ?2 > 0", number, &any, err));
-    return 0;
+    TRY(store_run(store, STORE_METRICS,
+                  "DELETE FROM points WHERE row IN (SELECT row FROM points WHERE job = ? LIMIT ?)",
+                  STORE_VALUES(store_i64(number), store_i64(STORE_PURGE_ROWS)), err));
+    if (sqlite3_changes(store->databases[STORE_METRICS]) > 0)
+        return 0;
+    return store_run(store, STORE_METRICS, "DELETE FROM jobs WHERE number = ?", /* its last went */
+                     STORE_VALUES(store_i64(number)), err);
 }

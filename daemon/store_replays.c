@@ -17,11 +17,10 @@ int store_replay_find(struct store *store, const struct store_replay *replay, st
                         : "SELECT hash, made, status, body FROM replays WHERE caller = ?1 AND "
                           "target = ?2 AND hash = ?3 AND key = '' AND expires_ms > ?4 "
                           "ORDER BY row DESC LIMIT 1",
+                    STORE_VALUES(store_text(replay->caller), store_text(replay->target),
+                                 store_text(replay->key[0] != '\0' ? replay->key : replay->hash),
+                                 store_i64(replay->now_ms)),
                     err));
-    store_bind_text(&query, replay->caller);
-    store_bind_text(&query, replay->target);
-    store_bind_text(&query, replay->key[0] != '\0' ? replay->key : replay->hash);
-    store_bind_i64(&query, replay->now_ms);
     TRY(store_query_step(&query, ret_found, err));
     if (!*ret_found)
         return 0;
@@ -36,35 +35,25 @@ int store_replay_find(struct store *store, const struct store_replay *replay, st
 
 static int store_replays_prune(struct store *store, int64_t now_ms, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "DELETE FROM replays WHERE expires_ms <= ? OR "
-                    "row <= (SELECT max(row) FROM replays) - ?",
-                    err));
-    store_bind_i64(&query, now_ms);
-    store_bind_i64(&query, STORE_REPLAYS_MAX);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "DELETE FROM replays WHERE expires_ms <= ? OR "
+                     "row <= (SELECT max(row) FROM replays) - ?",
+                     STORE_VALUES(store_i64(now_ms), store_i64(STORE_REPLAYS_MAX)), err);
 }
 
 int store_replay_put(struct store *store, const struct store_replay *replay,
                      const struct store_replayed *answer, struct err *err)
 {
     TRY(store_replays_prune(store, replay->now_ms, err));
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO replays (caller, target, key, hash, expires_ms, made, status, "
-                    "body) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
-                    "ON CONFLICT (caller, target, key) WHERE key <> '' DO NOTHING",
-                    err));
-    store_bind_text(&query, replay->caller);
-    store_bind_text(&query, replay->target);
-    store_bind_text(&query, replay->key);
-    store_bind_text(&query, replay->hash);
-    store_bind_i64(&query, replay->expires_ms);
-    store_bind_text(&query, answer->made);
-    store_bind_i64(&query, answer->status);
-    store_bind_text(&query, answer->body);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "INSERT INTO replays (caller, target, key, hash, expires_ms, made, status, "
+                     "body) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+                     "ON CONFLICT (caller, target, key) WHERE key <> '' DO NOTHING",
+                     STORE_VALUES(store_text(replay->caller), store_text(replay->target),
+                                  store_text(replay->key), store_text(replay->hash),
+                                  store_i64(replay->expires_ms), store_text(answer->made),
+                                  store_i64(answer->status), store_text(answer->body)),
+                     err);
 }
 
 int store_replay_made(struct store *store, const char *id, struct err *err)

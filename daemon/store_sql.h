@@ -2,8 +2,8 @@
  * statements that end themselves. Only store*.c include this.
  *
  *     CLEANUP(store_query_end) struct store_query query = {.store = store};
- *     TRY(store_query(&query, STORE_JOBS, "SELECT state FROM jobs WHERE id = ?", err));
- *     store_bind_text(&query, id);
+ *     TRY(store_query(&query, STORE_JOBS, "SELECT state FROM jobs WHERE id = ?",
+ *                     STORE_VALUES(store_text(id)), err));
  *     bool found = false;
  *     TRY(store_query_step(&query, &found, err));
  *
@@ -59,39 +59,72 @@ struct store_query {
     struct store *store;
     enum store_database database;
     struct store_statement *cached;
-    int bound;       /* parameters bound so far */
-    int bind_failed; /* first failure of a bind: an SQLite code */
 };
 
+/* The value of a parameter. */
+struct store_value {
+    enum {
+        STORE_VALUE_END, /* after the last one */
+        STORE_VALUE_NULL,
+        STORE_VALUE_I64,
+        STORE_VALUE_F64,
+        STORE_VALUE_TEXT,
+        STORE_VALUE_BLOB
+    } kind;
+    int64_t i64;
+    double f64;
+    const void *bytes; /* of a text or blob, borrowed until the statement's end */
+    size_t length;     /* of a blob */
+};
+static inline struct store_value store_null(void)
+{
+    return (struct store_value){.kind = STORE_VALUE_NULL};
+}
+static inline struct store_value store_i64(int64_t value)
+{
+    return (struct store_value){.kind = STORE_VALUE_I64, .i64 = value};
+}
+static inline struct store_value store_f64(double value)
+{
+    return (struct store_value){.kind = STORE_VALUE_F64, .f64 = value};
+}
+static inline struct store_value store_text(const char *text) /* NULL is "" */
+{
+    return (struct store_value){.kind = STORE_VALUE_TEXT, .bytes = text != NULL ? text : ""};
+}
+static inline struct store_value store_blob(const void *bytes, size_t length)
+{
+    return (struct store_value){.kind = STORE_VALUE_BLOB, .bytes = bytes, .length = length};
+}
+/* Those of a statement, all of them, in order. */
+#define STORE_VALUES(...)           \
+    (const struct store_value[])    \
+    {                               \
+        __VA_ARGS__,                \
+        {                           \
+            .kind = STORE_VALUE_END \
+        }                           \
+    }
+
+/* Begins a statement; values NULL: it has no parameters. */
 int store_query(struct store_query *query, enum store_database database, const char *sql,
-                struct err *err);
+                const struct store_value *values, struct err *err);
 void store_query_end(struct store_query *query);
-
-/* Bind the next parameter. Failures are kept for the first step. Texts must live until the end. */
-void store_bind_text(struct store_query *query, const char *text); /* NULL binds "" */
-void store_bind_i64(struct store_query *query, int64_t value);
-void store_bind_f64(struct store_query *query, double value);
-void store_bind_null(struct store_query *query);
-void store_bind_blob(struct store_query *query, const void *bytes, size_t length);
-
 int store_query_step(struct store_query *query, bool *ret_row, struct err *err);
-int store_query_run(struct store_query *query, struct err *err);      /* a statement without rows */
 const char *store_column_text(struct store_query *query, int column); /* never NULL */
 int64_t store_column_i64(struct store_query *query, int column);
 double store_column_f64(struct store_query *query, int column);
 
-/* A statement without rows that takes one text. */
-int store_run_text(struct store *store, enum store_database database, const char *sql,
-                   const char *text, struct err *err);
-/* The same of one number, in jobs.db. */
-int store_run_i64(struct store *store, const char *sql, int64_t value, struct err *err);
+/* A statement without rows, whole. */
+int store_run(struct store *store, enum store_database database, const char *sql,
+              const struct store_value *values, struct err *err);
 /* The id that a query of one column and at most one row gives; "" when it gives none. */
-int store_query_id(struct store_query *query, char ret_id[LIMIT_ID_BYTES + 1], struct err *err);
+int store_query_id(struct store *store, enum store_database database, const char *sql,
+                   const struct store_value *values, char ret_id[LIMIT_ID_BYTES + 1],
+                   struct err *err);
 /* The number that such a query gives; 0 when it gives no row. */
-int store_query_number(struct store_query *query, int64_t *ret_value, struct err *err);
-/* The same of a query without parameters. */
 int store_query_i64(struct store *store, enum store_database database, const char *sql,
-                    int64_t *ret_value, struct err *err);
+                    const struct store_value *values, int64_t *ret_value, struct err *err);
 
 /* A write transaction (BEGIN IMMEDIATE) that rolls back unless it was committed.
  *     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store}; */

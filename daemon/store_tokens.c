@@ -26,24 +26,18 @@ static struct store_token store_token_row(struct store_query *query)
 
 static int store_token_upsert(struct store *store, const struct store_token *token, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO tokens (id, parent, prefix, hash, name, user, scope, created_ms, "
-                    "expires_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-                    "prefix = excluded.prefix, hash = excluded.hash, "
-                    "created_ms = excluded.created_ms, last_used_ms = 0 "
-                    "WHERE hash <> excluded.hash",
-                    err));
-    store_bind_text(&query, token->id);
-    store_bind_text(&query, token->parent);
-    store_bind_text(&query, token->prefix);
-    store_bind_blob(&query, token->hash, STORE_HASH_BYTES);
-    store_bind_text(&query, token->name);
-    store_bind_text(&query, token->user);
-    store_bind_text(&query, token->scope);
-    store_bind_i64(&query, token->created_ms);
-    store_bind_i64(&query, token->expires_ms);
-    return store_query_run(&query, err);
+    return store_run(
+        store, STORE_JOBS,
+        "INSERT INTO tokens (id, parent, prefix, hash, name, user, scope, created_ms, "
+        "expires_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+        "prefix = excluded.prefix, hash = excluded.hash, "
+        "created_ms = excluded.created_ms, last_used_ms = 0 "
+        "WHERE hash <> excluded.hash",
+        STORE_VALUES(store_text(token->id), store_text(token->parent), store_text(token->prefix),
+                     store_blob(token->hash, STORE_HASH_BYTES), store_text(token->name),
+                     store_text(token->user), store_text(token->scope),
+                     store_i64(token->created_ms), store_i64(token->expires_ms)),
+        err);
 }
 
 int store_token_put(struct store *store, const struct store_token *token, struct err *err)
@@ -52,8 +46,8 @@ int store_token_put(struct store *store, const struct store_token *token, struct
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
     TRY(store_token_upsert(store, token, err));
     if (sqlite3_changes(store->databases[STORE_JOBS]) > 0) /* a new one has no sessions yet */
-        TRY(store_run_text(store, STORE_JOBS, "DELETE FROM tokens WHERE parent = ?", token->id,
-                           err));
+        TRY(store_run(store, STORE_JOBS, "DELETE FROM tokens WHERE parent = ?",
+                      STORE_VALUES(store_text(token->id)), err));
     return store_transaction_commit(&transaction, err);
 }
 
@@ -62,8 +56,8 @@ int store_token_find(struct store *store, const char *prefix, store_token_fn *ro
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS,
-                    "SELECT " STORE_TOKEN_COLUMNS " FROM tokens WHERE prefix = ?", err));
-    store_bind_text(&query, prefix);
+                    "SELECT " STORE_TOKEN_COLUMNS " FROM tokens WHERE prefix = ?",
+                    STORE_VALUES(store_text(prefix)), err));
     bool found = false;
     TRY(store_query_step(&query, &found, err));
     if (!found)
@@ -82,9 +76,7 @@ int store_tokens_list(struct store *store, const struct store_page *page, store_
     TRY(store_query(&query, STORE_JOBS,
                     "SELECT " STORE_TOKEN_COLUMNS " FROM tokens WHERE row < ? AND parent = '' "
                     "ORDER BY row DESC LIMIT ?",
-                    err));
-    store_bind_i64(&query, start);
-    store_bind_i64(&query, page->limit + 1);
+                    STORE_VALUES(store_i64(start), store_i64(page->limit + 1)), err));
     bool found = false;
     for (int64_t given = 0;; given++) {
         TRY(store_query_step(&query, &found, err));
@@ -99,13 +91,10 @@ int store_tokens_list(struct store *store, const struct store_page *page, store_
 
 int store_tokens_count(struct store *store, int64_t now_ms, int64_t *ret_count, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "SELECT count(*) FROM tokens WHERE revoked_ms = 0 AND "
-                    "(expires_ms = 0 OR expires_ms > ?)",
-                    err));
-    store_bind_i64(&query, now_ms);
-    return store_query_number(&query, ret_count, err);
+    return store_query_i64(store, STORE_JOBS,
+                           "SELECT count(*) FROM tokens WHERE revoked_ms = 0 AND "
+                           "(expires_ms = 0 OR expires_ms > ?)",
+                           STORE_VALUES(store_i64(now_ms)), ret_count, err);
 }
 
 int store_token_counts(struct store *store, const char *id, int64_t now_ms, bool *ret_counts,
@@ -115,31 +104,22 @@ int store_token_counts(struct store *store, const char *id, int64_t now_ms, bool
     TRY(store_query(&query, STORE_JOBS,
                     "SELECT 1 FROM tokens WHERE id = ? AND revoked_ms = 0 AND "
                     "(expires_ms = 0 OR expires_ms > ?)",
-                    err));
-    store_bind_text(&query, id);
-    store_bind_i64(&query, now_ms);
+                    STORE_VALUES(store_text(id), store_i64(now_ms)), err));
     return store_query_step(&query, ret_counts, err);
 }
 
 int store_token_used(struct store *store, const char *id, int64_t now_ms, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "UPDATE tokens SET last_used_ms = ? WHERE id = ?", err));
-    store_bind_i64(&query, now_ms);
-    store_bind_text(&query, id);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS, "UPDATE tokens SET last_used_ms = ? WHERE id = ?",
+                     STORE_VALUES(store_i64(now_ms), store_text(id)), err);
 }
 
 int store_token_revoke(struct store *store, const char *id, int64_t now_ms, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "UPDATE tokens SET revoked_ms = iif(revoked_ms = 0, ?1, revoked_ms) "
-                    "WHERE id = ?2 OR parent = ?2",
-                    err));
-    store_bind_i64(&query, now_ms);
-    store_bind_text(&query, id);
-    TRY(store_query_run(&query, err));
+    TRY(store_run(store, STORE_JOBS,
+                  "UPDATE tokens SET revoked_ms = iif(revoked_ms = 0, ?1, revoked_ms) "
+                  "WHERE id = ?2 OR parent = ?2",
+                  STORE_VALUES(store_i64(now_ms), store_text(id)), err));
     if (sqlite3_changes(store->databases[STORE_JOBS]) == 0)
         return err_set(err, ERR_NOT_FOUND, "there is no token %s", id);
     return 0;
@@ -147,14 +127,10 @@ int store_token_revoke(struct store *store, const char *id, int64_t now_ms, stru
 
 int store_tokens_prune(struct store *store, int64_t now_ms, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "DELETE FROM tokens WHERE "
-                    "(parent <> '' AND (expires_ms <= ?1 OR revoked_ms > 0)) OR "
-                    "(expires_ms > 0 AND expires_ms <= ?1 - ?2) OR "
-                    "(revoked_ms > 0 AND revoked_ms <= ?1 - ?2)",
-                    err));
-    store_bind_i64(&query, now_ms);
-    store_bind_i64(&query, STORE_TOKENS_KEPT_MS);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "DELETE FROM tokens WHERE "
+                     "(parent <> '' AND (expires_ms <= ?1 OR revoked_ms > 0)) OR "
+                     "(expires_ms > 0 AND expires_ms <= ?1 - ?2) OR "
+                     "(revoked_ms > 0 AND revoked_ms <= ?1 - ?2)",
+                     STORE_VALUES(store_i64(now_ms), store_i64(STORE_TOKENS_KEPT_MS)), err);
 }

@@ -7,22 +7,15 @@
 
 int store_upload_insert(struct store *store, const struct store_upload *upload, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO uploads (" STORE_UPLOAD_COLUMNS ") VALUES "
-                    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    err));
-    store_bind_text(&query, upload->id);
-    store_bind_i64(&query, upload->created_ms);
-    store_bind_i64(&query, upload->expires_ms);
-    store_bind_text(&query, upload->filename);
-    store_bind_text(&query, upload->purpose);
-    store_bind_i64(&query, upload->bytes);
-    store_bind_i64(&query, upload->file_lifetime_s);
-    store_bind_text(&query, upload->status);
-    store_bind_text(&query, upload->file_id);
-    store_bind_text(&query, upload->owner);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "INSERT INTO uploads (" STORE_UPLOAD_COLUMNS ") VALUES "
+                     "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     STORE_VALUES(store_text(upload->id), store_i64(upload->created_ms),
+                                  store_i64(upload->expires_ms), store_text(upload->filename),
+                                  store_text(upload->purpose), store_i64(upload->bytes),
+                                  store_i64(upload->file_lifetime_s), store_text(upload->status),
+                                  store_text(upload->file_id), store_text(upload->owner)),
+                     err);
 }
 
 int store_upload_get(struct store *store, const char *id, store_upload_fn *row, void *context,
@@ -30,8 +23,7 @@ int store_upload_get(struct store *store, const char *id, store_upload_fn *row, 
 {
     CLEANUP(store_query_end) struct store_query query = {.store = store};
     TRY(store_query(&query, STORE_JOBS, "SELECT " STORE_UPLOAD_COLUMNS " FROM uploads WHERE id = ?",
-                    err));
-    store_bind_text(&query, id);
+                    STORE_VALUES(store_text(id)), err));
     bool found = false;
     TRY(store_query_step(&query, &found, err));
     if (!found)
@@ -54,15 +46,10 @@ int store_upload_get(struct store *store, const char *id, store_upload_fn *row, 
 static int store_upload_move(struct store *store, const char *id, const char *status,
                              const char *file_id, struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "UPDATE uploads SET status = ?, file_id = ? WHERE id = ? AND "
-                    "status = 'pending'",
-                    err));
-    store_bind_text(&query, status);
-    store_bind_text(&query, file_id);
-    store_bind_text(&query, id);
-    TRY(store_query_run(&query, err));
+    TRY(store_run(store, STORE_JOBS,
+                  "UPDATE uploads SET status = ?, file_id = ? WHERE id = ? AND "
+                  "status = 'pending'",
+                  STORE_VALUES(store_text(status), store_text(file_id), store_text(id)), err));
     if (sqlite3_changes(store->databases[STORE_JOBS]) == 1)
         return 0;
     return err_set(err, ERR_BAD_STATE, "upload %s is not pending any more", id);
@@ -86,16 +73,15 @@ int store_upload_complete(struct store *store, const char *id, const struct stor
 int store_upload_expired(struct store *store, int64_t now_ms, char ret_id[LIMIT_ID_BYTES + 1],
                          struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "SELECT id FROM uploads WHERE expires_ms <= ? AND status = 'pending' LIMIT 1",
-                    err));
-    store_bind_i64(&query, now_ms);
-    return store_query_id(&query, ret_id, err);
+    return store_query_id(
+        store, STORE_JOBS,
+        "SELECT id FROM uploads WHERE expires_ms <= ? AND status = 'pending' LIMIT 1",
+        STORE_VALUES(store_i64(now_ms)), ret_id, err);
 }
 
 int store_uploads_forget(struct store *store, int64_t before_ms, struct err *err)
 {
-    return store_run_i64(store, "DELETE FROM uploads WHERE expires_ms <= ? AND status <> 'pending'",
-                         before_ms, err);
+    return store_run(store, STORE_JOBS,
+                     "DELETE FROM uploads WHERE expires_ms <= ? AND status <> 'pending'",
+                     STORE_VALUES(store_i64(before_ms)), err);
 }

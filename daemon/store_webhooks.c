@@ -5,19 +5,14 @@
 static int store_webhook_insert(struct store *store, const struct store_webhook *webhook,
                                 struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "INSERT INTO webhooks (id, job_id, owner, url, body, created_ms, next_ms) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    err));
-    store_bind_text(&query, webhook->id);
-    store_bind_text(&query, webhook->job_id);
-    store_bind_text(&query, webhook->owner);
-    store_bind_text(&query, webhook->url);
-    store_bind_text(&query, webhook->body);
-    store_bind_i64(&query, webhook->created_ms);
-    store_bind_i64(&query, webhook->next_ms);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS,
+                     "INSERT INTO webhooks (id, job_id, owner, url, body, created_ms, next_ms) "
+                     "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                     STORE_VALUES(store_text(webhook->id), store_text(webhook->job_id),
+                                  store_text(webhook->owner), store_text(webhook->url),
+                                  store_text(webhook->body), store_i64(webhook->created_ms),
+                                  store_i64(webhook->next_ms)),
+                     err);
 }
 
 int store_webhooks_put(struct store *store, const struct store_webhook *webhooks, size_t count,
@@ -27,13 +22,15 @@ int store_webhooks_put(struct store *store, const struct store_webhook *webhooks
     TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
     for (size_t i = 0; i < count; i++)
         TRY(store_webhook_insert(store, &webhooks[i], err));
-    TRY(store_run_i64(store, "UPDATE webhook_cursor SET event_row = ?", cursor, err));
+    TRY(store_run(store, STORE_JOBS, "UPDATE webhook_cursor SET event_row = ?",
+                  STORE_VALUES(store_i64(cursor)), err));
     return store_transaction_commit(&transaction, err);
 }
 
 int store_webhook_cursor(struct store *store, int64_t *ret_row, struct err *err)
 {
-    return store_query_i64(store, STORE_JOBS, "SELECT event_row FROM webhook_cursor", ret_row, err);
+    return store_query_i64(store, STORE_JOBS, "SELECT event_row FROM webhook_cursor", NULL, ret_row,
+                           err);
 }
 
 int store_webhooks_due(struct store *store, int64_t now_ms, int64_t limit, store_webhook_fn *row,
@@ -45,9 +42,7 @@ int store_webhooks_due(struct store *store, int64_t now_ms, int64_t limit, store
                     "FROM webhooks AS w WHERE next_ms <= ? AND NOT EXISTS (SELECT 1 FROM webhooks "
                     "AS o WHERE o.job_id = w.job_id AND o.url = w.url AND o.row < w.row) "
                     "ORDER BY next_ms, row LIMIT ?",
-                    err));
-    store_bind_i64(&query, now_ms);
-    store_bind_i64(&query, limit);
+                    STORE_VALUES(store_i64(now_ms), store_i64(limit)), err));
     bool found = false;
     for (;;) {
         TRY(store_query_step(&query, &found, err));
@@ -71,42 +66,35 @@ int store_webhooks_due(struct store *store, int64_t now_ms, int64_t limit, store
 int store_webhook_retry(struct store *store, int64_t row, int64_t tries, int64_t next_ms,
                         struct err *err)
 {
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "UPDATE webhooks SET tries = ?, next_ms = ? WHERE row = ?",
-                    err));
-    store_bind_i64(&query, tries);
-    store_bind_i64(&query, next_ms);
-    store_bind_i64(&query, row);
-    return store_query_run(&query, err);
+    return store_run(store, STORE_JOBS, "UPDATE webhooks SET tries = ?, next_ms = ? WHERE row = ?",
+                     STORE_VALUES(store_i64(tries), store_i64(next_ms), store_i64(row)), err);
 }
 
 int store_webhook_done(struct store *store, int64_t row, struct err *err)
 {
-    return store_run_i64(store, "DELETE FROM webhooks WHERE row = ?", row, err);
+    return store_run(store, STORE_JOBS, "DELETE FROM webhooks WHERE row = ?",
+                     STORE_VALUES(store_i64(row)), err);
 }
 
 int store_webhooks_count(struct store *store, const char *owner, int64_t *ret_count,
                          struct err *err)
 {
     if (owner == NULL)
-        return store_query_i64(store, STORE_JOBS, "SELECT count(*) FROM webhooks", ret_count, err);
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS, "SELECT count(*) FROM webhooks WHERE owner = ?", err));
-    store_bind_text(&query, owner);
-    return store_query_number(&query, ret_count, err);
+        return store_query_i64(store, STORE_JOBS, "SELECT count(*) FROM webhooks", NULL, ret_count,
+                               err);
+    return store_query_i64(store, STORE_JOBS, "SELECT count(*) FROM webhooks WHERE owner = ?",
+                           STORE_VALUES(store_text(owner)), ret_count, err);
 }
 
 int store_webhook_edition(struct store *store, const char *owner, bool next, int64_t *ret_edition,
                           struct err *err)
 {
     if (next)
-        TRY(store_run_text(store, STORE_JOBS,
-                           "INSERT INTO webhook_secrets (owner, edition) VALUES (?, 2) "
-                           "ON CONFLICT (owner) DO UPDATE SET edition = edition + 1",
-                           owner, err));
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(&query, STORE_JOBS,
-                    "SELECT coalesce(max(edition), 1) FROM webhook_secrets WHERE owner = ?", err));
-    store_bind_text(&query, owner);
-    return store_query_number(&query, ret_edition, err);
+        TRY(store_run(store, STORE_JOBS,
+                      "INSERT INTO webhook_secrets (owner, edition) VALUES (?, 2) "
+                      "ON CONFLICT (owner) DO UPDATE SET edition = edition + 1",
+                      STORE_VALUES(store_text(owner)), err));
+    return store_query_i64(store, STORE_JOBS,
+                           "SELECT coalesce(max(edition), 1) FROM webhook_secrets WHERE owner = ?",
+                           STORE_VALUES(store_text(owner)), ret_edition, err);
 }

@@ -126,7 +126,8 @@ static void test_deleted_jobs_stay_in_the_sums(void **state)
     OK(f, store_open(f->dir, &f->store, &f->err));
     assert_string_equal(held(f, 9).text, before.text);
     int64_t left = -1;
-    OK(f, store_query_i64(f->store, STORE_JOBS, "SELECT count(*) FROM attempts", &left, &f->err));
+    OK(f, store_query_i64(f->store, STORE_JOBS, "SELECT count(*) FROM attempts", NULL, &left,
+                          &f->err));
     assert_int_equal(left, 1);
 }
 

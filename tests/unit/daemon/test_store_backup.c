@@ -10,7 +10,7 @@ static int64_t turn_back(struct fixture *f)
 {
     int64_t version = 0;
     char sql[64];
-    OK(f, store_query_i64(f->store, STORE_METRICS, "PRAGMA user_version", &version, &f->err));
+    OK(f, store_query_i64(f->store, STORE_METRICS, "PRAGMA user_version", NULL, &version, &f->err));
     (void)snprintf(sql, sizeof sql, "DROP INDEX points_key; PRAGMA user_version = 1");
     assert_int_equal(sqlite3_exec(f->store->databases[STORE_METRICS], sql, NULL, NULL, NULL),
                      SQLITE_OK);
@@ -53,7 +53,7 @@ static void test_copy_before_migration(void **state)
     OK(f, io_write_file(left, "of a daemon that was killed", 27, 0600, &f->err));
     OK(f, store_open(f->dir, &f->store, &f->err));
     int64_t now = 0, points = 0;
-    OK(f, store_query_i64(f->store, STORE_METRICS, "PRAGMA user_version", &now, &f->err));
+    OK(f, store_query_i64(f->store, STORE_METRICS, "PRAGMA user_version", NULL, &now, &f->err));
     assert_int_equal(now, version);
     assert_int_equal(stat(copy, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
@@ -67,8 +67,8 @@ static void test_copy_before_migration(void **state)
     (void)turn_back(f);
     OK(f, store_open(f->dir, &f->store, &f->err)); /* the copy of an earlier time is replaced */
     assert_int_equal(ask_copy(copy, "SELECT count(*) FROM points"), 2);
-    OK(f,
-       store_query_i64(f->store, STORE_METRICS, "SELECT count(*) FROM points", &points, &f->err));
+    OK(f, store_query_i64(f->store, STORE_METRICS, "SELECT count(*) FROM points", NULL, &points,
+                          &f->err));
     assert_int_equal(points, 2);
 }
 

@@ -87,8 +87,8 @@ static void test_a_reader_does_not_fill_the_disk(void **state)
     assert_int_equal(put_points(f, step, 200), 0);
     step += 200;
     int64_t stored = 0;
-    OK(f,
-       store_query_i64(f->store, STORE_METRICS, "SELECT count(*) FROM points", &stored, &f->err));
+    OK(f, store_query_i64(f->store, STORE_METRICS, "SELECT count(*) FROM points", NULL, &stored,
+                          &f->err));
     assert_int_equal(stored, step - 1); /* each that was taken, once */
 }
 

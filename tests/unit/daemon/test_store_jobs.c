@@ -92,8 +92,8 @@ static void test_jobs_by_the_end_of_their_ids(void **state)
 
 static void delete_job(struct fixture *f, const char *id)
 {
-    OK(f, store_run_text(f->store, STORE_JOBS, "UPDATE jobs SET state = 'failed' WHERE id = ?", id,
-                         &f->err));
+    OK(f, store_run(f->store, STORE_JOBS, "UPDATE jobs SET state = 'failed' WHERE id = ?",
+                    STORE_VALUES(store_text(id)), &f->err));
     OK(f, store_job_delete(f->store, id, &f->err));
 }
 
@@ -123,16 +123,17 @@ static void test_few_deleted_rows_are_remembered(void **state)
 {
     struct fixture *f = *state;
     int64_t count = 0;
-    OK(f, store_run_text(f->store, STORE_JOBS,
-                         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT "
-                         "70000) INSERT INTO gone (kind, id, place) SELECT ?, i, i FROM n",
-                         "jobs", &f->err));
+    OK(f, store_run(f->store, STORE_JOBS,
+                    "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 70000) "
+                    "INSERT INTO gone (kind, id, place) SELECT 'jobs', i, i FROM n",
+                    NULL, &f->err));
     add_job(f, 1, "{}");
     delete_job(f, "ftjob-1");
-    OK(f, store_query_i64(f->store, STORE_JOBS, "SELECT count(*) FROM gone", &count, &f->err));
+    OK(f,
+       store_query_i64(f->store, STORE_JOBS, "SELECT count(*) FROM gone", NULL, &count, &f->err));
     assert_int_equal(count, 65536);
     OK(f, store_query_i64(f->store, STORE_JOBS, "SELECT count(*) FROM gone WHERE id = 'ftjob-1'",
-                          &count, &f->err));
+                          NULL, &count, &f->err));
     assert_int_equal(count, 1);
 }
 
