@@ -1,15 +1,11 @@
 /* adamw: many steps against fp64; the same bits for any thread count; a zero gradient decays only.
  */
+#include "tests/lib/cmocka.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/rng.h"
 #include "tests/lib/on_device.h"

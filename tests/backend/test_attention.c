@@ -1,14 +1,10 @@
 /* attention, attention_bwd: against plain fp64 attention and its derivative; many packings, head
  * groupings and layouts; the bits for 1, 2 and 3 threads; finite differences of the reference. */
+#include "tests/lib/cmocka.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/rng.h"
 #include "tests/lib/on_device.h"

@@ -1,15 +1,11 @@
 /* attention over rectangles, attention_delta, attention_merge, unpack: the operations with which
  * attention is put together from parts. A causal attention cut at a row, the parts merged, and the
  * gradients of the parts added, against attention in one piece. */
+#include "tests/lib/cmocka.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "tests/lib/on_device.h"
 

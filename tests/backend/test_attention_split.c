@@ -1,13 +1,9 @@
 /* attention_split: attention cut into parts is attention, forward and backward: one document and
  * several, long ones between short ones, rectangles, grouped heads, both layouts, wide LSE. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/cmocka.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "tests/lib/on_device.h"
 #include "worker/attention_split.h"

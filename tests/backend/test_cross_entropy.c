@@ -1,15 +1,11 @@
 /* cross_entropy: loss, correct answers and gradient against fp64; untrained rows; ties; in place;
  * evaluation; the bits for any thread count; the gradient against differences. */
+#include "tests/lib/cmocka.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/rng.h"
 #include "tests/lib/on_device.h"

@@ -1,14 +1,10 @@
 /* cuda attention: forward and backward against the CPU backend on the same bf16 inputs: head sizes,
  * grouped heads, both layouts, packed documents; refusals; tensors just below the span that is
  * refused, where the gradients must still be right. */
-#include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "tests/lib/cmocka.h"
 
-#include <cmocka.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 #include "tests/lib/on_cuda.h"
 

@@ -1,14 +1,10 @@
 /* cuda attention of documents so long that it goes in parts (common/mem_split.h): rows of O, LSE
  * and dQ, and keys' dK and dV, against fp64 sums over everything that they see: on both sides of
  * where parts meet, at both ends of documents, ragged lengths, short documents between. */
-#include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "tests/lib/cmocka.h"
 
-#include <cmocka.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 #include "common/mem_split.h"
 #include "tests/lib/on_cuda.h"

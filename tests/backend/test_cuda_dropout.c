@@ -1,13 +1,9 @@
 /* cuda dropout: against the CPU backend, element by element what is dropped: rows in heads, heads
  * that begin within a block of random words, sums. */
-#include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "tests/lib/cmocka.h"
 
-#include <cmocka.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 #include "tests/lib/on_cuda.h"
 

@@ -1,12 +1,8 @@
 /* cuda embed: rows of the table and the gradient's sums over equal ids, against the CPU backend:
  * few tokens and many, one id and many; the same bits when run again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "tests/lib/cmocka.h"
 
-#include <cmocka.h>
+#include <stdio.h>
 
 #include "tests/lib/on_cuda.h"
 

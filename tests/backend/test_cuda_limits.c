@@ -5,13 +5,9 @@
  * the last row is so large that they show it. Takes 40 GiB of a GPU.
  *
  * Attention is refused at that size: test_cuda_attention.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "tests/lib/cmocka.h"
 
-#include <cmocka.h>
+#include <stdio.h>
 
 #include "tests/lib/on_cuda.h"
 

@@ -2,14 +2,10 @@
  * CPU backend on the same bf16 inputs: odd and ragged shapes, misaligned rows, aliasing,
  * accumulation; the same bits when run again. Results in bf16 carry its rounding, half a unit in
  * the last place: 2^-8 at most. */
-#include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "tests/lib/cmocka.h"
 
-#include <cmocka.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 #include "tests/lib/on_cuda.h"
 

@@ -1,16 +1,12 @@
 /* dropout: the mask is the function of worker/ops.h and nothing else: the same in one piece, in
  * tiles, in heads, for any thread count; the share that is dropped, of elements and of pairs of
  * them; rates that are next to none and next to all; sums and places. */
+#include "tests/lib/cmocka.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/rng.h"
 #include "tests/lib/on_device.h"

@@ -1,15 +1,11 @@
 /* embed, embed_bwd: copies exact; rows added in the order of tokens, to the bit, on any thread
  * count. */
+#include "tests/lib/cmocka.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/rng.h"
 #include "tests/lib/on_device.h"

@@ -1,15 +1,11 @@
 /* gemm: all transposes, ragged shapes, padded rows, accumulate, bias, alpha, batches with strides
  * and with a repeated matrix; nothing outside C written; empty extents. */
+#include "tests/lib/cmocka.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/rng.h"
 #include "tests/lib/on_device.h"

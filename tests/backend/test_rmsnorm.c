@@ -1,15 +1,11 @@
 /* rmsnorm, rmsnorm_bwd: against fp64, with residual and in place; dweight to the bit on any thread
  * count; the fp64 derivative against differences of the fp64 norm. */
+#include "tests/lib/cmocka.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/rng.h"
 #include "tests/lib/on_device.h"

@@ -1,15 +1,11 @@
 /* rope: against long double at positions near 0, 60 thousand, 1 million, 10 million and the
  * largest; both layouts; the inverse undoes; the same bits for any thread count. */
+#include "tests/lib/cmocka.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/rng.h"
 #include "tests/lib/on_device.h"

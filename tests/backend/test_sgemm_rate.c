@@ -7,17 +7,13 @@
  * disturbed all the same is repeated, up to eight times, against the same bound. The core type is
  * that of cpu_blas_env_core() where the environment names none: the program sets it and executes
  * itself again, as the keeper does for a rank. */
+#include "tests/lib/cmocka.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "common/median.h"
 #include "tests/lib/on_device.h"

@@ -1,14 +1,10 @@
 /* sumsq: against long double, added to what was there, the same bits for any thread count. */
+#include "tests/lib/cmocka.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/rng.h"
 #include "tests/lib/on_device.h"

@@ -7,24 +7,19 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "tests/dist/stub_rank.h"
+#include "tests/lib/cmocka.h"
 #include "worker/keeper.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum {
     GRACE_MS = 300,

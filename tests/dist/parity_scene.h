@@ -14,6 +14,7 @@
 #include "common/lora_shape.h"
 #include "common/mem.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 #include "tests/lib/testing.h"
 #include "worker/eval.h"
 #include "worker/model_init.h"
@@ -23,18 +24,12 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum {
     PARITY_STEPS = 5,

@@ -4,19 +4,14 @@
  *     scene_play(&(struct scene){.world = 3, .timeout_ms = 400, .victim = -1, .play = play_x}); */
 #pragma once
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 #include "worker/coll.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { WORLD_MAX = 8, SLOT = 16384 };
 

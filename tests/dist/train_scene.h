@@ -13,6 +13,7 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 #include "tests/lib/testing.h"
 #include "worker/checkpoint.h"
 #include "worker/checkpoint_read.h"
@@ -23,18 +24,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SCENE_WORLD_MAX = 8, SCENE_VOCAB = 83, SCENE_SEQ_LEN = 64, SCENE_EXAMPLES = 30 };
 

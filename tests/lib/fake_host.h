@@ -2,13 +2,7 @@
  * processes are rows in a table, and they end when the test ends them. For cmocka programs. */
 #pragma once
 #include "daemon/host.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <signal.h>
 #include <stdbool.h>

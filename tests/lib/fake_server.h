@@ -13,22 +13,17 @@
 #include "clients/cli/client.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { FAKE_EXCHANGES = 16, FAKE_REQUEST_BYTES = 1 << 16, FAKE_ARGUMENTS = 32 };
 

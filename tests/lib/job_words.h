@@ -2,14 +2,10 @@
  */
 #pragma once
 #include "common/job_spec.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 /* Parses a body written with ' for "; the two required fields are added. */
 static int parse(const char *members, struct job_spec *spec, struct err *err)

@@ -7,15 +7,10 @@
 #include "common/model_shape.h"
 #include "common/safetensors.h"
 #include "common/tokenizer.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 struct model_folder {
     char dir[64];

@@ -9,20 +9,15 @@
 #pragma once
 #include "common/mem.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 #include "tests/lib/testing.h"
 #include "worker/model.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { TOKENS = 40, SCALE_TOKENS = 16 };
 

@@ -9,19 +9,14 @@
 #include "common/err.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { PROGRAM_ARGUMENTS = 10 };
 

@@ -5,13 +5,7 @@
 #include "daemon/job_fsm.h"
 #include "daemon/store.h"
 #include "daemon/store_sql.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
 #include <stdio.h>

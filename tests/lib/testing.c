@@ -5,19 +5,14 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-
-#include <cmocka.h>
 
 enum { ARRAYS_MAX = 16384 }; /* alive at once in one test */
 

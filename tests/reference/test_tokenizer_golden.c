@@ -5,17 +5,12 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/tokenizer.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 enum { LLAMA3, QWEN3, MODELS };
 static const char *const packages[MODELS] = {"tokenizer-llama3_1", "tokenizer-qwen3"};

@@ -4,17 +4,12 @@
 #include "clients/cli/cli.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[64], own[96];
 static struct err err;

@@ -2,14 +2,9 @@
 #include "clients/cli/chart.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void expect(const char *const series[], size_t count, size_t width, size_t height,
                    const char *text)

@@ -3,18 +3,13 @@
 #include "clients/cli/cli.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct err err;
 

@@ -3,14 +3,9 @@
 #include "clients/cli/command.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void test_lookups(void **state)
 {

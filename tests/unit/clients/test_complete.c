@@ -2,15 +2,10 @@
 #include "clients/cli/complete.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* What was asked of the daemon: "JOB url=- ftjob-a" and so on. */
 static char asked[256];

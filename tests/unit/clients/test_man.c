@@ -2,14 +2,9 @@
 #include "clients/cli/man.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void test_text(void **state)
 {

@@ -1,19 +1,14 @@
 /* progress: plain lines in a pipe: few of them, and the last state always; on a terminal one bar
  * that redraws itself. */
 #include "clients/cli/progress.h"
+#include "tests/lib/cmocka.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void test_pipe_prints_first_and_last(void **state)
 {

@@ -3,14 +3,9 @@
 #include "clients/cli/table.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct table_column columns[] = {
     {.title = "JOB"},

@@ -3,15 +3,10 @@
 #include "clients/cli/table.h"
 #include "clients/cli/top.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RUNNING(id)                                                                          \
     "{\"id\":\"" id "\",\"owner\":\"ann\",\"state\":\"running\",\"priority\":0,\"slots\":2," \

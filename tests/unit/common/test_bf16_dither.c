@@ -1,14 +1,9 @@
 /* bf16_dither: one of the two neighbours, right on average; what is no number stays so. */
 #include "common/bf16_dither.h"
 #include "common/float_bits.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static void test_average(void **state)
 {

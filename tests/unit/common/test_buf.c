@@ -1,14 +1,9 @@
 /* buf: growth, the limit, the sticking error. */
 #include "common/buf.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void test_append_and_drop(void **state)
 {

@@ -3,16 +3,11 @@
 
 #include "common/io.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BEGIN = 256, USER = 257, ASSISTANT = 258, SYSTEM = 259, END = 260, PAD = 261 };
 

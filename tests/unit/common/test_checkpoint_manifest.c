@@ -2,18 +2,13 @@
  * said, and the list. */
 #include "common/checkpoint_manifest.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char job_dir[64];
 

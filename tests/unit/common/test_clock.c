@@ -1,11 +1,6 @@
 /* clock: known instants, and time that goes forward. */
 #include "common/clock.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <stdlib.h>
 #include <time.h>

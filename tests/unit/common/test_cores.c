@@ -1,13 +1,8 @@
 /* cores: as many as the process was left. */
 #include "common/cores.h"
+#include "tests/lib/cmocka.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static void test_one_is_left(void **state)
 {

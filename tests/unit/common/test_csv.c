@@ -1,13 +1,9 @@
 /* csv: fields come back as they were; no text is a formula of a spreadsheet. */
 #include "common/csv.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 static void expect_field(const char *text, const char *field)
 {

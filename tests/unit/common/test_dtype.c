@@ -1,16 +1,12 @@
 /* dtype: every 16-bit pattern, and every tie between two neighbours. */
 #include "common/dtype.h"
 #include "common/float_bits.h"
+#include "tests/lib/cmocka.h"
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 static void test_names_and_sizes(void **state)
 {

@@ -1,13 +1,8 @@
 /* edit_distance: known distances, symmetry, words that are cut. */
 #include "common/edit_distance.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void test_distances(void **state)
 {

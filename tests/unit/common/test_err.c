@@ -1,14 +1,10 @@
 /* err: the table, and what happens to sentences that are too long. */
 #include "common/err.h"
 #include "common/utf8.h"
+#include "tests/lib/cmocka.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 static void test_table(void **state)
 {

@@ -4,14 +4,9 @@
 #include "common/mem.h"
 #include "common/rng.h"
 #include "common/utf8.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define U "{\"role\":\"user\",\"content\":\"q\"}"
 #define A "{\"role\":\"assistant\",\"content\":\"a\"}"

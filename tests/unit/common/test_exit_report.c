@@ -3,16 +3,12 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/wire.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char test_dir[] = "/tmp/test_exit_report-XXXXXX";
 static char test_path[sizeof test_dir + 16];

@@ -5,16 +5,11 @@
 #include "common/mem.h"
 #include "common/model_published.h"
 #include "common/time_rates.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define GIB 0x1p30
 #define GRID(seq_len, more)                                                                      \

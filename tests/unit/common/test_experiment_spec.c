@@ -2,15 +2,10 @@
 #include "common/experiment_spec.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define BASE "'base':{'model':'m','ithaca':{'gpus':2,'context_parallel':{'ulysses':2}}}"
 

@@ -1,20 +1,16 @@
 /* io: whole files or none, and nothing outside of what was asked for is removed. */
 #include "common/io.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 /* What io asks the kernel for, in its order, in place of the C library's: 'f' a file is synced, 'd'
  * a folder is, 'r' a rename. */

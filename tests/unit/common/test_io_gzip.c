@@ -4,18 +4,13 @@
 
 #include "common/io_stream.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 #include "tests/lib/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { LINES = 20000 };
 

@@ -3,14 +3,10 @@
 #include "common/job_field.h"
 #include "common/job_spec.h"
 #include "common/lora_shape.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 /* Parses a job with this `lora`, written with ' for ". */
 static int parse(const char *lora, struct job_spec *spec, struct err *err)

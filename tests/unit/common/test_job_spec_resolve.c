@@ -3,14 +3,10 @@
 #include "common/job_spec.h"
 #include "common/mem.h"
 #include "common/mesh.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 static const struct job_facts test_facts = {
     .ranks_max = 4, .heads = 8, .kv_heads = 4, .layers = 2, .context_max = 4096};

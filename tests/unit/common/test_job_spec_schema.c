@@ -3,14 +3,10 @@
 #include "common/job_field.h"
 #include "common/job_request.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 /* Walks the `ithaca` schema; calls check for every field, with its dotted path. */
 static size_t walk(json_t *properties, const char *prefix,

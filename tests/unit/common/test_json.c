@@ -4,16 +4,12 @@
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static int parse(const char *text, json_t **ret_value, struct err *err)
 {

@@ -1,13 +1,8 @@
 /* json_python: what Python's json.dumps(..., ensure_ascii=False) gives. */
 #include "common/json_python.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void expect(const char *text, int indent, const char *wanted)
 {

@@ -1,13 +1,9 @@
 /* launch_plan: the round trip, and every single change that must be refused. */
 #include "common/launch_plan.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 static json_t *literal_plan(void)
 {

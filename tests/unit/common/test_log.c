@@ -2,15 +2,11 @@
 #include "common/clock.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "tests/lib/cmocka.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char out[3 * LIMIT_LOG_LINE_BYTES]; /* what was written, NUL-terminated */
 

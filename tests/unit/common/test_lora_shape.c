@@ -2,15 +2,10 @@
 #include "common/lora_shape.h"
 #include "common/mem.h"
 #include "common/model_published.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct model_shape base;
 static struct err err;

@@ -1,11 +1,8 @@
 /* md5: the examples of RFC 1321, A.5, and every way of cutting a text in two. */
 #include "common/md5.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void test_examples(void **state)
 {

@@ -1,12 +1,6 @@
 /* median: of one, an odd and an even number of values; they are sorted after it. */
 #include "common/median.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 static void test_median(void **state)
 {

@@ -1,12 +1,8 @@
 /* mem: counts, zeroes, overflow, injected failures. */
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 static void test_live_counts(void **state)
 {

@@ -8,16 +8,11 @@
 #include "common/mem_ladder.h"
 #include "common/mem_report.h"
 #include "common/model_published.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define GIB ((int64_t)1 << 30)
 

@@ -5,18 +5,13 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/model_published.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char path[] = "/tmp/ithaca-test-measured-XXXXXX";
 

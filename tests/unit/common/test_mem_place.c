@@ -4,18 +4,13 @@
 
 #include "common/mem.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 #include "tests/lib/testing.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BUFFERS_MAX = 40, UNIT = MEM_ALIGN_BYTES, UNITS_MAX = 4096 };
 

@@ -6,18 +6,13 @@
 #include "common/mem_place.h"
 #include "common/model_published.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 #include "tests/lib/testing.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MI = 1 << 20 };
 #define GIB ((int64_t)1 << 30)

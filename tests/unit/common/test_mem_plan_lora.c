@@ -6,15 +6,10 @@
 #include "common/mem.h"
 #include "common/mem_estimate.h"
 #include "common/model_published.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct model_shape shape; /* Llama 3 8B: 32 layers, h 4096, f 14336, K*d 1024 */
 static struct err err;

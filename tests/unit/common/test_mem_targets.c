@@ -4,16 +4,11 @@
 #include "common/mem_card.h"
 #include "common/mem_estimate.h"
 #include "common/model_published.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MI = 1 << 20 };
 

@@ -5,15 +5,10 @@
 #include "common/mem.h"
 #include "common/mem_estimate.h"
 #include "common/model_published.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void make(struct mem_plan *plan, bool offload)
 {

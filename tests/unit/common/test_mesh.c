@@ -6,16 +6,11 @@
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { HEADS_MAX = 128, DEGREE_MAX = 64, SEED = 4321 };
 

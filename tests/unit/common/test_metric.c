@@ -1,11 +1,6 @@
 /* metric: names lead back to their numbers. */
 #include "common/metric.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 static void test_names(void **state)
 {

@@ -5,16 +5,11 @@
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/mesh.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "tests/unit/common/published_models.h"
 

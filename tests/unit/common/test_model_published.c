@@ -3,18 +3,13 @@
 #include "common/model_published.h"
 
 #include "common/model_shape.h"
+#include "tests/lib/cmocka.h"
 #include "tests/unit/common/published_models.h"
 
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct {
     const char *name;

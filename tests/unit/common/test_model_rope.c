@@ -3,17 +3,12 @@
 #include "common/model_rope.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { CONTEXT = 4096, HEAD_DIM = 64, HALF_MAX = 64 };
 

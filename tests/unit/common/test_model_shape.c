@@ -2,15 +2,10 @@
 #include "common/model_shape.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "tests/unit/common/published_models.h"
 

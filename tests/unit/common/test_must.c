@@ -1,18 +1,13 @@
 /* must: what holds costs nothing and is looked at once; what does not ends the process with a
  * sentence, to stderr and to the hook. */
 #include "common/must.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static int looked;
 

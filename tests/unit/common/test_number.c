@@ -1,13 +1,8 @@
 /* number: digits as people write them, at the edges of what they are cut to. */
 #include "common/number.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static void test_plain(void **state)
 {

@@ -5,14 +5,9 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void check(const int64_t *lengths, int64_t examples, int64_t seq_len,
                   const struct pack *pack)

@@ -3,17 +3,12 @@
 #include "common/mem.h"
 #include "common/model_published.h"
 #include "common/plan_search.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MIB ((int64_t)1 << 20)
 

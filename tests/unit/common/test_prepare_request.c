@@ -5,17 +5,12 @@
 #include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static char folder[64], path[96];
 static struct err err;

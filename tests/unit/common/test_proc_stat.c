@@ -1,18 +1,13 @@
 /* proc_stat: a process whose name tries to look like fields; children; processes that are gone. */
 #include "common/clock.h"
 #include "common/proc_stat.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void test_name_with_parentheses(void **state)
 {

@@ -1,14 +1,10 @@
 /* rng: the known answers of Random123, and that numbers do not depend on who asks for them when. */
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 static void test_known_answers(void **state)
 {

@@ -5,18 +5,13 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[64];
 

@@ -3,15 +3,10 @@
 #include "common/mem_estimate.h"
 #include "common/model_published.h"
 #include "common/time_plan.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { S = 131072, H = 4096, F = 14336, V = 128256, L = 32, HEADS = 32, KV = 8, D = 128 };
 

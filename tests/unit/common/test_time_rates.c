@@ -2,17 +2,12 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/time_rates.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static char folder[64];
 

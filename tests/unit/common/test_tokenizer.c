@@ -5,16 +5,11 @@
 #include "common/json.h"
 #include "common/limits.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static char folder[64];
 static char *path;

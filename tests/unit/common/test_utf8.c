@@ -1,12 +1,8 @@
 /* utf8: every code point passes; overlong forms, surrogates and cuts do not. */
 #include "common/utf8.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 static size_t put(uint32_t point, char *out)
 {

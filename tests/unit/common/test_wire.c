@@ -3,14 +3,10 @@
 #include "common/mem.h"
 #include "common/rng.h"
 #include "common/wire.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 enum { HEADER_BYTES = 16 };
 static const char test_plan[] = "{\"job_id\":\"ftjob-1\"}";

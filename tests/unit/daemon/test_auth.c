@@ -9,19 +9,14 @@
 #include "daemon/loop.h"
 #include "daemon/settings.h"
 #include "daemon/store.h"
+#include "tests/lib/cmocka.h"
 
 #include <pwd.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct fixture {
     char folder[64];

@@ -1,18 +1,13 @@
 /* bus: notes reach every listener once, and listeners may come and go while they are called.
  * Removal in the middle of a publish: tests/unit/daemon/test_host_posix.c. */
 #include "daemon/bus.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct ear {
     struct bus_listener listener;

@@ -1,13 +1,8 @@
 /* experiment_search: a machine on which all up to some length runs is found out, in few runs. */
 #include "daemon/experiment_search.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* Runs the search on a machine; how many runs it took, the answer in *ret. */
 static int search(int64_t longest, int64_t min, int64_t step, int64_t runs_up_to, int64_t *ret)

@@ -3,14 +3,9 @@
 
 #include "common/mem.h"
 #include "daemon/experiment_chart.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct err err;
 

@@ -3,13 +3,7 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "daemon/folder_walk.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,6 @@
 /* gpu_load: means and the highest over looks, what is not told, a step's points once. */
 #include "daemon/gpu_load.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 static struct gpu_sample look(int64_t busy, int64_t power_mw, int64_t celsius)
 {

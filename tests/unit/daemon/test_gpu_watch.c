@@ -5,13 +5,7 @@
 #include "common/mem.h"
 #include "daemon/gpu_watch.h"
 #include "daemon/xid.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,13 +6,7 @@
 #include "daemon/bus.h"
 #include "daemon/host.h"
 #include "daemon/loop.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <signal.h>
 #include <stdio.h>

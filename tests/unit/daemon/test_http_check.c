@@ -2,14 +2,9 @@
 #include "daemon/http_check.h"
 
 #include "daemon/settings.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static char more_host[] = "node7.example";
 static struct settings_pair more_pairs[] = {{.key = NULL, .value = more_host}};

@@ -6,13 +6,7 @@
 #include "common/rng.h"
 #include "daemon/ingest.h"
 #include "daemon/loop.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <errno.h>
 #include <fcntl.h>

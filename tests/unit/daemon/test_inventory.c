@@ -1,13 +1,7 @@
 /* inventory: slots of the CPU are counted; each GPU has one owner, is given out only when it is
  * empty and well, and says why it is not. */
 #include "daemon/inventory.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,13 +4,7 @@
 #include "common/mem.h"
 #include "daemon/job_fsm.h"
 #include "daemon/store_sql.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <stdio.h>
 #include <stdlib.h>

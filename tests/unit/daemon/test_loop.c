@@ -5,21 +5,16 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct loop *loop;
 static struct err err;

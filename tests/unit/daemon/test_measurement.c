@@ -6,16 +6,11 @@
 #include "common/job_spec.h"
 #include "common/mem.h"
 #include "common/model_config.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static char folder[64], job_dir[128];
 static struct inventory inventory;

@@ -5,17 +5,12 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "daemon/settings.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char root[64];
 

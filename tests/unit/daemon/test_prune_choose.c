@@ -3,13 +3,7 @@
 #include "daemon/prune.h"
 #include "daemon/retention.h"
 #include "daemon/settings.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <stdio.h>
 #include <string.h>

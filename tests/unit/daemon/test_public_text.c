@@ -2,15 +2,10 @@
 #include "daemon/public_text.h"
 
 #include "daemon/settings.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static char data_dir[] = "/var/lib/ithaca", worker[] = "/usr/libexec/ithaca/ithaca-worker";
 static struct settings_pair roots[] = {{.value = "/var/lib/ithaca/models"}, {.value = "/models/"}};

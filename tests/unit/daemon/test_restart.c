@@ -1,12 +1,6 @@
 /* restart: the table of reasons, written down a second time. */
 #include "daemon/restart.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <string.h>
 

@@ -3,13 +3,7 @@
 #include "daemon/result_name.h"
 
 #include "daemon/route.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <string.h>
 

@@ -1,14 +1,9 @@
 /* route: every row is found, nothing else is; queries decode or are refused. */
 #include "daemon/route.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static int find(const char *method, const char *target, struct route_match *match)
 {

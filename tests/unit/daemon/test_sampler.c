@@ -1,14 +1,9 @@
 /* sampler: that no peak and no NaN is lost however few points are kept, that ends are kept, that a
  * short series is kept whole, that the newest attempt of a step counts. */
 #include "daemon/sampler.h"
+#include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 enum { KEPT_MAX = 400 };
 

@@ -1,13 +1,7 @@
 /* sched: a case a rule: order, shares, caps, holds, the reservation and what may pass it, room made
  * by preemption, estimates. */
 #include "daemon/sched.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <stdio.h>
 #include <string.h>

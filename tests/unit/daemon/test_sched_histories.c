@@ -17,13 +17,7 @@
 #include "common/rng.h"
 #include "daemon/sched.h"
 #include "daemon/usage.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include "tests/lib/sched_rules.h"
 

@@ -2,15 +2,11 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "daemon/schema.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 enum { SCHEMA_BYTES_MAX = 4 << 20 };
 

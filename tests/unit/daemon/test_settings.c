@@ -4,17 +4,12 @@
 #include "common/buf.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/ithaca-settings-XXXXXX";
 

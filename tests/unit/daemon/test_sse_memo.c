@@ -3,13 +3,7 @@
 #include "daemon/sse_memo.h"
 
 #include "common/mem.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <string.h>
 

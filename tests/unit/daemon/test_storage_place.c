@@ -1,12 +1,6 @@
 /* storage_place: paths of the data folder and where they count. */
 #include "daemon/storage.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <string.h>
 

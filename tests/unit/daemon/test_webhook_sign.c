@@ -1,12 +1,6 @@
 /* webhook_sign: the example of Standard Webhooks, and one computed with Python's hmac. */
 #include "daemon/webhook_sign.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 static void test_published_example(void **state)
 {

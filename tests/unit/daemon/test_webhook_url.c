@@ -2,13 +2,7 @@
 #include "common/mem.h"
 #include "daemon/settings.h"
 #include "daemon/webhook_url.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/cmocka.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -4,18 +4,13 @@
 
 #include "common/mem.h"
 #include "common/must.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SLOTS = 200 };
 

@@ -1,16 +1,11 @@
 /* attention_shape: batches of ever-changing lengths make few shapes; heads are read where they lie
  * unless their strides are a longer batch's; nothing is rounded up to a span that cuDNN gets wrong.
  */
+#include "tests/lib/cmocka.h"
 #include "worker/attention_shape.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "tests/lib/testing.h"
 

@@ -1,12 +1,8 @@
 /* batch: shifted before it is cut, padded, and cut by common/mesh: whatever the layout, the shards
  * of all ranks put together are the sequence. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/lib/cmocka.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include "common/rng.h"
 #include "tests/lib/testing.h"

@@ -1,11 +1,7 @@
 /* blas_env: the core type for each set of features; a value in the environment wins. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "tests/lib/cmocka.h"
 
-#include <cmocka.h>
+#include <stdlib.h>
 
 #include "worker/cpu/blas_env.h"
 

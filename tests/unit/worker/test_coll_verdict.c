@@ -4,19 +4,14 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/wire.h"
+#include "tests/lib/cmocka.h"
 #include "worker/coll.h"
 #include "worker/coll_record.h"
 #include "worker/coll_verdict.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { WORLD = 4, ALL = 15 };
 

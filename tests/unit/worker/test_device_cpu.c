@@ -1,12 +1,8 @@
 /* device_cpu: memory and its count, copies, streams and events, failing allocations, the check of
  * OpenBLAS at opening. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/lib/cmocka.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/mem.h"

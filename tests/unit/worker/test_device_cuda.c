@@ -1,19 +1,14 @@
 /* device_cuda: what a user reads where the CUDA backend cannot be had. Runs without a GPU; with
  * one, opening succeeds and what a device promises about memory is checked. */
+#include "tests/lib/cmocka.h"
 #include "worker/device_cuda.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void expect_sentence(const char *plugin, enum err_code code, const char *part)
 {

@@ -1,14 +1,8 @@
 /* exposed: on a device whose clock the test turns: each moment goes to one kind, all add up to the
  * step, a span inside another counts as the outer one, more spans than there are marks. */
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 #include "worker/exposed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 struct event {
     int64_t ns;

@@ -1,12 +1,6 @@
 /* kernel_name: mangled names of kernels, plain ones, and what only looks mangled. */
+#include "tests/lib/cmocka.h"
 #include "worker/kernel_name.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static void test_names(void **state)
 {

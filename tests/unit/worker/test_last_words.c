@@ -6,19 +6,14 @@
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/must.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[64];
 

@@ -2,14 +2,8 @@
  * edges: one row, one feature. */
 #include "worker/linear.h"
 
+#include "tests/lib/cmocka.h"
 #include "tests/lib/testing.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static const int64_t shapes[][3] = {{1, 1, 1},   {1, 7, 5},    {5, 1, 3},   {4, 3, 1},
                                     {17, 33, 9}, {64, 16, 48}, {3, 130, 65}};

@@ -6,17 +6,12 @@
 
 #include "common/mem.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { EXAMPLES = 23, SEQ_LEN = 10 };
 

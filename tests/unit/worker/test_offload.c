@@ -4,17 +4,12 @@
 #include "worker/offload.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 #include "tests/lib/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { LAYERS = 3, ROWS = 6, WIDTH = 5, BYTES = ROWS * WIDTH * (int)sizeof(float) };
 

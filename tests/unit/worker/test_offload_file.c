@@ -6,22 +6,17 @@
 #include "common/mem.h"
 #include "common/mem_buffer.h"
 #include "common/rng.h"
+#include "tests/lib/cmocka.h"
 #include "tests/lib/testing.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 enum { PAGE = MEM_FILE_ALIGN_BYTES, PAGES = 24, PIECE_PAGES = 5 };
 

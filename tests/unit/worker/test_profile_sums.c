@@ -2,15 +2,10 @@
 #include "worker/profile_sums.h"
 
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 #include "worker/profile_spans.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { NAMES = 7, STEP = 0, FORWARD, BACKWARD, GEMM, ADD, GATHER, COPY };
 static char names[NAMES][PROFILE_NAME_BYTES] = {"step", "forward",       "backward", "gemm",

@@ -1,17 +1,12 @@
 /* rank_env: what is kept, what is set, what is left out, and failed allocations. */
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 #include "worker/cpu/blas_env.h"
 #include "worker/rank_env.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* The value of a setting; NULL when it is not there. It must not be there twice. */
 static const char *value_of(char **env, const char *name)

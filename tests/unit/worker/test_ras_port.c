@@ -1,17 +1,12 @@
 /* ras_port: a port that this user's ranks can share and listen on, and nobody else can have. */
+#include "tests/lib/cmocka.h"
 #include "worker/ras_port.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* A socket that listens on the port, as NCCL's do, or -1. */
 static int listen_on(int port, int shared)

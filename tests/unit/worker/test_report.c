@@ -7,12 +7,9 @@
 #include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
+#include "tests/lib/cmocka.h"
 
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +17,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { DEADLINE_MS = 20000 };
 

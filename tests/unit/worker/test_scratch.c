@@ -1,12 +1,8 @@
 /* scratch: what the plan has is reserved and lent with its bytes; what it has not is not. */
+#include "tests/lib/cmocka.h"
 #include "worker/scratch.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct loan {
     void *memory;

@@ -1,12 +1,8 @@
 /* simd: cpu_exp over its whole domain against fp64, and outside it; cpu_max. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "tests/lib/cmocka.h"
 
-#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
 
 #include "worker/cpu/simd.h"
 

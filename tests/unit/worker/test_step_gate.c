@@ -2,17 +2,12 @@
 #include "worker/step_gate.h"
 
 #include "common/io.h"
+#include "tests/lib/cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void test_gate(void **state)
 {

@@ -6,17 +6,12 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "tests/lib/cmocka.h"
 #include "worker/model_init.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static char folder[64];
 
