@@ -29,7 +29,6 @@ static void reference(const struct ops_adamw *args, double *w, double *m, double
 
 static void test_steps(void **state)
 {
-    (void)state;
     static const int64_t counts[] = {0, 1, 7, 63, 64, 65, 8192, 8193, 20000};
     float grad_scale = 0.3f;
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -68,7 +67,6 @@ static void test_steps(void **state)
 
 static void test_late_step(void **state)
 {
-    (void)state;
     float w = 2, m = 0.5f, v = 0.25f, grad = -1, one = 1;
     double w64 = 2, m64 = 0.5, m_terms = 0.5, v64 = 0.25;
     struct ops_adamw args = {.count = 1,
@@ -92,7 +90,6 @@ static void test_late_step(void **state)
 
 static void test_zero_gradient(void **state)
 {
-    (void)state;
     float w = 2, m = 0, v = 0, grad = 0, one = 1;
     RUN(1, adamw, .count = 1, .master = &w, .m = &m, .v = &v, .grad = &grad, .grad_scale = &one,
         .lr = 0.5f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.25f, .step = 1);

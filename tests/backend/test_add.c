@@ -14,7 +14,6 @@ enum { COUNTS = sizeof counts / sizeof counts[0] };
 
 static void test_add(void **state)
 {
-    (void)state;
     for (int i = 0; i < COUNTS * 3; i++) {
         int64_t count = counts[i % COUNTS];
         float *a = testing_normal(count), *b = testing_normal(count), *want = testing_poison(count);
@@ -28,7 +27,6 @@ static void test_add(void **state)
 
 static void test_cast(void **state)
 {
-    (void)state;
     for (int i = 0; i < COUNTS * 2; i++) {
         int64_t count = counts[i % COUNTS];
         float *in = testing_normal(count), *kept = testing_copy(in, count);

@@ -235,7 +235,6 @@ static struct shape one_document(int64_t q_heads, int64_t kv_heads, int64_t rows
 
 static void test_one_document(void **state)
 {
-    (void)state;
     static const int64_t rows[] = {1, 2, 7, 63, 64, 65, 127, 129, 200, 257, 321};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct shape shape = one_document(4, 2, rows[i], 32);
@@ -246,7 +245,6 @@ static void test_one_document(void **state)
 
 static void test_head_groupings_and_sizes(void **state)
 {
-    (void)state;
     static const int64_t heads[][2] = {{1, 1}, {4, 4}, {6, 2}, {5, 1}};
     static const int64_t dims[] = {1, 3, 8, 33, 64, 128, 256};
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
@@ -271,7 +269,6 @@ static struct shape packed(int64_t rows, int64_t longest, uint64_t stream)
 
 static void test_packed_documents(void **state)
 {
-    (void)state;
     static const int64_t longest[] = {1, 2, 5, 64, 100, 300, 600};
     for (size_t i = 0; i < sizeof longest / sizeof longest[0]; i++) {
         struct shape shape = packed(longest[i] < 5 ? 150 : 400, longest[i], 1000 + i);
@@ -282,7 +279,6 @@ static void test_packed_documents(void **state)
 
 static void test_documents_of_one_row(void **state)
 {
-    (void)state;
     struct shape shape = one_document(2, 1, 131, 8);
     shape.documents = 131;
     for (int64_t s = 0; s <= 131; s++)
@@ -293,7 +289,6 @@ static void test_documents_of_one_row(void **state)
 /* Large scores must neither overflow nor lose the running maximum. */
 static void test_large_scores(void **state)
 {
-    (void)state;
     struct shape shape = one_document(2, 2, 150, 16);
     struct tensors t = tensors_of(&shape);
     run(1, &shape, &t, 20.0f);
@@ -305,7 +300,6 @@ static void test_large_scores(void **state)
 
 static void test_nothing(void **state)
 {
-    (void)state;
     struct shape shape = one_document(2, 1, 0, 8);
     struct tensors t = tensors_of(&shape);
     run(2, &shape, &t, 1.0f);
@@ -332,7 +326,6 @@ static double reference_loss(const struct shape *shape, const struct tensors *t,
  * in both is found. */
 static void test_finite_differences(void **state)
 {
-    (void)state;
     struct shape shape = one_document(4, 2, 12, 5);
     shape.documents = 2;
     shape.doc_rows[1] = 5;

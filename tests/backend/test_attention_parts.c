@@ -108,7 +108,6 @@ static void in_parts(struct parts *p, int threads)
 
 static void test_parts_make_the_whole(void **state)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{2, 1},    {65, 1},    {65, 64},
                                         {130, 65}, {700, 300}, {300, 299}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -138,7 +137,6 @@ static void test_parts_make_the_whole(void **state)
  * its O; a side that is all there is is taken as it is. */
 static void test_rows_without_keys(void **state)
 {
-    (void)state;
     enum { ROWS = 5 };
     int64_t count = ROWS * H * D;
     float *o = testing_normal(count), *part = testing_normal(count);
@@ -175,7 +173,6 @@ static void test_rows_without_keys(void **state)
 /* (heads, copies, rows, d) to every second head of (rows, heads, d), copies added in order. */
 static void test_unpack(void **state)
 {
-    (void)state;
     for (int64_t rows = 0; rows < 40; rows += 13)
         for (int64_t copies = 1; copies <= 3; copies++) {
             int64_t row = 2 * H * D;
@@ -199,7 +196,6 @@ static void test_unpack(void **state)
 
 static void test_delta(void **state)
 {
-    (void)state;
     for (int64_t rows = 0; rows < 200; rows += 67) {
         int64_t count = rows * H * D;
         float *o = testing_normal(count), *d_o = testing_normal(count);

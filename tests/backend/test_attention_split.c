@@ -112,7 +112,6 @@ enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static void test_documents(void **state)
 {
-    (void)state;
     static const struct {
         int64_t documents, doc_rows[8];
     } packings[] = {{1, {0, 200}},
@@ -137,7 +136,6 @@ static void test_documents(void **state)
 
 static void test_rectangles(void **state)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{100, 90}, {5, 200}, {200, 5}, {32, 33}, {41, 40}};
     for (int i = 0; i < 5; i++)
         for (int z = 0; z < SIZES; z++)
@@ -151,7 +149,6 @@ static void test_rectangles(void **state)
 
 static void test_what_is_cut(void **state)
 {
-    (void)state;
     const struct mem_split at = {.longest = 10, .rows = 5, .keys = 5};
     assert_false(attention_split_wants(&at, 10, 0));
     assert_true(attention_split_wants(&at, 11, 0));
@@ -259,7 +256,6 @@ static void count_calls(int64_t rows, bool back)
 
 static void test_few_shapes(void **state)
 {
-    (void)state;
     static const int64_t lengths[] = {65544,   131072,  262144, 524288, 1048576,
                                       3145728, 5242880, 262152, 999992};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {

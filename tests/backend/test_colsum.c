@@ -11,7 +11,6 @@
 
 static void test_sums(void **state)
 {
-    (void)state;
     static const int64_t rows[] = {0, 1, 7, 64, 65, 300}, widths[] = {0, 1, 7, 63, 256, 257, 700};
     for (int i = 0; i < 42; i++) {
         int64_t t = rows[i % 6], n = widths[i / 6];

@@ -102,7 +102,6 @@ static void check(int64_t rows, int64_t vocab, float spread, int how)
 
 static void test_shapes(void **state)
 {
-    (void)state;
     static const int64_t rows[] = {0, 1, 7, 16, 17, 65},
                          vocabs[] = {1, 7, 64, 264, 1023, 1025, 5000};
     for (int i = 0; i < 42; i++)
@@ -112,7 +111,6 @@ static void test_shapes(void **state)
 
 static void test_ties_go_to_the_lowest(void **state)
 {
-    (void)state;
     float logits[6] = {1, 3, 3, 3, 3, 1};
     for (int target = 0; target < 3; target++) {
         int32_t targets[2] = {target, 2 - target};
@@ -126,7 +124,6 @@ static void test_ties_go_to_the_lowest(void **state)
 
 static void test_nan_and_infinity_show(void **state)
 {
-    (void)state;
     for (int i = 0; i < 70; i += 23) {
         float *logits = testing_normal(70);
         int32_t target = 3;
@@ -141,7 +138,6 @@ static void test_nan_and_infinity_show(void **state)
 
 static void test_derivative(void **state)
 {
-    (void)state;
     enum { VOCAB = 9 };
     float *logits = testing_normal(VOCAB);
     int32_t target = 4;

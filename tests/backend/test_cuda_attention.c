@@ -124,7 +124,6 @@ static void check(const struct scene *s)
 
 static void test_one_document(void **state)
 {
-    (void)state;
     static const int64_t heads[][2] = {{1, 1}, {4, 4}, {4, 2}, {8, 2}, {3, 1}};
     static const int64_t rows[] = {1, 17, 128, 257, 1000, 256, 768}; /* 256: not packed */
     static const int64_t sizes[] = {64, 128, 32, 96};
@@ -143,7 +142,6 @@ static void test_one_document(void **state)
 
 static void test_packed(void **state)
 {
-    (void)state;
     static const int64_t plain[] = {0, 100, 101, 357, 600},
                          empty[] = {0, 0, 130, 130, 130, 131, 900, 900},
                          single[] = {0, 0, 40, 40}, /* one document in truth */
@@ -170,7 +168,6 @@ static void test_packed(void **state)
 /* Every row sees every key: a ring's earlier parts. */
 static void test_rectangle(void **state)
 {
-    (void)state;
     static const int64_t heads[][2] = {{1, 1}, {4, 2}}, rows[] = {9, 130, 257};
     for (int i = 0; i < 18; i++) {
         check(&(struct scene){.q_heads = heads[i % 2][0],
@@ -186,7 +183,6 @@ static void test_rectangle(void **state)
 /* Parts of short documents, wherever they begin. */
 static void test_small_rectangle(void **state)
 {
-    (void)state;
     static const int64_t heads[][2] = {{1, 1}, {4, 2}}, rows[] = {1, 2, 3, 7, 8, 9};
     for (int i = 0; i < 72; i++) {
         check(&(struct scene){.q_heads = heads[i % 2][0],
@@ -212,7 +208,6 @@ static bool planned(const struct scene *scene)
 /* Documents of other lengths, and rows of a longer batch, find the plans of those before them. */
 static void test_lengths(void **state)
 {
-    (void)state;
     static const int64_t several[][4] = {{0, 300, 800, 1020}, {0, 290, 770, 1001}};
     static const int64_t alone[][2] = {{0, 777}, {0, 901}};
     static const int64_t heads[][2] = {{6, 3}, {1, 1}};
@@ -249,7 +244,6 @@ static void test_lengths(void **state)
 /* More shapes than plans are kept: one in use stays, one that went is made again. */
 static void test_many_plans(void **state)
 {
-    (void)state;
     enum { SHAPES = 80 };
     const struct device_ops *dev = on_cuda_gpu->dev;
     const struct scene kept = {
@@ -271,7 +265,6 @@ static void test_many_plans(void **state)
 
 static void test_merge(void **state)
 {
-    (void)state;
     enum { HEADS = 3, ROWS = 37, LSE_STRIDE = 50 };
     static const int64_t sizes[] = {64, 128, 6, 200};
     for (int i = 0; i < 4; i++) {
@@ -310,7 +303,6 @@ static void test_merge(void **state)
 
 static void test_unpack(void **state)
 {
-    (void)state;
     enum { HEADS = 3, ROWS = 29 };
     static const int64_t sizes[] = {64, 6};
     for (int i = 0; i < 8; i++) {
@@ -344,7 +336,6 @@ static void expect_refused(const struct ops_attention *args, const char *what)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     void *memory = on_cuda_alloc(4096);
     const int64_t ends[] = {0, 8};
     struct ops_heads heads = {memory, 64, 64};
@@ -378,7 +369,6 @@ static void test_refusals(void **state)
  * elements. */
 static void test_span(void **state)
 {
-    (void)state;
     enum { ROWS = 300, D = 64, FAR = 5 }; /* a plan for 512 rows would span more */
     const int64_t stride = (((int64_t)1 << 31) - 64) / (ROWS - 1) / 8 * 8, ends[] = {0, ROWS};
     uint16_t *far = on_cuda_alloc((ROWS - 1) * stride * 2 + FAR * D * 2);

@@ -241,7 +241,6 @@ static void check(struct scene s)
 
 static void test_one_head(void **state)
 {
-    (void)state;
     check((struct scene){.q_heads = 1,
                          .kv_heads = 1,
                          .head_dim = D_MAX,
@@ -251,7 +250,6 @@ static void test_one_head(void **state)
 
 static void test_whole_parts(void **state)
 {
-    (void)state;
     check((struct scene){.q_heads = 1,
                          .kv_heads = 1,
                          .head_dim = 64,
@@ -261,7 +259,6 @@ static void test_whole_parts(void **state)
 
 static void test_grouped(void **state)
 {
-    (void)state;
     check((struct scene){.q_heads = 4,
                          .kv_heads = 1,
                          .head_dim = D_MAX,
@@ -271,7 +268,6 @@ static void test_grouped(void **state)
 
 static void test_documents(void **state)
 {
-    (void)state;
     enum { LONG = MEM_SPLIT_BWD_LONGEST + 1000 };
     check((struct scene){.q_heads = 2,
                          .kv_heads = 2,

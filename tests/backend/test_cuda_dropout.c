@@ -44,7 +44,6 @@ static void check_dropout(int64_t rows, int64_t heads, int64_t d, int64_t featur
 
 static void test_dropout(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         check_dropout(33, 1, 4096, 0, i == 1);
         check_dropout(257, 4, 128, 256, i == 1);

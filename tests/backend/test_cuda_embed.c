@@ -27,7 +27,6 @@ static void check_embed(int64_t tokens, int64_t width, int64_t vocab)
 
 static void test_embed(void **state)
 {
-    (void)state;
     static const int64_t tokens[] = {1, 37, 128, 129, 2049, 5000}, widths[] = {1, 7, 64, 72};
     for (int i = 0; i < 24; i++)
         for (int64_t vocab = 1; vocab < 10000; vocab *= 97) {
@@ -38,7 +37,6 @@ static void test_embed(void **state)
 
 static void test_many_embeds(void **state)
 {
-    (void)state;
     check_embed(70000, 40, 3);     /* several batches, runs of many pieces */
     check_embed(3000, 2056, 500);  /* several blocks of columns */
     check_embed(66000, 8, 300000); /* ids of three digits, two lists */

@@ -129,7 +129,6 @@ static void check_weight_gradient(const char *what, const void *dy, const void *
 /* Logits and their gradient: 16,744 rows of 128,256. */
 static void test_head(void **state)
 {
-    (void)state;
     enum { V = 128256 };
     const int64_t rows = ((int64_t)1 << 31) / V + 1, last = rows - TAIL;
     void *x = rows_with_peak(rows, K, BF16), *w = rows_of(V, K, BF16), *wt = rows_of(K, V, BF16);
@@ -150,7 +149,6 @@ static void test_head(void **state)
 /* The MLP: 149,797 rows of 14,336. */
 static void test_mlp(void **state)
 {
-    (void)state;
     enum { F = 14336 };
     const int64_t rows = ((int64_t)1 << 31) / F + 1, count = rows * F, last = count - TAIL * F;
     const int64_t bytes = TAIL * F * BF16;
@@ -174,7 +172,6 @@ static void test_mlp(void **state)
 /* Norms, embedding and column sums of 524,289 rows of 4,096. */
 static void test_hidden(void **state)
 {
-    (void)state;
     enum { H = 4096, IDS = 1000 };
     const int64_t rows = ((int64_t)1 << 31) / H + 1, half = rows / 2, last = (rows - TAIL) * H;
     const int64_t bytes = TAIL * H * BF16;
@@ -223,7 +220,6 @@ static void test_hidden(void **state)
 /* Heads: 524,289 rows of 32 heads of 128, side by side or one after the other. */
 static void test_heads(void **state)
 {
-    (void)state;
     enum { HEADS = 32, D = 128, H = HEADS * D };
     const int64_t rows = ((int64_t)1 << 31) / H + 1, last = rows - TAIL, bytes = TAIL * H * BF16;
     void *x = rows_of(rows, H, BF16), *y = rows_of(rows, H, BF16);
@@ -265,7 +261,6 @@ static void test_heads(void **state)
 /* A ring's sums: 32 heads of 524,289 rows in fp32. */
 static void test_merge(void **state)
 {
-    (void)state;
     enum { HEADS = 32, D = 128, H = HEADS * D };
     const int64_t rows = ((int64_t)1 << 31) / H + 1, last = rows - TAIL;
     void *part = rows_of(rows, H, BF16), *o = rows_of(rows, H, F32);
@@ -284,7 +279,6 @@ static void test_merge(void **state)
 /* Shards and casts of 2^31 + 4096 numbers. */
 static void test_states(void **state)
 {
-    (void)state;
     enum { WIDTH = 4096 };
     const int64_t rows = ((int64_t)1 << 31) / WIDTH + 1, count = rows * WIDTH, half = count / 2;
     const int64_t last = count - WIDTH, bytes = WIDTH * F32;
@@ -319,7 +313,6 @@ static void test_states(void **state)
 /* A projection into send order: matrices of C so far apart that the last is past the limit. */
 static void test_batch(void **state)
 {
-    (void)state;
     enum { BATCH = 33, M = 40, N = 128 };
     const int64_t apart = ((int64_t)1 << 31) / (BATCH - 1) + 8;
     void *x = rows_of(M, K, BF16), *w = rows_of(BATCH * N, K, BF16);

@@ -39,7 +39,6 @@ static void check_gemm(int64_t m, int64_t n, int64_t k, int flags, int64_t pad)
 
 static void test_gemm(void **state)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{1, 1, 1},       {3, 5, 7},      {33, 65, 129},
                                         {128, 256, 64},  {257, 120, 72}, {16, 24, 0},
                                         {512, 128, 2048}};
@@ -190,7 +189,6 @@ static void check_rmsnorm_dither(int64_t rows, int64_t width)
 
 static void test_rmsnorm(void **state)
 {
-    (void)state;
     static const int64_t rows[] = {1, 7, 8, 129, 2200};
     static const int64_t widths[] = {1, 7, 24, 64, 65, 128, 200, 256, 1000, 1024, 1600, 4096, 5120};
     for (int i = 0; i < 5 * (int)(sizeof widths / sizeof widths[0]); i++) {
@@ -241,7 +239,6 @@ static void check_rope(int64_t heads, int64_t tokens, int64_t d, int layout, int
 
 static void test_rope(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {2, 6, 64, 96, 128, 256}, tokens[] = {1, 3, 64, 257};
     static const int32_t positions[] = {5000, 5000000, INT32_MAX};
     for (int i = 0; i < 24; i++)
@@ -288,7 +285,6 @@ static void check_elementwise(int64_t count)
 
 static void test_elementwise(void **state)
 {
-    (void)state;
     static const int64_t counts[] = {1, 7, 8, 2048, 2049, 100008};
     for (int i = 0; i < 6; i++) {
         check_elementwise(counts[i]);
@@ -354,7 +350,6 @@ static void check_cross_entropy_nan(int64_t vocab, int64_t at, bool gradient)
 
 static void test_cross_entropy(void **state)
 {
-    (void)state;
     static const int64_t vocabs[] = {1,     7,     12,    264,   3001,   8192,   8196,   32000,
                                      32003, 32768, 32772, 50257, 128256, 151936, 262208, 458752};
     for (int i = 0; i < (int)(sizeof vocabs / sizeof vocabs[0]); i++) {
@@ -398,7 +393,6 @@ static void check_sums(int64_t rows, int64_t width)
 
 static void test_sums(void **state)
 {
-    (void)state;
     static const int64_t rows[] = {1, 9, 65, 3000}, widths[] = {1, 7, 8, 256, 264, 1000};
     for (int i = 0; i < 24; i++) {
         check_sums(rows[i % 4], widths[i / 4]);
@@ -408,7 +402,6 @@ static void test_sums(void **state)
 
 static void test_adamw(void **state)
 {
-    (void)state;
     static const int64_t counts[] = {1, 3, 4, 1023, 40000};
     for (int i = 0; i < 5; i++) {
         struct pair master = pair_normal(counts[i], false), m = pair_normal(counts[i], false);
@@ -439,7 +432,6 @@ static void test_adamw(void **state)
 /* More rows than are worked on at once: blocks take one after the other. */
 static void test_many_rows(void **state)
 {
-    (void)state;
     static const int64_t norms[][3] = /* rows, width, variant */
         {{15000, 128, 0}, {15000, 128, 1}, {900, 8192, 1}, {200, 16384, 1}, {200, 16380, 0}};
     static const int64_t losses[][2] = /* rows, vocab */

@@ -35,7 +35,6 @@ static struct ops_heads flat(float *data)
 
 static void test_definition(void **state)
 {
-    (void)state;
     float *x = testing_normal(ROWS * WIDTH), *y = testing_poison(ROWS * WIDTH);
     float *sum = testing_normal(ROWS * WIDTH), *before = testing_copy(sum, ROWS * WIDTH);
     fill_numbers();
@@ -56,7 +55,6 @@ static void test_definition(void **state)
 /* Heads first to heads last, some of them, in tiles of rows: the flat op's elements. */
 static void test_heads_and_tiles(void **state)
 {
-    (void)state;
     float *x = testing_normal(ROWS * WIDTH), *y = testing_poison(ROWS * WIDTH);
     float *packed = testing_poison(3 * ROWS * HEAD_DIM), *out = testing_poison(ROWS * WIDTH);
     fill_numbers();
@@ -110,7 +108,6 @@ static void check_share(const float *y, double rate)
 
 static void test_share(void **state)
 {
-    (void)state;
     static int64_t many[MANY];
     float *ones = testing_poison(MANY * WIDE), *y = testing_poison(MANY * WIDE);
     for (int64_t i = 0; i < MANY * WIDE; i++)

@@ -12,7 +12,6 @@
 
 static void test_rows(void **state)
 {
-    (void)state;
     static const int64_t widths[] = {1, 7, 63, 64, 65, 300};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
         int64_t width = widths[i], tokens = 37, vocab = 11;
@@ -29,7 +28,6 @@ static void test_rows(void **state)
 
 static void test_bwd(void **state)
 {
-    (void)state;
     static const int64_t widths[] = {1, 7, 255, 256, 257, 600};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
         int64_t width = widths[i], tokens = 50, vocab = 7;
@@ -50,7 +48,6 @@ static void test_bwd(void **state)
 
 static void test_empty(void **state)
 {
-    (void)state;
     float *x = testing_poison(4);
     int32_t *ids = testing_below(4, 1);
     RUN(2, embed, .tokens = 0, .vocab = 1, .width = 4, .ids = ids, .table = x, .out = x);

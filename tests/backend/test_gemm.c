@@ -101,7 +101,6 @@ static void check_product(const struct product *product, int threads)
 
 static void test_shapes(void **state)
 {
-    (void)state;
     static const int64_t extents[] = {1, 7, 63, 64, 65};
     for (int i = 0; i < 125; i++)
         for (int trans = 0; trans < 4; trans++) {
@@ -114,7 +113,6 @@ static void test_shapes(void **state)
 
 static void test_batches(void **state)
 {
-    (void)state;
     for (int trans = 0; trans < 4; trans++) {
         struct product product = product_of(9, 17, 33, trans, 2, 3, trans % 2 == 0, trans > 1);
         check_product(&product, 1);
@@ -130,14 +128,12 @@ static void test_batches(void **state)
 
 static void test_large(void **state)
 {
-    (void)state;
     struct product product = product_of(257, 131, 700, 2, 1, 1, false, true);
     check_product(&product, 3);
 }
 
 static void test_empty(void **state)
 {
-    (void)state;
     for (int accumulate = 0; accumulate < 2; accumulate++)
         for (int bias = 0; bias < 2; bias++) {
             struct product product = product_of(5, 6, 0, 0, 2, 2, accumulate == 1, bias == 1);

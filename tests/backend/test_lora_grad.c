@@ -83,7 +83,6 @@ static void check_merged(const char *name, int64_t r, int64_t modules,
 
 static void test_against_the_model(void **state)
 {
-    (void)state;
     static const struct model_options whole = {.tokens_max = TOKENS},
                                       tiles = {.tokens_max = TOKENS,
                                                .tile_mlp = 7,
@@ -99,7 +98,6 @@ static void test_against_the_model(void **state)
 
 static void test_dropout_by_differences(void **state)
 {
-    (void)state;
     struct model_config config = config_of("qwen3");
     struct model_options options = {.tokens_max = TOKENS, .tile_mlp = 16};
     struct job_spec spec = spec_of(3, ALL, 0.3);
@@ -132,7 +130,6 @@ static void test_dropout_by_differences(void **state)
 /* Adapters as they start change nothing. */
 static void test_start(void **state)
 {
-    (void)state;
     struct model_config config = config_of("untied");
     struct model_options options = {.tokens_max = TOKENS};
     struct job_spec spec = spec_of(4, ALL, 0);

@@ -22,31 +22,26 @@ static void check_model(const char *name)
 
 static void test_llama(void **state)
 {
-    (void)state;
     check_model("llama");
 }
 
 static void test_untied(void **state)
 {
-    (void)state;
     check_model("untied");
 }
 
 static void test_biases_and_yarn(void **state)
 {
-    (void)state;
     check_model("biases and yarn");
 }
 
 static void test_qwen2(void **state)
 {
-    (void)state;
     check_model("qwen2");
 }
 
 static void test_qwen3(void **state)
 {
-    (void)state;
     check_model("qwen3");
 }
 
@@ -71,7 +66,6 @@ static void check_layout(const struct model_config *config, const struct model_o
 /* Every way of computing gives one gradient. */
 static void test_layouts(void **state)
 {
-    (void)state;
     static const struct model_options layouts[] = {
         {.tokens_max = TOKENS, .tile_mlp = 1, .tile_loss = 1},
         {.tokens_max = TOKENS, .tile_mlp = 13, .tile_loss = 7},
@@ -117,7 +111,6 @@ static void test_layouts(void **state)
 
 static void test_empty_batch(void **state)
 {
-    (void)state;
     struct model_config config = config_of("llama");
     struct model_options options = {.tokens_max = TOKENS};
     struct scene scene;
@@ -134,7 +127,6 @@ static void test_empty_batch(void **state)
 /* Field case R33: replacing one document leaves its neighbours' losses as they are. */
 static void test_documents_apart(void **state)
 {
-    (void)state;
     struct model_config config = config_of("llama");
     struct model_options options = {.tokens_max = TOKENS};
     struct scene scene;

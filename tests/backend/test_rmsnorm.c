@@ -123,7 +123,6 @@ static void check_backward(int64_t rows, int64_t width, int variant)
 
 static void test_forward(void **state)
 {
-    (void)state;
     static const int64_t rows[] = {0, 1, 2, 7, 63, 64, 65, 129}, widths[] = {1, 7, 32, 63, 65, 256};
     for (int i = 0; i < 48; i++)
         for (int residual = 0; residual < 4; residual++)
@@ -132,7 +131,6 @@ static void test_forward(void **state)
 
 static void test_backward(void **state)
 {
-    (void)state;
     static const int64_t rows[] = {0, 1, 7, 64, 65, 200}, widths[] = {1, 7, 65, 256};
     for (int i = 0; i < 24; i++)
         for (int variant = 0; variant < 16; variant++) {
@@ -143,7 +141,6 @@ static void test_backward(void **state)
 
 static void test_derivative(void **state)
 {
-    (void)state;
     enum { ROWS = 2, WIDTH = 5, COUNT = ROWS * WIDTH };
     double *x = widened(testing_normal(COUNT), COUNT), *dy = widened(testing_normal(COUNT), COUNT);
     double *weight = widened(testing_normal(WIDTH), WIDTH), *dx = testing_zeros(COUNT);

@@ -76,7 +76,6 @@ static void check(int64_t heads, int64_t tokens, int64_t head_dim, int64_t base,
 
 static void test_positions(void **state)
 {
-    (void)state;
     static const int64_t bases[] = {0, 99, 60000, 1000000, 10000000, INT32_MAX};
     for (size_t i = 0; i < sizeof bases / sizeof bases[0]; i++)
         for (int variant = 0; variant < 4; variant++)
@@ -85,7 +84,6 @@ static void test_positions(void **state)
 
 static void test_shapes(void **state)
 {
-    (void)state;
     static const int64_t dims[] = {2, 6, 64, 126, 128, 256, 1024, 1030};
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
         check(1, 1, dims[i], 5000, false, false);
@@ -98,7 +96,6 @@ static void test_shapes(void **state)
 /* Each cosine and sine by itself, where the norm over all would hide a bad one. */
 static void test_every_angle(void **state)
 {
-    (void)state;
     enum { TOKENS = 20000 };
     int32_t *positions = testing_below(TOKENS, 10000000);
     float inv_freq[1] = {1.0f}, *x = testing_poison(2 * TOKENS);

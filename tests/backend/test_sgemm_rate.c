@@ -118,7 +118,6 @@ static double gemm_rate(int64_t n, const float *a, const float *b, float *c)
 
 static void test_quarter_of_the_peak(void **state)
 {
-    (void)state;
     static const int64_t sizes[] = {512, 768, 1024};
     const float *a = testing_normal(1024 * 1024), *b = testing_normal(1024 * 1024);
     float *c = testing_poison(1024 * 1024);

@@ -11,7 +11,6 @@
 
 static void test_sums(void **state)
 {
-    (void)state;
     static const int64_t counts[] = {0, 1, 7, 63, 65, 4095, 4096, 4097, 50000};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         float *x = testing_normal(counts[i]);
@@ -31,7 +30,6 @@ static void test_sums(void **state)
 
 static void test_large_values(void **state)
 {
-    (void)state;
     float x[2] = {1e30f, 1e30f}; /* their squares overflow fp32 */
     double sum = 0;
     RUN(1, sumsq, .count = 2, .x = x, .out = &sum);

@@ -42,7 +42,6 @@ static float *gates(int64_t count)
 
 static void test_forward(void **state)
 {
-    (void)state;
     for (int i = 0; i < COUNTS * 3; i++) {
         int64_t count = counts[i % COUNTS];
         float *gate = gates(count), *up = testing_normal(count);
@@ -59,7 +58,6 @@ static void test_forward(void **state)
 
 static void test_backward(void **state)
 {
-    (void)state;
     for (int i = 0; i < COUNTS * 2; i++) {
         int64_t count = counts[i % COUNTS];
         float *gate = gates(count), *up = testing_normal(count), *dout = testing_normal(count);
@@ -83,7 +81,6 @@ static void test_backward(void **state)
 
 static void test_derivative(void **state)
 {
-    (void)state;
     for (double x = -20; x < 20; x += 0.37) {
         double want = (silu(x + 1e-6) - silu(x - 1e-6)) / 2e-6;
         assert_true(fabs(dsilu(x) - want) < 1e-8);
@@ -92,7 +89,6 @@ static void test_derivative(void **state)
 
 static void test_nan_stays(void **state)
 {
-    (void)state;
     float gate[3] = {NAN, 1, INFINITY}, up[3] = {1, NAN, 1}, out[3];
     RUN(1, swiglu, .count = 3, .gate = gate, .up = up, .out = out);
     assert_true(isnan(out[0]) && isnan(out[1]) && isinf(out[2]));

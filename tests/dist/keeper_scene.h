@@ -41,7 +41,6 @@ static void stub(int rank, const char *words)
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/tmp/ithaca-test-keeper-XXXXXX");
     if (mkdtemp(folder) == NULL)
         return -1;
@@ -51,7 +50,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     (void)shm_unlink(shm_name);
     return io_remove_tree(folder, &err);

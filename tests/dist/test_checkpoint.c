@@ -82,8 +82,6 @@ static bool damage(const struct train_scene *scene, int way, const char **ret_na
 
 static int play_report_start(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
-    (void)err;
     printf("started at %lld\n", (long long)rank->progress.step);
     return 0;
 }
@@ -102,7 +100,6 @@ static void copy_tree(const char *from, const char *to)
 
 static void test_damage_is_seen(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct train_scene scene;
     train_scene_open(&scene, spec_text);
@@ -137,7 +134,6 @@ static void test_damage_is_seen(void **state)
 /* With nothing good left training starts over, and with another order of data as well. */
 static void test_start_over(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct train_scene scene;
     train_scene_open(&scene, spec_text);
@@ -182,7 +178,6 @@ static void test_start_over(void **state)
 
 static int play_save_for_ever(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
     for (;; rank->progress.step++)
         TRY(checkpoint_save(rank, err));
 }
@@ -203,7 +198,6 @@ static void check_all_valid(const struct train_scene *scene)
 
 static void test_killed_while_saving(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, spec_text);
     scene.plan.spec.save_keep = 2;
@@ -308,21 +302,18 @@ static void walk_faults(uint32_t world, int victim, bool memory, int64_t stride)
 
 static void test_failing_writes(void **state)
 {
-    (void)state;
     walk_faults(1, 0, false, 1);
     walk_faults(2, 1, false, 2);
 }
 
 static void test_failing_memory(void **state)
 {
-    (void)state;
     walk_faults(1, 0, true, 3);
 }
 
 /* In the loop: a periodic save that fails is told and the next one is made. */
 static int play_fault_in_training(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
     enum train_end end;
     if (rank->number == 0)
         io_fault_after(3); /* in the first save: no other writes are counted before */
@@ -332,7 +323,6 @@ static int play_fault_in_training(struct rank *rank, void *context, struct err *
 
 static void test_training_goes_on(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, spec_text);
     char *out = train_scene_run(&scene, 2, play_fault_in_training, NULL);
@@ -370,7 +360,6 @@ static void check_kept(struct train_scene *scene, double *losses, const int64_t 
 
 static void test_retention(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, spec_text);
     double nan = (double)NAN;

@@ -15,7 +15,6 @@ static int (*trouble)(struct coll *coll, struct err *err); /* what comes after t
 
 static int play(const struct scene *scene, struct coll *coll)
 {
-    (void)scene;
     struct err err = {0};
     struct coll_record *record = NULL;
     float sum[4] = {0};
@@ -94,7 +93,6 @@ static int stop_in_a_group(struct coll *coll, struct err *err)
 
 static void test_ranks(void **state)
 {
-    (void)state;
     expect(3, -1, end_well, "");
     expect(
         3, -1, differ,
@@ -115,14 +113,12 @@ static void test_ranks(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/tmp/ithaca-test-record-XXXXXX");
     return mkdtemp(folder) != NULL ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     return io_remove_tree(folder, &err);
 }

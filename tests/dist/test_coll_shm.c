@@ -271,7 +271,6 @@ static int play_everything(const struct scene *scene, struct coll *coll)
 
 static void test_every_collective(void **state)
 {
-    (void)state;
     static const int worlds[] = {1, 2, 3, 4, 8};
     for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++)
         scene_play(&(struct scene){
@@ -281,7 +280,6 @@ static void test_every_collective(void **state)
 /* A long random mixture, the same on all ranks; ranks dawdle at random. */
 static int play_mixture(const struct scene *scene, struct coll *coll)
 {
-    (void)scene;
     struct bench b = {.bytes = (size_t)WORLD_MAX * COUNT_MAX * 8 + 64};
     b.send = memory(b.bytes);
     b.recv = memory(b.bytes);
@@ -362,13 +360,11 @@ static int play_split(const struct scene *scene, struct coll *coll)
 
 static void test_split(void **state)
 {
-    (void)state;
     scene_play(&(struct scene){.world = 4, .timeout_ms = 20000, .victim = -1, .play = play_split});
 }
 
 static void test_mixture(void **state)
 {
-    (void)state;
     for (int world = 2; world <= 5; world += 3)
         scene_play(&(struct scene){
             .world = world, .timeout_ms = 20000, .victim = -1, .play = play_mixture});
@@ -376,7 +372,6 @@ static void test_mixture(void **state)
 
 static int play_unsupported(const struct scene *scene, struct coll *coll)
 {
-    (void)scene;
     struct err err = {0};
     uint16_t data[4] = {0};
     EXPECT(coll_all_reduce(coll, NULL, data, 4, DTYPE_BF16, &err) == -ERR_UNSUPPORTED);
@@ -388,14 +383,12 @@ static int play_unsupported(const struct scene *scene, struct coll *coll)
 
 static void test_sum_of_bf16_is_refused(void **state)
 {
-    (void)state;
     scene_play(
         &(struct scene){.world = 2, .timeout_ms = 20000, .victim = -1, .play = play_unsupported});
 }
 
 static int play_disagree(const struct scene *scene, struct coll *coll)
 {
-    (void)scene;
     struct err err = {0};
     float data[16] = {0};
     int rc = coll_all_reduce(coll, NULL, data, coll->rank == 1 ? 8 : 7, DTYPE_F32, &err);
@@ -407,7 +400,6 @@ static int play_disagree(const struct scene *scene, struct coll *coll)
 
 static void test_ranks_that_disagree_find_out(void **state)
 {
-    (void)state;
     scene_play(
         &(struct scene){.world = 3, .timeout_ms = 20000, .victim = -1, .play = play_disagree});
 }

@@ -82,13 +82,11 @@ static void play(uint32_t world, int victim)
 
 static void test_one_rank(void **state)
 {
-    (void)state;
     play(1, 0);
 }
 
 static void test_two_ranks(void **state)
 {
-    (void)state;
     if (cuda_ranks_gpus < 2)
         skip();
     play(2, 1);

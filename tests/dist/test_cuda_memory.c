@@ -83,7 +83,6 @@ static void open_scene(struct parity_scene *scene, enum parity_data data)
 
 static void test_one_rank(void **state)
 {
-    (void)state;
     bool good = true;
     for (int data = 0; data < PARITY_DATA_COUNT; data++) {
         struct parity_scene scene;
@@ -108,7 +107,6 @@ static void test_one_rank(void **state)
 
 static void test_two_ranks(void **state)
 {
-    (void)state;
     bool good = true;
     struct parity_scene scene;
     if (cuda_ranks_gpus < 2)

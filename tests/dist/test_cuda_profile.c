@@ -71,7 +71,6 @@ static int profiled(struct rank *rank, int64_t first, int64_t last, struct seen 
 
 static int train(const struct parity_scene *scene, int number, void *context)
 {
-    (void)context;
     struct err err = {0};
     struct rank rank;
     struct step_result result;
@@ -136,13 +135,11 @@ static void run(int world)
 
 static void test_one_rank(void **state)
 {
-    (void)state;
     run(1);
 }
 
 static void test_two_ranks(void **state)
 {
-    (void)state;
     if (cuda_ranks_gpus < 2)
         printf("one GPU: two ranks are not run\n");
     else

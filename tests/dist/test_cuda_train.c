@@ -197,7 +197,6 @@ static void play(const struct model_config *config, enum parity_data data)
 /* What leaves the device, in every layout. */
 static void test_offload(void **state)
 {
-    (void)state;
     static const struct {
         enum job_offload offload;
         int64_t layers;
@@ -226,7 +225,6 @@ static void test_offload(void **state)
 
 static void test_lora(void **state)
 {
-    (void)state;
     struct model_config config = model(MODEL_FAMILY_LLAMA, 2, false);
     play_lora(&config, PARITY_DATA_MIXED, 16, 0);
     config = model(MODEL_FAMILY_QWEN3, 4, true);
@@ -237,28 +235,24 @@ static void test_lora(void **state)
 
 static void test_llama(void **state)
 {
-    (void)state;
     struct model_config config = model(MODEL_FAMILY_LLAMA, 2, false);
     play(&config, PARITY_DATA_MIXED);
 }
 
 static void test_qwen2_tied(void **state)
 {
-    (void)state;
     struct model_config config = model(MODEL_FAMILY_QWEN2, 4, true);
     play(&config, PARITY_DATA_LONG);
 }
 
 static void test_qwen3(void **state)
 {
-    (void)state;
     struct model_config config = model(MODEL_FAMILY_QWEN3, 2, false);
     play(&config, PARITY_DATA_MIXED);
 }
 
 static void test_qwen3_short_documents(void **state)
 {
-    (void)state;
     struct model_config config = model(MODEL_FAMILY_QWEN3, 2, true);
     play(&config, PARITY_DATA_TINY);
 }

@@ -7,7 +7,6 @@
 
 static int play_fill(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
     rank->progress.step = 1;
     TRY(checkpoint_save(rank, err));
     rank->progress.step = 2;
@@ -20,7 +19,6 @@ static int play_fill(struct rank *rank, void *context, struct err *err)
 
 static void test_full(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "\"seq_len\":64,\"batch\":{\"sequences\":2},\"save\":{\"keep\":1}");
     CLEANUP(mem_free_ptr) char *dir = io_join(scene.plan.job_dir, "checkpoints");

@@ -328,7 +328,6 @@ static void check_export(const struct fixture *fixture)
 
 static void test_step(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t world;
         const char *fields;
@@ -358,7 +357,6 @@ static void test_step(void **state)
 
 static void test_logits(void **state)
 {
-    (void)state;
     for (int i = 0; i < FAMILIES; i++) {
         struct fixture fixture;
         fixture_open(&fixture, families[i], "");
@@ -371,7 +369,6 @@ static void test_logits(void **state)
 
 static void test_variants(void **state)
 {
-    (void)state;
     struct fixture fixture;
     fixture_open(&fixture, "qwen3", "");
     assert_int_equal(json_object_size(json_object_get(fixture.reference, "variants")), 4);

@@ -43,7 +43,6 @@ static void check_worlds(struct parity_scene *scene, const uint32_t *worlds, siz
 
 static void test_divides(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     open_scene(&scene, true, false, 12);
     check_worlds(&scene, (const uint32_t[]){2, 3, 4}, 3);
@@ -52,7 +51,6 @@ static void test_divides(void **state)
 
 static void test_does_not_divide(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     open_scene(&scene, false, true, 10);
     check_worlds(&scene, (const uint32_t[]){3, 4}, 2);
@@ -68,7 +66,6 @@ static void test_does_not_divide(void **state)
 /* Several sequences in a micro-step, recomputation, tiles, no sharding: the same training. */
 static void test_layouts(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     open_scene(&scene, true, true, 12);
     struct outcome *one = parity_run(&scene, 1);
@@ -89,7 +86,6 @@ static void test_layouts(void **state)
 
 static void test_rerun(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     open_scene(&scene, true, false, 12);
     struct outcome *first = parity_run(&scene, 3), *second = parity_run(&scene, 3);
@@ -102,7 +98,6 @@ static void test_rerun(void **state)
 /* A rate that ruins the weights in step 1: `stop` ends the job by name, `skip` updates no more. */
 static void test_nonfinite(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     open_scene(&scene, true, false, 12);
     scene.plan.spec.learning_rate = 1e36;
@@ -237,7 +232,6 @@ static int prefetch_rank(const struct launch_plan *plan, int number)
 
 static void test_prefetch(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     open_scene(&scene, true, false, 12);
     scene.plan.world = 3;

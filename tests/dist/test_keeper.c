@@ -10,7 +10,6 @@
 
 static void test_all_exit_0(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(3);
     stub(0, "inherit");
     stub(1, "inherit");
@@ -29,7 +28,6 @@ static void test_all_exit_0(void **state)
 
 static void test_identity(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(1);
     stub(0, "sleep");
     char path[128];
@@ -58,7 +56,6 @@ static void test_identity(void **state)
 
 static void test_failure_with_last_words(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(3);
     int64_t start_ms = clock_monotonic_ms();
     stub(0, "sleep");
@@ -82,7 +79,6 @@ static void test_failure_with_last_words(void **state)
 /* The others notice by themselves: nobody is stopped. */
 static void test_failure_that_others_notice(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(3);
     options.failed_grace_ms = 30000;
     stub(0, "await nap nap words 1");
@@ -99,7 +95,6 @@ static void test_failure_that_others_notice(void **state)
 
 static void test_deaf_and_stopped_ranks_are_killed(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(3);
     stub(0, "await 5");
     stub(1, "deaf say sleep");
@@ -116,7 +111,6 @@ static void test_deaf_and_stopped_ranks_are_killed(void **state)
 
 static void test_families_of_ranks_are_killed(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(2);
     stub(0, "family 0");
     stub(1, "family kill");
@@ -130,7 +124,6 @@ static void test_families_of_ranks_are_killed(void **state)
 
 static void test_program_that_cannot_be_executed(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(2);
     options.program = "/nonexistent/ithaca-worker";
     assert_int_equal(run_keeper(&options), err_code_exit(ERR_RANK_START));
@@ -147,7 +140,6 @@ static void test_program_that_cannot_be_executed(void **state)
 /* Rank 1 of 3 cannot start: rank 0 is stopped at once, rank 2 is never started. */
 static void test_start_that_breaks_off(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(3);
     options.failed_grace_ms = 60000;
     char path[128];
@@ -166,7 +158,6 @@ static void test_start_that_breaks_off(void **state)
 
 static void test_stop(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(3);
     stub(0, "sleep");
     stub(1, "deaf say family sleep");
@@ -188,7 +179,6 @@ static void test_stop(void **state)
 /* Field case R45: no rank outlives its keeper. */
 static void test_killed_keeper_takes_ranks_along(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(3);
     stub(0, "sleep");
     stub(1, "deaf say sleep");
@@ -211,7 +201,6 @@ static void test_killed_keeper_takes_ranks_along(void **state)
 
 static void test_log_is_cut(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(2);
     stub(0, "noise 0");
     stub(1, "0");
@@ -234,7 +223,6 @@ static void test_log_is_cut(void **state)
 /* The n-th allocation fails, n = 1, 2, ...: an error, and as little left as ever. */
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     struct keeper_options options = options_for(2);
     stub(0, "0");
     stub(1, "0");
@@ -302,7 +290,6 @@ static int run_planned(char *cgroup)
 
 static void test_keeper_main_reads_the_plan(void **state)
 {
-    (void)state;
     assert_int_equal(run_planned(NULL), 0);
     read_report();
     assert_int_equal(report.world, 2);
@@ -313,7 +300,6 @@ static void test_keeper_main_reads_the_plan(void **state)
 /* A group that cannot be joined keeps nobody from training. */
 static void test_keeper_joins_its_group(void **state)
 {
-    (void)state;
     char group[128], procs[160], text[8] = "";
     struct err err;
     file_path(group, "ithaca-ftjob-1-1");
@@ -333,7 +319,6 @@ static void test_keeper_joins_its_group(void **state)
 
 static void test_keeper_main_without_a_plan(void **state)
 {
-    (void)state;
     pid_t keeper = fork();
     if (keeper == 0) {
         struct err err = {0};

@@ -52,7 +52,6 @@ static bool reset_peak(void)
 /* Prints what a second load of the weights takes, all else being there: "peak P read R". */
 static int play_load(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* what is freed is given back, not kept */
     static const char status[] = "/proc/self/status", io[] = "/proc/self/io";
     TRY(weights_load(&rank->fsdp, rank->plan->model_dir, rank->stream, err));
@@ -76,7 +75,6 @@ static int play_load(struct rank *rank, void *context, struct err *err)
 
 static void test_ranks(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct train_scene scene;
     struct stat file;

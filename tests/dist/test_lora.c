@@ -60,13 +60,11 @@ static void stop_and_go_on(uint32_t world, uint32_t then, double bound)
 
 static void test_same_ranks(void **state)
 {
-    (void)state;
     stop_and_go_on(2, 2, 0);
 }
 
 static void test_other_ranks(void **state)
 {
-    (void)state;
     stop_and_go_on(3, 2, 1e-5);
     stop_and_go_on(1, 4, 1e-5);
 }
@@ -202,7 +200,6 @@ static void check_results(const struct train_scene *scene, const char *model, co
 
 static void test_export(void **state)
 {
-    (void)state;
     static const char *const exports[] = {"both", "merged", "adapter"};
     static const char *const files[] = {"model.safetensors", "model.safetensors",
                                         "adapter_model.safetensors"};
@@ -243,7 +240,6 @@ static int play_evaluate(struct rank *rank, void *context, struct err *err)
 
 static void test_merged_computes_the_same(void **state)
 {
-    (void)state;
     struct train_scene scene;
     int64_t steps = STEPS;
     train_scene_open(&scene, "");
@@ -292,7 +288,6 @@ static int walk_export(struct rank *rank, const char *checkpoint, bool memory, s
 
 static int play_failing_exports(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
     TRY(checkpoint_save(rank, err));
     CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(rank->plan->job_dir, 0);
     for (int memory = 0; memory < 2; memory++) {
@@ -304,7 +299,6 @@ static int play_failing_exports(struct rank *rank, void *context, struct err *er
 
 static void test_failing_exports(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "");
     use_spec(&scene, "[\"v_proj\"]", "both");

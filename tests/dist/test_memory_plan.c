@@ -29,7 +29,6 @@ static void plan_of(const struct parity_scene *scene, int world, struct mem_plan
 
 static void test_digest(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     struct mem_plan memory;
     parity_open(&scene, &config, PARITY_DATA_MIXED, 4);

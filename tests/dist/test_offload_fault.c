@@ -67,7 +67,6 @@ static void check_fault(struct train_scene *scene, const char *kept, int64_t pie
 
 static void test_fails(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, spec_text);
     CLEANUP(mem_free_ptr) char *end = checkpoint_dir(scene.plan.job_dir, STEPS);

@@ -88,7 +88,6 @@ static void check_bits(const char *recompute, const char *away, const struct out
 
 static void test_same_bits(void **state)
 {
-    (void)state;
     static const int64_t tiles[] = {0, 7, 16};
     enum { EACH = 3 }; /* of the ways, for a recomputation; another choice each time */
     for (int r = 0; r < RECOMPUTES; r++) {
@@ -126,7 +125,6 @@ static void guard_breaks(struct rank *rank)
 
 static void test_guard(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     parity_open(&scene, &small, PARITY_DATA_MIXED, 2);
     scene.plan.spec.stream_residual = JOB_toggle_ON;

@@ -184,7 +184,6 @@ static int run_served(struct train_scene *scene, enum wire_type command, void *c
 
 static void test_pause(void **state)
 {
-    (void)state;
     struct train_scene scene;
     struct heard heard;
     open_scene(&scene, 100000);
@@ -210,7 +209,6 @@ static void test_pause(void **state)
 
 static void test_checkpoint_on_demand(void **state)
 {
-    (void)state;
     struct train_scene scene;
     struct heard heard;
     open_scene(&scene, STEPS);
@@ -225,7 +223,6 @@ static void test_checkpoint_on_demand(void **state)
 /* A pause without its checkpoint is a failure that says why. */
 static void test_pause_on_a_full_disk(void **state)
 {
-    (void)state;
     struct train_scene scene;
     struct heard heard;
     open_scene(&scene, 100000);
@@ -240,7 +237,6 @@ static void test_pause_on_a_full_disk(void **state)
 
 static void test_orphaned(void **state)
 {
-    (void)state;
     struct train_scene scene;
     open_scene(&scene, 100000000);
     (void)snprintf(scene.plan.socket, sizeof scene.plan.socket, "%s/nobody", scene.folder);

@@ -123,7 +123,6 @@ static void check_waits(const struct profile_file *file, const char *out)
 
 static void test_two_ranks(void **state)
 {
-    (void)state;
     struct train_scene scene;
     struct profile_job job;
     train_scene_open(&scene, FIELDS);
@@ -187,7 +186,6 @@ static int play_full(struct rank *rank, void *context, struct err *err)
 
 static void test_full_table(void **state)
 {
-    (void)state;
     struct train_scene scene;
     struct full full = {.events_max = 400, .dropped = 100};
     train_scene_open(&scene, "\"seq_len\":64,\"max_steps\":5,\"batch\":{\"sequences\":4}");
@@ -199,7 +197,6 @@ static void test_full_table(void **state)
 
 static void test_window(void **state)
 {
-    (void)state;
     struct profile_run run = {.first = 0};
     assert_true(profile_run_ask(&run, 7, 3));
     assert_int_equal(run.first, 7);
@@ -215,7 +212,6 @@ static void test_window(void **state)
  * there. */
 static void test_end_of_the_run(void **state)
 {
-    (void)state;
     struct train_scene scene;
     struct profile_job job;
     struct err err = {0};
@@ -241,7 +237,6 @@ static void test_end_of_the_run(void **state)
 /* What was dropped is said, and what it would falsify is not. */
 static void test_dropped_is_said(void **state)
 {
-    (void)state;
     struct train_scene scene;
     struct profile_file file;
     struct err err = {0};
@@ -273,7 +268,6 @@ static void test_dropped_is_said(void **state)
 /* Steps before the first event that found no room are whole, of all ranks; there are no others. */
 static void test_full_steps_are_left_out(void **state)
 {
-    (void)state;
     struct train_scene scene;
     struct profile_file file;
     struct err err = {0};
@@ -318,7 +312,6 @@ static void overwrite(const char *path, off_t offset, uint32_t word)
 
 static void test_damaged_files(void **state)
 {
-    (void)state;
     struct train_scene scene;
     struct profile_file file, other;
     struct err err = {0};

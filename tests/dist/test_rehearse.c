@@ -80,7 +80,6 @@ static void check_layers(const struct rehearsal *what, const float *grads)
 
 static void test_layouts(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rehearsals / sizeof rehearsals[0]; i++) {
         struct parity_scene scene;
         parity_open(&scene, &config, PARITY_DATA_LONG, 8);

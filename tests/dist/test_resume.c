@@ -98,21 +98,18 @@ static void stop_everywhere(uint32_t world, uint32_t then, int64_t grad_accum, i
 
 static void test_same_ranks(void **state)
 {
-    (void)state;
     stop_everywhere(1, 1, 0, 1, false);
     stop_everywhere(2, 2, 0, 1, false);
 }
 
 static void test_micro_steps(void **state)
 {
-    (void)state;
     stop_everywhere(1, 1, 2, 3, false); /* 3 sequences a micro-step */
     stop_everywhere(2, 2, 3, 3, false);
 }
 
 static void test_other_ranks(void **state)
 {
-    (void)state;
     stop_everywhere(1, 3, 0, 4, false);
     stop_everywhere(3, 2, 0, 1, false);
     stop_everywhere(2, 1, 0, 4, false);
@@ -132,7 +129,6 @@ static int play_until(struct rank *rank, void *context, struct err *err)
 
 static void test_twice(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "");
     use_spec(&scene, 1000, 2);
@@ -170,7 +166,6 @@ static void read_weights(const char *dir, struct buf *ret)
 
 static void test_export(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct train_scene scene;
     train_scene_open(&scene, "");
@@ -229,7 +224,6 @@ static int walk_export(struct rank *rank, const char *checkpoint, bool memory, s
 
 static int play_failing_exports(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
     TRY(checkpoint_save(rank, err));
     CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(rank->plan->job_dir, 0);
     for (int memory = 0; memory < 2; memory++) {
@@ -241,7 +235,6 @@ static int play_failing_exports(struct rank *rank, void *context, struct err *er
 
 static void test_failing_exports(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "");
     use_spec(&scene, 1000, 0);
@@ -254,7 +247,6 @@ static void test_failing_exports(void **state)
 /* What a first step leaves, later ones and a save do not raise. */
 static int play_watch_memory(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
     const struct device_ops *dev = rank->device->dev;
     int64_t device = 0, pinned = 0, host = 0;
     for (int64_t last = 1; last <= 4; last++) {
@@ -278,7 +270,6 @@ static int play_watch_memory(struct rank *rank, void *context, struct err *err)
 
 static void test_memory_stays(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "");
     use_spec(&scene, 1, 0);

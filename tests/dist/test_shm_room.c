@@ -75,7 +75,6 @@ static int play_stopped_between(const struct scene *scene, struct coll *coll)
 
 static void test_dead_and_stopped_ranks_are_named(void **state)
 {
-    (void)state;
     for (int victim = 0; victim < 3; victim++) {
         scene_play(
             &(struct scene){.world = 3, .timeout_ms = 1000, .victim = victim, .play = play_killed});
@@ -103,7 +102,6 @@ static int play_ended(const struct scene *scene, struct coll *coll)
 
 static void test_ended_rank_is_noticed(void **state)
 {
-    (void)state;
     for (int victim = 0; victim < 3; victim++) {
         pid_t pids[WORLD_MAX];
         struct scene scene = {
@@ -129,7 +127,6 @@ static void *abort_soon(void *argument)
 
 static int play_abort(const struct scene *scene, struct coll *coll)
 {
-    (void)scene;
     struct err err = {0};
     int64_t start = clock_monotonic_ms();
     pthread_t thread;
@@ -152,7 +149,6 @@ static int play_abort(const struct scene *scene, struct coll *coll)
 
 static void test_abort_releases_all(void **state)
 {
-    (void)state;
     scene_play(&(struct scene){.world = 4, .timeout_ms = 30000, .victim = -1, .play = play_abort});
 }
 
@@ -201,7 +197,6 @@ static void join_without(int world, int absent)
 
 static void test_absent_rank_is_named(void **state)
 {
-    (void)state;
     for (int absent = 0; absent < 3; absent++)
         join_without(3, absent);
 }
@@ -209,7 +204,6 @@ static void test_absent_rank_is_named(void **state)
 /* Rank 0 is killed while the others wait in its object: they leave and remove the name. */
 static void test_creator_killed_while_joining(void **state)
 {
-    (void)state;
     struct err err = {0};
     pid_t creator = fork();
     if (creator == 0)
@@ -230,7 +224,6 @@ static void test_creator_killed_while_joining(void **state)
 
 static int play_barrier(const struct scene *scene, struct coll *coll)
 {
-    (void)scene;
     struct err err = {0};
     EXPECT(coll_barrier(coll, &err) == 0);
     return 0;
@@ -239,7 +232,6 @@ static int play_barrier(const struct scene *scene, struct coll *coll)
 /* An object of that name from a dead run, empty, with garbage, or half made, is no obstacle. */
 static void test_stale_object_is_replaced(void **state)
 {
-    (void)state;
     for (int size = 0; size <= 65536; size += 32768) {
         int fd = shm_open(scene_name, O_CREAT | O_EXCL | O_RDWR, 0600);
         assert_true(fd >= 0);
@@ -256,7 +248,6 @@ static void test_stale_object_is_replaced(void **state)
 
 static void test_living_object_is_refused(void **state)
 {
-    (void)state;
     struct err err = {0};
     pid_t creator = fork();
     if (creator == 0)
@@ -298,7 +289,6 @@ static bool private_mounts(void)
 /* Field case R42. */
 static void test_full_shm_says_sizes(void **state)
 {
-    (void)state;
     struct err err = {0};
     assert_int_equal(join(0, 2, 1000, INT64_C(1) << 45, &err), -ERR_NO_SPACE);
     assert_non_null(strstr(err.text, "/dev/shm is too small"));
@@ -326,7 +316,6 @@ static void test_full_shm_says_sizes(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     struct err err = {0};
     int walked = 0;
     for (;; walked++) {
@@ -345,7 +334,6 @@ static void test_allocation_failures(void **state)
 /* Ranks that wait must not burn the machine: 2 s of waiting costs less than 0.2 s of CPU. */
 static int play_idle(const struct scene *scene, struct coll *coll)
 {
-    (void)scene;
     struct err err = {0};
     if (coll->rank == 0)
         clock_sleep_ms(1000);
@@ -359,7 +347,6 @@ static int play_idle(const struct scene *scene, struct coll *coll)
 
 static void test_waiting_is_cheap(void **state)
 {
-    (void)state;
     scene_play(&(struct scene){.world = 2, .timeout_ms = 20000, .victim = -1, .play = play_idle});
 }
 

@@ -75,7 +75,6 @@ static struct outcome *check_layouts(struct parity_scene *scene)
  * step without trained tokens, and one whose prompt fills all ranks but the last. */
 static void test_lengths(void **state)
 {
-    (void)state;
     static const struct example examples[] = {{1, 1, 1}, {2, 7, 5}, {3, 63, 3}, {4, 65, 65}};
     struct parity_scene scene;
     parity_open_bare(&scene, &small, 65, 1);
@@ -100,7 +99,6 @@ static void test_lengths(void **state)
 /* R22 at the lengths it was met at, by hand (--long: ten seconds of a processor). */
 static void test_long_lengths(void **state)
 {
-    (void)state;
     static const struct example examples[] = {{1, 8191, 8000}, {2, 8193, 8193}};
     struct model_config config = small;
     config.layers = config.kv_heads = 1;
@@ -130,7 +128,6 @@ static void test_long_lengths(void **state)
 /* R25: what a job leaves in its process changes nothing for the next: the same bits. */
 static void test_after_another_job(void **state)
 {
-    (void)state;
     struct model_config first = small, second = small;
     first.heads = 6;
     first.kv_heads = 3;
@@ -157,7 +154,6 @@ static void test_after_another_job(void **state)
  * R29, R32: norm, clipping and the loss that is shown are those of one rank. */
 static void test_examples_once(void **state)
 {
-    (void)state;
     struct example examples[8];
     int64_t tokens = 0, trained = 0;
     for (int64_t e = 0; e < 8; e++) {
@@ -184,7 +180,6 @@ static void test_examples_once(void **state)
  * ranks weigh each token alike. */
 static void test_every_token_weighs_the_same(void **state)
 {
-    (void)state;
     static const struct example examples[] = {{1, 101, 100}, {2, 12, 10}, {3, 12, 10}, {4, 15, 10}};
     struct parity_scene scene;
     parity_open_bare(&scene, &small, 200, 4);
@@ -208,7 +203,6 @@ static void test_every_token_weighs_the_same(void **state)
 /* R33: another text before it, or none (every other layout), leaves a document's loss as it is. */
 static void test_neighbours(void **state)
 {
-    (void)state;
     static const struct example texts[][2] = {{{1, 30, 0}, {9, 25, 20}}, {{2, 30, 0}, {9, 25, 20}}};
     for (int i = 0; i < LAYOUTS; i++) {
         double loss[3];
@@ -233,7 +227,6 @@ static void test_neighbours(void **state)
 /* R35: 1, 3 and 64 tiles, the last ragged, ranks with unequal lengths. */
 static void test_tiles(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     parity_open(&scene, &small, PARITY_DATA_MIXED, 4);
     scene.plan.spec.packing = false;
@@ -254,7 +247,6 @@ static void test_tiles(void **state)
  * heads that change between stages and that stay, kept or projected again. */
 static void test_overlap(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t world;
         int64_t ring, ulysses, kv_heads;
@@ -363,7 +355,6 @@ static int spy_rank(const struct launch_plan *plan, int number, bool overlap)
  * and always while the next unit is gathered. */
 static void test_what_is_under_way(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     parity_open(&scene, &small, PARITY_DATA_LONG, 1);
     struct job_spec *spec = &scene.plan.spec;
@@ -419,7 +410,6 @@ static int still_rank(const struct launch_plan *plan, int number, struct still *
  */
 static void test_rank_stands_still(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     parity_open(&scene, &small, PARITY_DATA_MIXED, 4);
     lay_out(&scene, 5);

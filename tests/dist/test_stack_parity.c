@@ -267,7 +267,6 @@ static struct point draw(int64_t number, int *index)
 
 static void test_sample(void **state)
 {
-    (void)state;
     enum { CANDIDATES = 200, IDLE_MAX = 10 };
     int points = 0, idle = 0, bad = 0;
     double largest = 0;
@@ -319,7 +318,6 @@ BREAK(dropout, wrong.feature = args->feature + (args->heads > 1);)
 
 static void test_breaking_is_found(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct device *device = NULL;
     assert_int_equal(device_cpu_open(1, &device, &err), 0);

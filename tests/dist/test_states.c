@@ -122,7 +122,6 @@ static void lazy_opened(struct rank *rank)
 
 static void test_same_bits(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         const struct layout *layout = &layouts[i];
         struct parity_scene scene;
@@ -148,7 +147,6 @@ static void test_same_bits(void **state)
 /* A step without trained tokens and one whose gradient is not finite update nothing, there too. */
 static void test_skipped(void **state)
 {
-    (void)state;
     struct parity_scene scene;
     struct outcome *outcomes[2];
     open_layout(&scene, &layouts[3]);

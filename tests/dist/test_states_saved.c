@@ -63,7 +63,6 @@ static void same_metrics(const char *got, const char *want, int64_t first)
 
 static int play_run(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
     TRY(rank_run(rank, err));
     return checkpoint_save(rank, err);
 }
@@ -107,7 +106,6 @@ static void compare_runs(struct train_scene *scene, enum what what)
 
 static void test_same_files(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "");
     train_scene_many(&scene, "valid.tok");
@@ -120,7 +118,6 @@ static void test_same_files(void **state)
  * checkpoint, to wherever masters are. */
 static void test_export_best(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "");
     train_scene_many(&scene, "valid.tok");
@@ -130,7 +127,6 @@ static void test_export_best(void **state)
 
 static void test_goes_on_elsewhere(void **state)
 {
-    (void)state;
     static const int ways[][2] = {{0, 2}, {2, 1}, {1, 0}, {2, 2}};
     struct train_scene scene;
     train_scene_open(&scene, "");
@@ -163,7 +159,6 @@ static void test_goes_on_elsewhere(void **state)
  * of host memory, by name and with its size. */
 static void test_no_host_memory(void **state)
 {
-    (void)state;
     struct rank_scene s = {0};
     rank_scene_prepare(&s, "\"seq_len\":64,\"max_steps\":1,\"states\":\"host\",\"batch\":{"
                            "\"sequences\":2}");
@@ -209,7 +204,6 @@ static void pretend(const struct train_scene *scene, int64_t kib)
 /* Two ranks that each would find room, but not both: neither takes any, and both say why. */
 static void test_host_is_short(void **state)
 {
-    (void)state;
     struct rank_scene s = {0};
     struct mem_plan plan;
     rank_scene_prepare(&s, "\"seq_len\":64,\"max_steps\":1,\"states\":\"host\"");

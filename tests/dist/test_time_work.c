@@ -181,7 +181,6 @@ static int compare(const struct rank *rank, const struct step_result *result, st
 static int play(struct rank *rank, void *context, struct err *err)
 {
     struct step_result result;
-    (void)context;
     count_rank(rank);
     TRY(step_gradients(rank, 1, &result, err));
     TRY(step_update(rank, 1, &result, err));
@@ -276,7 +275,6 @@ static const struct layout layouts[] = {
 
 static void test_layouts(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         print_message("layout %zu\n", i);
         check(&layouts[i], NULL);
@@ -285,7 +283,6 @@ static void test_layouts(void **state)
 
 static void test_lora(void **state)
 {
-    (void)state;
     static const struct adapters all = {4, 127, 0}, dropped = {3, 127, 0.2}, some = {5, 0x2a, 0.1};
     const struct adapters *turns[] = {&all, &dropped, &some};
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {

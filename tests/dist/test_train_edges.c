@@ -40,7 +40,6 @@ static char *run_kept(struct train_scene *scene, uint32_t world, const char *nam
 
 static void test_nothing_to_train(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "");
     train_scene_tokens(&scene, "train.tok", (int64_t[]){20, 30}, (int64_t[]){9, 0}, 2);
@@ -79,7 +78,6 @@ static void test_nothing_to_train(void **state)
 
 static void test_accumulation(void **state)
 {
-    (void)state;
     struct train_scene scene;
     const int64_t lengths[] = {1001, 11, 11, 11}, trained[] = {1000, 10, 10, 10};
     train_scene_open(&scene, "");
@@ -102,7 +100,6 @@ static void test_accumulation(void **state)
 
 static void test_small_rate(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene,
                      "\"seq_len\":64,\"max_steps\":100,\"batch\":{\"sequences\":4},\"save\":{"
@@ -132,7 +129,6 @@ static int64_t sum_trained(const char *out, int64_t steps)
 
 static void test_uneven_data(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "");
     const int64_t lengths[] = {9, 8, 7, 6, 5, 4, 3}, trained[] = {7, 6, 5, 4, 3, 2, 1};
@@ -160,7 +156,6 @@ static void test_uneven_data(void **state)
  * it, not at a deadline. */
 static void test_no_memory_at_start(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "\"seq_len\":64,\"max_steps\":1,\"batch\":{\"sequences\":2}");
     scene.plan.coll_timeout_ms = 50000;
@@ -235,7 +230,6 @@ static int play_gradients(struct rank *rank, void *context, struct err *err)
 
 static void test_loss_by_position(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "\"seq_len\":64,\"batch\":{\"sequences\":2}");
     /* Inputs 0..62 of the long one: eight a bucket, seven in the last; 4..10 of the short one. */
@@ -269,7 +263,6 @@ static void test_loss_by_position(void **state)
 
 static int play_run(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
     return rank_run(rank, err);
 }
 
@@ -298,7 +291,6 @@ static const char evaluated[] =
 /* Nothing is learnt with a rate of zero: the first evaluation stays the best. */
 static void test_early_stop(void **state)
 {
-    (void)state;
     struct train_scene scene;
     char text[512];
     train_scene_open(&scene, "");
@@ -325,7 +317,6 @@ static void test_early_stop(void **state)
 /* With a rate far too high some step is the best, mostly an early one. */
 static void test_export_best(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct train_scene scene;
     char text[512];
@@ -361,7 +352,6 @@ static void test_export_best(void **state)
 /* MFU is the step's model FLOPs over peak and time; documents count as long as they are. */
 static void test_mfu(void **state)
 {
-    (void)state;
     struct train_scene scene;
     train_scene_open(&scene, "\"max_steps\":1,\"seq_len\":64,\"batch\":{\"sequences\":2}");
     const int64_t lengths[] = {64, 40, 24}, trained[] = {64, 40, 24};

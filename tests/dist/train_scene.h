@@ -337,7 +337,6 @@ static inline void train_scene_compare(const struct train_scene *scene, const ch
 /* Trains to the end and saves the last step, which a run by itself does not. */
 static inline int play_to_end(struct rank *rank, void *context, struct err *err)
 {
-    (void)context;
     enum train_end end;
     TRY(train_run(rank, &end, err));
     return checkpoint_save(rank, err);

@@ -22,14 +22,11 @@ static char fuzz_folder_path[512];
  * and status 0 on SIGUSR1. */
 static void fuzz_time_is_up(int signal_number)
 {
-    (void)signal_number;
     (void)raise(SIGUSR1);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    (void)argc;
-    (void)argv;
     must(signal(SIGXCPU, fuzz_time_is_up) != SIG_ERR);
     return 0;
 }

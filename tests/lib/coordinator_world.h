@@ -162,7 +162,6 @@ struct world_row {
 
 static inline int world_copy_row(void *context, const struct store_job *job, struct err *err)
 {
-    (void)err;
     struct world_row *row = context;
     row->state = job->state;
     (void)snprintf(row->reason, sizeof row->reason, "%s", job->reason);

@@ -31,7 +31,6 @@ static struct dataset dataset;
 
 static int setup(void **state)
 {
-    (void)state;
     struct err err;
     /* thousands of committed files: in memory, where there is such a place */
     const char *root = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
@@ -53,7 +52,6 @@ static void forget(void)
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     forget();
     mem_free(in_path);
@@ -64,7 +62,6 @@ static int teardown(void **state)
 
 static inline int fresh(void **state)
 {
-    (void)state;
     forget();
     request = (struct dataset_request){.path = in_path,
                                        .model_dir = folder,

@@ -55,7 +55,6 @@ static inline int64_t fake_wall_ms(struct host *host)
 
 static inline int fake_random(struct host *host, void *ret_bytes, size_t length, struct err *err)
 {
-    (void)err;
     struct fake_host *fake = fake_host_of(host);
     for (size_t i = 0; i < length; i++) {
         fake->random = fake->random * 1664525u + 1013904223u;
@@ -113,14 +112,12 @@ static inline int fake_adopt(struct host *host, const struct host_identity *iden
 
 static inline void fake_signal(struct host *host, struct host_process *process, int signal_number)
 {
-    (void)host;
     assert_false(process->forgotten);
     process->last_signal = signal_number;
 }
 
 static inline void fake_forget(struct host *host, struct host_process *process)
 {
-    (void)host;
     if (process != NULL)
         process->forgotten = true;
 }
@@ -133,7 +130,6 @@ static inline char fake_process_state(struct host *host, int32_t pid)
 static inline int fake_session_signal(struct host *host, int32_t session, int signal_number,
                                       int32_t *ret_pid)
 {
-    (void)signal_number;
     struct fake_host *fake = fake_host_of(host);
     fake->session = session;
     if (fake->session_left > 0 && ret_pid != NULL)

@@ -14,7 +14,6 @@ static char root[64];
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(root, sizeof root, "/tmp/ithaca-kernel-XXXXXX");
     kernel_file_root(root);
     return mkdtemp(root) == NULL;
@@ -22,7 +21,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err = {0};
     kernel_file_root("");
     return io_remove_tree(root, &err);

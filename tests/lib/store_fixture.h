@@ -73,7 +73,6 @@ struct ids {
 
 static inline int collect_job(void *context, const struct store_job *job, struct err *err)
 {
-    (void)err;
     struct ids *ids = context;
     (void)snprintf(ids->text + strlen(ids->text), sizeof ids->text - strlen(ids->text), "%s ",
                    job->id + strlen("ftjob-"));

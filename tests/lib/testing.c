@@ -47,7 +47,6 @@ static void *testing_new(int64_t count, size_t size)
 
 int testing_free(void **state)
 {
-    (void)state;
     while (testing_count > 0)
         mem_free(testing_arrays[--testing_count]);
     return 0;

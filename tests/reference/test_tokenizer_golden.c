@@ -28,7 +28,6 @@ static char *models_dir(int model)
 
 static int setup(void **state)
 {
-    (void)state;
     struct err err = {0};
     tokenizer_text_init(&text);
     for (int model = 0; model < MODELS; model++) {
@@ -44,7 +43,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     for (int model = 0; model < MODELS; model++) {
         tokenizer_encoder_free(encoders[model]);
         tokenizer_free(tokenizers[model]);
@@ -72,7 +70,6 @@ struct golden {
 
 static void test_golden(void **state)
 {
-    (void)state;
     static const struct golden cases[] = {
         {"Hello world", {{9906, 1917}, {9707, 1879}}},
         {"  12345 tokens\n\n",
@@ -96,7 +93,6 @@ static void test_golden(void **state)
 
 static void test_sizes(void **state)
 {
-    (void)state;
     assert_int_equal(tokenizer_vocab(tokenizers[LLAMA3]), 128256);
     assert_int_equal(tokenizer_vocab(tokenizers[QWEN3]), 151669);
     assert_int_equal(tokenizer_special(tokenizers[LLAMA3], "<|eot_id|>"), 128009);
@@ -106,7 +102,6 @@ static void test_sizes(void **state)
 /* Special tokens are never found in text; the other added ones are, as in the reference. */
 static void test_special_text_stays_text(void **state)
 {
-    (void)state;
     static const char *const specials[MODELS] = {"<|eot_id|>", "<|im_end|>"};
     struct err err;
     for (int model = 0; model < MODELS; model++) {
@@ -131,7 +126,6 @@ static void test_special_text_stays_text(void **state)
  * normalising. */
 static void test_seams(void **state)
 {
-    (void)state;
     struct err err;
     tokenizer_text_clear(&text);
     tokens.count = 0;
@@ -152,7 +146,6 @@ static void test_seams(void **state)
 /* Field case R13: a conversation of three messages through the models' own templates. */
 static void test_conversation(void **state)
 {
-    (void)state;
     static const int32_t ids[MODELS][64] = {
         {128000, 128006, 9125,  128007, 271,  2675, 527,    264,    6380,  18328,  430, 9711,
          264,    6928,   12903, 389,    4395, 13,   128009, 128006, 882,   128007, 271, 40,
@@ -223,7 +216,6 @@ static void encode_quicker(int model, const char *bytes, size_t length, int part
 /* Field case R11: one unbroken run. */
 static void test_runs(void **state)
 {
-    (void)state;
     static const struct {
         const char *unit, *name;
         int64_t thousand, million; /* Llama 3's tokens of so many; 0: not known */
@@ -266,7 +258,6 @@ static void test_runs(void **state)
 
 static void test_not_utf8(void **state)
 {
-    (void)state;
     struct err err;
     tokenizer_text_clear(&text);
     tokenizer_text_add(&text, "ab\xff", 3, false);

@@ -23,7 +23,6 @@ static void put(const char *dir, const char *name, const char *text)
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-address-XXXXXX");
     if (mkdtemp(folder) == NULL)
         return -1;
@@ -36,7 +35,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     assert_int_equal(io_remove_tree(folder, &err), 0);
     assert_int_equal(mem_live(), 0);
     return 0;
@@ -59,7 +57,6 @@ static void expect(const char *url, const char *data_dir, const char *want_url,
 /* A folder that the user named lends its token to any URL. */
 static void test_named_folder(void **state)
 {
-    (void)state;
     put(folder, "url", "http://127.0.0.1:8620/\r\nmore\n");
     put(folder, "admin.token", "secret\n");
     expect(NULL, folder, "http://127.0.0.1:8620", "secret");
@@ -78,7 +75,6 @@ static bool system_daemon(void)
 /* The default folder lends its token only to the URL in its own file. */
 static void test_default_folder(void **state)
 {
-    (void)state;
     if (system_daemon())
         skip(); /* a daemon of the system stands before ours */
     put(own, "url", "http://127.0.0.1:8620\n");
@@ -109,7 +105,6 @@ static void test_default_folder(void **state)
 
 static void test_where_the_default_is(void **state)
 {
-    (void)state;
     if (system_daemon())
         skip();
     CLEANUP(mem_free_ptr) char *home = io_join(folder, ".local/share/ithaca");
@@ -128,7 +123,6 @@ static void test_where_the_default_is(void **state)
 
 static void test_nothing_there(void **state)
 {
-    (void)state;
     struct address address;
     assert_int_equal(address_find(NULL, folder, &address, &err), -ERR_UNAVAILABLE);
     put(folder, "url", ""); /* an empty file says nothing */
@@ -140,7 +134,6 @@ static void test_nothing_there(void **state)
 
 static void test_local(void **state)
 {
-    (void)state;
     static const struct {
         const char *url;
         bool local;
@@ -159,7 +152,6 @@ static void test_local(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     put(folder, "url", "http://127.0.0.1:8620\n");
     put(folder, "admin.token", "secret\n");
     for (int64_t n = 1; n < 40; n++) {

@@ -27,7 +27,6 @@ static void expect(const char *const series[], size_t count, size_t width, size_
 
 static void test_line(void **state)
 {
-    (void)state;
     expect((const char *const[]){"[[1,4],[11,0]]"}, 1, 23, 6,
            "         4 |**\n"
            "           |  **\n"
@@ -39,7 +38,6 @@ static void test_line(void **state)
 
 static void test_two_series_and_gaps(void **state)
 {
-    (void)state;
     expect((const char *const[]){"[[0,1],[2,1],[4,null],[8,1],[10,1]]", "[[5,0.5,1e9]]"}, 2, 23, 4,
            "         1 |***     ***\n"
            "           |\n"
@@ -49,7 +47,6 @@ static void test_two_series_and_gaps(void **state)
 
 static void test_flat(void **state)
 {
-    (void)state;
     expect((const char *const[]){"[[3,2.5]]"}, 1, 23, 4,
            "       2.5 |\n"
            "           |     *\n"
@@ -59,7 +56,6 @@ static void test_flat(void **state)
 
 static void test_nothing(void **state)
 {
-    (void)state;
     expect((const char *const[]){"[]", "[[1,null]]"}, 2, 80, 10, "");
 }
 

@@ -35,7 +35,6 @@ static int parse(struct cli *cli, const char *const words[])
 
 static void test_options_are_taken_from_anywhere(void **state)
 {
-    (void)state;
     struct cli cli;
     const char *value = NULL;
     assert_int_equal(PARSE(&cli, "--json", "submit", "first", "--model", "m", "--follow",
@@ -60,7 +59,6 @@ static void test_options_are_taken_from_anywhere(void **state)
 
 static void test_mistakes_are_named(void **state)
 {
-    (void)state;
     EXPECT_USAGE("--limit needs a value", "ls", "--limit");
     EXPECT_USAGE("--limit 5x: write a number", "ls", "--limit", "5x");
     EXPECT_USAGE("--limit : write a number", "ls", "--limit=");
@@ -81,7 +79,6 @@ static void test_mistakes_are_named(void **state)
 /* The first mistake does not hide how errors are to be reported. */
 static void test_json_after_a_mistake(void **state)
 {
-    (void)state;
     struct cli cli;
     assert_int_equal(PARSE(&cli, "dance", "--colour", "--json"), -ERR_USAGE);
     assert_true(cli_take_flag(&cli, "--json"));
@@ -89,7 +86,6 @@ static void test_json_after_a_mistake(void **state)
 
 static void test_what_is_left(void **state)
 {
-    (void)state;
     struct cli cli;
     assert_int_equal(PARSE(&cli, "ls", "me"), 0);
     assert_int_equal(cli_finish_arguments(&cli, &err), -ERR_USAGE);
@@ -115,7 +111,6 @@ static void test_what_is_left(void **state)
 /* What follows an option is its value, whatever it looks like. */
 static void test_values_that_look_like_options(void **state)
 {
-    (void)state;
     struct cli cli;
     assert_int_equal(PARSE(&cli, "sample", "--prompt", "--json", "--job=--help"), 0);
     assert_string_equal(cli_take_option(&cli, "--prompt"), "--json");
@@ -130,7 +125,6 @@ static void test_values_that_look_like_options(void **state)
 
 static void test_double_dash_ends_options(void **state)
 {
-    (void)state;
     struct cli cli;
     const char *value = NULL;
     assert_int_equal(PARSE(&cli, "show", "-", "--", "--limit", "--", "-x"), 0);
@@ -143,7 +137,6 @@ static void test_double_dash_ends_options(void **state)
 
 static void test_verbs(void **state)
 {
-    (void)state;
     struct cli cli;
     const char *verb = NULL;
     assert_int_equal(PARSE(&cli, "queue", "drain"), 0);
@@ -158,7 +151,6 @@ static void test_verbs(void **state)
 
 static void test_environment(void **state)
 {
-    (void)state;
     assert_int_equal(setenv("ITHACA_TEST_X", "", 1), 0);
     assert_null(cli_environment("ITHACA_TEST_X"));
     assert_int_equal(setenv("ITHACA_TEST_X", "a", 1), 0);
@@ -170,7 +162,6 @@ static void test_environment(void **state)
 /* A full disk behind stdout. */
 static void test_print_json(void **state)
 {
-    (void)state;
     CLEANUP(json_unref) json_t *value = json_array();
     for (int i = 0; i < 5000; i++) /* more than stdio keeps back */
         assert_int_equal(json_array_append_new(value, json_integer(i)), 0);

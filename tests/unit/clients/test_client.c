@@ -93,7 +93,6 @@ static void test_nobody_there(void **state)
 
 static void test_escape(void **state)
 {
-    (void)state;
     static const char *const words[][2] = {{"ftjob-Ab_9.z~", "ftjob-Ab_9.z~"},
                                            {"a/b?c#d", "a%2Fb%3Fc%23d"},
                                            {"../x", "..%2Fx"},

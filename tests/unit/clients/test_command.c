@@ -9,7 +9,6 @@
 
 static void test_lookups(void **state)
 {
-    (void)state;
     const struct command_row *ls = command_find("ls");
     assert_non_null(ls);
     assert_ptr_equal(ls->run, cmd_ls);
@@ -29,7 +28,6 @@ static void test_lookups(void **state)
 
 static void test_choices(void **state)
 {
-    (void)state;
     const struct command_row *scope = command_option(command_find("tokens"), "--scope", 7);
     assert_true(command_choice(scope, "read") && command_choice(scope, "admin"));
     assert_false(command_choice(scope, "rea") || command_choice(scope, "") ||
@@ -39,7 +37,6 @@ static void test_choices(void **state)
 /* No two rows of a name; each says what it is; what only some kinds have is there. */
 static void test_rows(void **state)
 {
-    (void)state;
     bool hidden = false;
     const struct command_row *command = NULL;
     for (const struct command_row *row = command_rows; row->kind != COMMAND_KIND_END; row++) {
@@ -70,7 +67,6 @@ static void test_rows(void **state)
 /* "--output" in a synopsis is an option of the command. */
 static void test_synopses(void **state)
 {
-    (void)state;
     const struct command_row *command = NULL;
     for (const struct command_row *row = command_rows; row->kind != COMMAND_KIND_END; row++) {
         command = row->kind == COMMAND_KIND_COMMAND ? row : command;
@@ -99,7 +95,6 @@ static void check_columns(const char *text)
 
 static void test_help(void **state)
 {
-    (void)state;
     struct buf text;
     buf_init(&text, 1 << 20);
     command_help_all(&text);

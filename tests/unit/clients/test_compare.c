@@ -49,7 +49,6 @@ static json_t *compared(const char *metric)
 
 static void test_what_differs(void **state)
 {
-    (void)state;
     CLEANUP(json_unref) json_t *comparison = compared("loss");
     CLEANUP(json_unref) json_t *wanted = parsed("[\"gpus\",\"lora.r\",\"tags\"]");
     assert_true(json_equal(json_object_get(comparison, "settings"), wanted));
@@ -71,7 +70,6 @@ static void test_what_differs(void **state)
 /* The highest of a speed is the best one. */
 static void test_best_of_a_speed(void **state)
 {
-    (void)state;
     CLEANUP(json_unref) json_t *comparison = compared("tokens_per_s");
     const json_t *results =
         json_object_get(json_array_get(json_object_get(comparison, "jobs"), 0), "results");
@@ -81,7 +79,6 @@ static void test_best_of_a_speed(void **state)
 
 static void test_text(void **state)
 {
-    (void)state;
     struct err err;
     struct buf text;
     CLEANUP(json_unref) json_t *comparison = compared("loss");
@@ -117,7 +114,6 @@ static void test_text(void **state)
 
 static void test_csv(void **state)
 {
-    (void)state;
     struct buf text;
     CLEANUP(json_unref) json_t *comparison = compared("loss");
     json_t *settings =

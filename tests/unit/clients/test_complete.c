@@ -46,14 +46,12 @@ static const char *complete(const char *const words[])
 
 static int setup(void **state)
 {
-    (void)state;
     buf_init(&text, 1 << 20);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     buf_done(&text);
     assert_int_equal(mem_live(), 0);
     return 0;
@@ -61,7 +59,6 @@ static int teardown(void **state)
 
 static void test_commands(void **state)
 {
-    (void)state;
     assert_string_equal(COMPLETE("subm"), "submit ");
     assert_string_equal(COMPLETE("--json", "subm"), "submit ");
     assert_string_equal(COMPLETE("--url", "http://a", "subm"), "submit ");
@@ -74,7 +71,6 @@ static void test_commands(void **state)
 
 static void test_options(void **state)
 {
-    (void)state;
     assert_string_equal(COMPLETE("submit", "--f"), "--follow ");
     assert_string_equal(COMPLETE("--ur"), "--url ");
     assert_string_equal(COMPLETE("submit", "--js"), "--json "); /* of all commands, too */
@@ -97,7 +93,6 @@ static void test_options(void **state)
 
 static void test_fields(void **state)
 {
-    (void)state;
     assert_string_equal(COMPLETE("submit", "--set", "lora.r"), "lora.r= ");
     assert_string_equal(COMPLETE("submit", "--set", "lora.r="), ""); /* a number */
     assert_string_equal(COMPLETE("submit", "--set=lora.ex"), "--set=lora.export= ");
@@ -109,7 +104,6 @@ static void test_fields(void **state)
 
 static void test_verbs(void **state)
 {
-    (void)state;
     assert_string_equal(COMPLETE("files", ""), "upload ls show get rm ");
     assert_string_equal(COMPLETE("files", "upload", ""), ":files ");
     assert_string_equal(COMPLETE("files", "--json", "u"), "upload ");
@@ -127,7 +121,6 @@ static void expect_asked(enum command_value value, const char *url, const char *
 
 static void test_what_the_daemon_knows(void **state)
 {
-    (void)state;
     assert_string_equal(COMPLETE("show", "ftj"), "ftjob-one ");
     expect_asked(COMMAND_VALUE_JOB, "-", "-");
     assert_non_null(strstr(buf_str(&text), "ftjob-one\trunning??now\n"));
@@ -146,7 +139,6 @@ static void test_what_the_daemon_knows(void **state)
 /* Every option and verb of every command leads somewhere without falling over. */
 static void test_every_row(void **state)
 {
-    (void)state;
     const char *command = NULL;
     for (const struct command_row *row = command_rows; row->kind != COMMAND_KIND_END; row++) {
         command = row->kind == COMMAND_KIND_COMMAND ? row->name : command;

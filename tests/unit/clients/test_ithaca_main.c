@@ -7,7 +7,6 @@ static int setup(void **state)
 {
     static const char *const variables[] = {"ITHACA_URL", "ITHACA_TOKEN", "ITHACA_DATA_DIR",
                                             "XDG_DATA_HOME"};
-    (void)state;
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
         (void)unsetenv(variables[i]);
     program_open("clients/ithaca");
@@ -16,7 +15,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     program_close();
     assert_int_equal(mem_live(), 0);
     return 0;
@@ -24,7 +22,6 @@ static int teardown(void **state)
 
 static void test_help(void **state)
 {
-    (void)state;
     static const char *const commands[] = {"submit", "ls",     "show",  "watch",       "events",
                                            "logs",   "cancel", "pause", "resume",      "download",
                                            "sample", "models", "files", "checkpoints", "fields"};
@@ -47,7 +44,6 @@ static void test_help(void **state)
 
 static void test_mistakes(void **state)
 {
-    (void)state;
     assert_int_equal(PROGRAM("dance"), err_code_exit(ERR_USAGE));
     program_expect_line("ithaca: unknown command dance (see `ithaca --help`)");
     assert_int_equal(PROGRAM(NULL), err_code_exit(ERR_USAGE));
@@ -63,7 +59,6 @@ static void test_mistakes(void **state)
 
 static void test_no_daemon(void **state)
 {
-    (void)state;
     struct err err;
     CLEANUP(json_unref) json_t *json = NULL;
     assert_int_equal(PROGRAM("ls", "--url", "http://127.0.0.1:1"), err_code_exit(ERR_UNAVAILABLE));
@@ -80,7 +75,6 @@ static void test_no_daemon(void **state)
 
 static void test_full_disk(void **state)
 {
-    (void)state;
     int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     assert_int_equal(program_run(full, (const char *const[]){"fields", NULL}),
                      err_code_exit(ERR_IO));

@@ -8,7 +8,6 @@
 
 static void test_text(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *troff;
     } rows[] = {
@@ -31,7 +30,6 @@ static void test_text(void **state)
 
 static void test_items_and_examples(void **state)
 {
-    (void)state;
     struct buf out;
     buf_init(&out, 4096);
     man_item("--limit N", "at most", &out);
@@ -44,7 +42,6 @@ static void test_items_and_examples(void **state)
 
 static void test_pages(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < man_page_count; i++) {
         struct buf out;
         struct err err;

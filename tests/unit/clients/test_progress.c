@@ -12,7 +12,6 @@
 
 static void test_pipe_prints_first_and_last(void **state)
 {
-    (void)state;
     char text[4096] = "";
     FILE *out = tmpfile();
     assert_non_null(out);
@@ -38,7 +37,6 @@ static void test_pipe_prints_first_and_last(void **state)
 
 static void test_unknown_values_are_left_out(void **state)
 {
-    (void)state;
     char text[256] = "";
     FILE *out = tmpfile();
     assert_non_null(out);
@@ -92,7 +90,6 @@ static void screen_shows(struct screen *screen, const char *want)
 
 static void test_terminal(void **state)
 {
-    (void)state;
     struct screen screen;
     screen_open(&screen);
     struct progress *progress = &screen.progress;

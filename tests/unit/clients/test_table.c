@@ -39,7 +39,6 @@ static void expect(size_t width, const char *text)
 
 static void test_widths(void **state)
 {
-    (void)state;
     expect(0, "JOB  LOSS  OWNER  WHY\n"
               "a    1.25  ann    waits behind another\n"
               "bcd  12.5  bob\n");
@@ -63,7 +62,6 @@ static void test_widths(void **state)
 /* Escape sequences of whoever named a job or a file, C1 controls and broken UTF-8 among them. */
 static void test_control_characters(void **state)
 {
-    (void)state;
     static const struct table_column one[] = {{.title = "A"}, {.title = "B"}};
     struct table table;
     struct buf out;
@@ -83,7 +81,6 @@ static void test_control_characters(void **state)
 
 static void test_clip(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t columns;
@@ -107,7 +104,6 @@ static void test_clip(void **state)
 /* Without memory the table is shorter; nothing is read beyond it. */
 static void test_no_memory(void **state)
 {
-    (void)state;
     for (int64_t fault = 1; fault < 4; fault++) {
         struct table table;
         struct buf out;

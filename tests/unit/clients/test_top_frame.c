@@ -42,7 +42,6 @@ static struct buf frame;
 
 static int setup(void **state)
 {
-    (void)state;
     top = (struct top){.url = "http://h", .now_s = 1000000, .columns = 130, .rows = 24};
     buf_init(&frame, TOP_FRAME_BYTES);
     return 0;
@@ -50,7 +49,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     json_unref(&top.data);
     buf_done(&frame);
     assert_int_equal(mem_live(), 0);
@@ -106,7 +104,6 @@ static size_t lines_of(const char *text, size_t *ret_widest)
 
 static void test_all_of_it(void **state)
 {
-    (void)state;
     take(data);
     draw();
     assert_memory_equal(
@@ -136,7 +133,6 @@ static void test_all_of_it(void **state)
 /* No size of a terminal is overrun, with colours and without. */
 static void test_every_size(void **state)
 {
-    (void)state;
     take(data);
     for (int colour = 0; colour < 2; colour++) {
         for (top.columns = 1; top.columns < 140; top.columns += 3) {
@@ -154,7 +150,6 @@ static void test_every_size(void **state)
 
 static void test_once(void **state)
 {
-    (void)state;
     top.rows = top.columns = 0;
     take(data);
     draw();
@@ -165,7 +160,6 @@ static void test_once(void **state)
 
 static void test_colours(void **state)
 {
-    (void)state;
     top.colour = true;
     take(data);
     draw();
@@ -176,7 +170,6 @@ static void test_colours(void **state)
 /* Slots of the CPU have no lines; the summary counts them. */
 static void test_cpu(void **state)
 {
-    (void)state;
     take("{\"queue\":{\"slots\":2,\"free_slots\":2,\"waiting_count\":0,\"running\":[],\"waiting\":"
          "[],\"drained\":true},\"gpus\":{\"data\":[{\"id\":\"CPU-0\",\"kind\":\"cpu\",\"state\":"
          "\"free\"}]},\"jobs\":{},\"detail\":null}");
@@ -190,7 +183,6 @@ static void test_cpu(void **state)
 
 static void test_no_daemon(void **state)
 {
-    (void)state;
     (void)snprintf(top.gone, sizeof top.gone, "http://h: refused");
     draw();
     expect_line("waiting for the daemon: http://h: refused");
@@ -203,7 +195,6 @@ static void test_no_daemon(void **state)
 /* Many jobs: a window that holds the selected one; what is not shown is counted. */
 static void test_many_jobs(void **state)
 {
-    (void)state;
     struct buf text;
     buf_init(&text, 1 << 20);
     buf_text(&text,
@@ -241,7 +232,6 @@ static void test_many_jobs(void **state)
 /* The selected job stays selected where the queue moves; one that is gone gives way. */
 static void test_selection_follows_its_job(void **state)
 {
-    (void)state;
     take(data);
     top_move(&top, 1);
     assert_string_equal(top.selected_id, "ftjob-b");
@@ -269,7 +259,6 @@ static void test_selection_follows_its_job(void **state)
 
 static void test_detail(void **state)
 {
-    (void)state;
     take("{\"queue\":{\"running\":[" RUNNING(
         "ftjob-a") "],\"waiting\":[]},\"detail\":" JOB
                    ",\"loss\":[[1,2.5],[120,1.2346]],\"events\":[{\"created_at\":999999,\"level\":"
@@ -297,7 +286,6 @@ static void test_detail(void **state)
 /* Long steps and steep gradients are written without an exponent, small rates with one. */
 static void test_detail_figures(void **state)
 {
-    (void)state;
     take("{\"queue\":{\"running\":[" RUNNING(
         "ftjob-a") "],\"waiting\":[]},\"detail\":{\"job\":{\"id\":\"ftjob-a\"},\"latest\":{"
                    "\"learning_rate\":0.00002,\"grad_norm\":12345.6,\"step_time_s\":1234.5}}}");

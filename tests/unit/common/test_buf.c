@@ -7,7 +7,6 @@
 
 static void test_append_and_drop(void **state)
 {
-    (void)state;
     struct buf buf;
     buf_init(&buf, 1000);
     buf_text(&buf, "hello");
@@ -29,7 +28,6 @@ static void test_append_and_drop(void **state)
 
 static void test_limit_sticks(void **state)
 {
-    (void)state;
     struct err err;
     struct buf buf;
     buf_init(&buf, 4);
@@ -44,7 +42,6 @@ static void test_limit_sticks(void **state)
 
 static void test_allocation_failure_is_reported(void **state)
 {
-    (void)state;
     struct err err;
     struct buf buf;
     buf_init(&buf, 1 << 20);

@@ -69,7 +69,6 @@ static void expect_none(const char *why)
 
 static void test_no_groups(void **state)
 {
-    (void)state;
     expect_none("not mounted");
     put_place("5:memory:/a\n0::/a\n", "30 23 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw\n");
     expect_none("not mounted");
@@ -90,7 +89,6 @@ static void test_no_groups(void **state)
 
 static void test_not_delegated(void **state)
 {
-    (void)state;
     static const char *const files[] = {"cgroup.procs", "cgroup.subtree_control", "cgroup.kill"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         put_service("1\n");
@@ -104,7 +102,6 @@ static void test_not_delegated(void **state)
 
 static void test_places(void **state)
 {
-    (void)state;
     static const struct {
         const char *own, *mounts, *path;
         bool settled;
@@ -127,7 +124,6 @@ static void test_places(void **state)
  * to them last. */
 static void test_settle(void **state)
 {
-    (void)state;
     char procs[32], text[1024];
     (void)snprintf(procs, sizeof procs, "%d\n", (int)getpid());
     put_service(procs);
@@ -158,7 +154,6 @@ static void expect_unsettled(const char *why)
 
 static void test_memory_cannot_be_counted(void **state)
 {
-    (void)state;
     char procs[64];
     (void)snprintf(procs, sizeof procs, "%d\n1\n", (int)getpid());
     put_service(procs);
@@ -176,7 +171,6 @@ static void test_memory_cannot_be_counted(void **state)
 
 static void test_make(void **state)
 {
-    (void)state;
     struct err err;
     char path[CGROUP_PATH_BYTES];
     put_service("1\n");
@@ -201,7 +195,6 @@ static void test_make(void **state)
 
 static void test_what_a_group_tells(void **state)
 {
-    (void)state;
     struct cgroup_memory memory;
     struct err err;
     put_group(OWN, "17\n4\n");
@@ -245,7 +238,6 @@ static void see(void *context, const char *job_id, int64_t attempt, const char *
 
 static void test_each(void **state)
 {
-    (void)state;
     static const char *const others[] = {"ithacad",         "ithaca-",       "ithaca--1",
                                          "ithaca-ftjob",    "ithaca-ftjob-", "init.scope",
                                          "ithaca-ftjob-a-x"};
@@ -309,7 +301,6 @@ static void leave_behind(const char *path)
 
 static void test_real_group(void **state)
 {
-    (void)state;
     struct err err = {0};
     char home_path[CGROUP_PATH_BYTES], path[CGROUP_PATH_BYTES];
     int status = 0;

@@ -17,7 +17,6 @@ static struct chat_template *chat;
 
 static int setup(void **state)
 {
-    (void)state;
     struct err err;
     (void)snprintf(folder, sizeof folder, "/tmp/test_chat_template.XXXXXX");
     if (mkdtemp(folder) == NULL || tokenizer_write_builtin(folder, &err) != 0 ||
@@ -28,7 +27,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     chat_template_free(chat);
     tokenizer_free(tokenizer);
@@ -67,7 +65,6 @@ static const int32_t talk_ids[] = {BEGIN, SYSTEM, 'S',  END, USER,      'u', END
 
 static void test_render(void **state)
 {
-    (void)state;
     struct err err;
     struct chat_writer writer = {0};
     CLEANUP(conversation_done) struct conversation messages = parse(talk);
@@ -88,7 +85,6 @@ static void test_render(void **state)
 
 static void test_weights_and_roles(void **state)
 {
-    (void)state;
     struct err err;
     struct chat_writer writer = {0};
     CLEANUP(conversation_done)
@@ -108,7 +104,6 @@ static void test_weights_and_roles(void **state)
 /* Every assistant turn's end token is trained, padding never appears. */
 static void test_end_is_trained(void **state)
 {
-    (void)state;
     struct err err;
     struct chat_writer writer = {0};
     CLEANUP(conversation_done) struct conversation messages = parse(talk);
@@ -130,7 +125,6 @@ static void test_end_is_trained(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     static const struct {
         const char *messages;
         const char *word;
@@ -155,7 +149,6 @@ static void test_refusals(void **state)
 /* A renderer by name needs its special tokens; the tiny tokenizer has the tiny ones only. */
 static void test_by_name(void **state)
 {
-    (void)state;
     struct err err;
     struct chat_template *other = NULL;
     assert_int_equal(chat_template_load("/nowhere", tokenizer, JOB_chat_TINY, &other, &err), 0);
@@ -168,7 +161,6 @@ static void test_by_name(void **state)
 
 static void test_unknown_template(void **state)
 {
-    (void)state;
     struct err err;
     struct chat_template *other = NULL;
     CLEANUP(mem_free_ptr) char *jinja = io_join(folder, "chat_template.jinja");
@@ -197,7 +189,6 @@ static void test_unknown_template(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     CLEANUP(conversation_done) struct conversation messages = parse(talk);
     int64_t before = mem_live();
     for (int n = 1;; n++) {

@@ -14,14 +14,12 @@ static char job_dir[64];
 
 static int make_job_dir(void **state)
 {
-    (void)state;
     (void)snprintf(job_dir, sizeof job_dir, "/dev/shm/ithaca-manifest-XXXXXX");
     return mkdtemp(job_dir) != NULL ? 0 : -1;
 }
 
 static int remove_job_dir(void **state)
 {
-    (void)state;
     struct err err;
     return io_remove_tree(job_dir, &err);
 }
@@ -94,7 +92,6 @@ static void refused(const char *dir, const char *what)
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     struct err err;
     struct checkpoint_manifest read;
     const struct checkpoint_manifest wrote = example();
@@ -111,7 +108,6 @@ static void test_round_trip(void **state)
 
 static void test_adapters(void **state)
 {
-    (void)state;
     struct err err;
     char *dir = make_checkpoint(10);
     struct checkpoint_manifest wrote = example(), read;
@@ -133,7 +129,6 @@ static void test_adapters(void **state)
 
 static void test_every_flipped_bit_shows(void **state)
 {
-    (void)state;
     struct err err;
     char *dir = make_checkpoint(10);
     char *path = io_join(dir, "manifest.json");
@@ -165,7 +160,6 @@ static void test_every_flipped_bit_shows(void **state)
 
 static void test_files_and_names(void **state)
 {
-    (void)state;
     struct err err;
     char *dir = make_checkpoint(10), *other = checkpoint_dir(job_dir, 11);
     char *file = checkpoint_file_path(dir, 1);
@@ -192,7 +186,6 @@ static void test_files_and_names(void **state)
 
 static void test_list(void **state)
 {
-    (void)state;
     struct err err;
     int64_t *steps = NULL;
     size_t count = 7;
@@ -226,7 +219,6 @@ static void test_list(void **state)
 
 static void test_out_of_memory(void **state)
 {
-    (void)state;
     struct err err;
     char *dir = make_checkpoint(10);
     for (int64_t n = 1;; n++) {

@@ -7,7 +7,6 @@
 
 static void test_iso(void **state)
 {
-    (void)state;
     char text[CLOCK_ISO_BYTES];
     clock_iso(0, text);
     assert_string_equal(text, "1970-01-01T00:00:00.000Z");
@@ -19,7 +18,6 @@ static void test_iso(void **state)
 
 static void test_durations(void **state)
 {
-    (void)state;
     static const struct {
         int64_t seconds;
         const char *text;
@@ -36,7 +34,6 @@ static void test_durations(void **state)
 /* Days of a zone: of 24 hours, of 23 and 25, and one whose midnight the clock leaves out. */
 static void test_days(void **state)
 {
-    (void)state;
     static const struct {
         const char *zone;
         int64_t at_ms;
@@ -79,7 +76,6 @@ static void test_days(void **state)
 
 static void test_monotonic(void **state)
 {
-    (void)state;
     int64_t before = clock_monotonic_ns();
     clock_sleep_ms(2);
     int64_t after = clock_monotonic_ns();

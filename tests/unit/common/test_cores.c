@@ -6,7 +6,6 @@
 
 static void test_one_is_left(void **state)
 {
-    (void)state;
     cpu_set_t all, one;
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     assert_int_equal(cores_allowed(), CPU_COUNT(&all));

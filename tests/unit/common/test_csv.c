@@ -16,7 +16,6 @@ static void expect_field(const char *text, const char *field)
 
 static void test_quotes(void **state)
 {
-    (void)state;
     expect_field("", "");
     expect_field("upipe 1", "upipe 1");
     expect_field("a, \"b\"", "\"a, \"\"b\"\"\"");
@@ -27,7 +26,6 @@ static void test_quotes(void **state)
 /* Every byte at the front and within: a quote before those that begin a formula, and no others. */
 static void test_formulas(void **state)
 {
-    (void)state;
     for (int byte = 1; byte < 256; byte++) {
         char text[8] = {(char)byte, '1', '+', '1'}, inside[8] = {'a', (char)byte, '1'};
         const char *quote = strchr(",\"\r\n", byte) != NULL ? "\"" : "";

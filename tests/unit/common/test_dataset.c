@@ -17,7 +17,6 @@ static char *path;
 
 static int setup(void **state)
 {
-    (void)state;
     /* thousands of committed files: in memory, where there is such a place */
     const char *root = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     (void)snprintf(folder, sizeof folder, "%s/test_dataset.XXXXXX", root);
@@ -29,7 +28,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     mem_free(path);
     return io_remove_tree(folder, &err);
@@ -67,7 +65,6 @@ static int files_in_folder(void)
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     struct err err;
     struct dataset dataset;
     assert_int_equal(write_good(&err), 0);
@@ -90,7 +87,6 @@ static void test_round_trip(void **state)
 
 static void test_empty(void **state)
 {
-    (void)state;
     struct err err;
     struct dataset dataset;
     struct dataset_writer *writer = NULL;
@@ -123,7 +119,6 @@ static void write_hashed(struct buf *bytes)
 
 static void test_damage(void **state)
 {
-    (void)state;
     struct err err;
     struct dataset dataset;
     static const struct {
@@ -178,7 +173,6 @@ static void test_damage(void **state)
 /* Mutated shards whose hash fits: refused, or every field can be used. */
 static void test_mutations(void **state)
 {
-    (void)state;
     const uint64_t seed = 4242;
     print_message("mutation seed %llu\n", (unsigned long long)seed);
     struct err err;
@@ -212,7 +206,6 @@ static void test_mutations(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     int64_t before = mem_live();
     for (int n = 1;; n++) {
         struct err err = {0};

@@ -19,7 +19,6 @@ static void key_of(char ret_key[IO_HASH_BYTES])
 
 static void test_key(void **state)
 {
-    (void)state;
     char first[IO_HASH_BYTES], other[IO_HASH_BYTES];
     struct err err;
     prepare_text(GOOD);
@@ -55,7 +54,6 @@ static void test_key(void **state)
 
 static void test_take(void **state)
 {
-    (void)state;
     CLEANUP(mem_free_ptr) char *cache = cache_dir();
     char key[IO_HASH_BYTES];
     bool hit = true;

@@ -4,7 +4,6 @@
 
 static void test_chunks(void **state)
 {
-    (void)state;
     request.overlength = JOB_overlength_CHUNK;
     request.seq_len = 8;
     prepare_text("{\"text\":\"0123456789abcdef\"}\n"); /* begin, 16 bytes, end: 8 + 8 + 2 */
@@ -29,7 +28,6 @@ static void test_chunks(void **state)
 
 static void test_text_file(void **state)
 {
-    (void)state;
     request.name = "Book.TXT";
     prepare_text("\xef\xbb\xbfone {\n\ntwo");
     expect_counts(1, 0, 0);
@@ -47,7 +45,6 @@ static void test_text_file(void **state)
 
 static void test_token_ids(void **state) /* R14 */
 {
-    (void)state;
     prepare_text("{\"input_ids\":[65,66,67],\"labels\":[-100,66,-100]}\n"
                  "{\"input_ids\":[65,264]}\n{\"input_ids\":[256,263,65]}\n");
     expect_counts(2, 1, 1);
@@ -82,7 +79,6 @@ static void test_token_ids(void **state) /* R14 */
 /* A model without a template that is served: conversations fail by its reason, text does not. */
 static void test_no_template(void **state)
 {
-    (void)state;
     struct err err = {0};
     CLEANUP(mem_free_ptr) char *jinja = io_join(folder, "chat_template.jinja");
     assert_int_equal(io_write_file(jinja, "{{ x }}", 7, 0644, &err), 0);
@@ -102,7 +98,6 @@ static void test_no_template(void **state)
 /* Any number of threads gives the same bytes and the same report. */
 static void test_threads(void **state)
 {
-    (void)state;
     struct buf text;
     buf_init(&text, 64 << 20);
     for (int i = 0; i < 30000; i++)
@@ -139,7 +134,6 @@ static const unsigned char zstd_line[] = {
 
 static void test_compressed(void **state)
 {
-    (void)state;
     const struct {
         const unsigned char *bytes;
         size_t length;
@@ -171,7 +165,6 @@ static void test_compressed(void **state)
  * compressed twice is told. */
 static void test_frames(void **state)
 {
-    (void)state;
     char bytes[12 + sizeof zstd_line] = "\x5a\x2a\x4d\x18\x04\x00\x00\x00wxyz";
     memcpy(bytes + 12, zstd_line, sizeof zstd_line);
     prepare(bytes, sizeof bytes);

@@ -8,7 +8,6 @@
 
 static void test_windows_file(void **state) /* R01 */
 {
-    (void)state;
     prepare_text(GOOD "\n" LINE(ASSISTANT_SAYS("\xef\xbb\xbfx")) "\n");
     assert_int_equal(field("bad"), 0);
     int64_t tokens = dataset.tokens;
@@ -23,7 +22,6 @@ static void test_windows_file(void **state) /* R01 */
 
 static void test_utf16(void **state) /* R01 */
 {
-    (void)state;
     for (int mark = 0; mark < 2; mark++) {
         char bytes[2 * sizeof GOOD + 2] = "\xff\xfe";
         size_t length = mark ? 2 : 0;
@@ -39,7 +37,6 @@ static void test_utf16(void **state) /* R01 */
 
 static void test_long_line(void **state) /* R02 */
 {
-    (void)state;
     enum { LONG = 24 << 20 };
     struct buf text;
     buf_init(&text, LONG + 1000);
@@ -67,7 +64,6 @@ static void test_long_line(void **state) /* R02 */
 
 static void test_not_jsonl(void **state) /* R03 */
 {
-    (void)state;
     prepare_text("[\n" GOOD ",\n" GOOD "\n]\n"); /* an array is taken as it is */
     expect_counts(2, 0, 0);
     prepare_text("[" GOOD ", {\n\"messages\":\n7}, " GOOD "]");
@@ -95,7 +91,6 @@ static void test_not_jsonl(void **state) /* R03 */
 
 static void test_foreign_files(void **state)
 {
-    (void)state;
     char tar[300] = "train.jsonl"; /* a header's 512 bytes have no line feed */
     memcpy(tar + 257, "ustar", 5);
     const struct {
@@ -128,7 +123,6 @@ static void test_foreign_files(void **state)
 
 static void test_broken_lines(void **state) /* R04 */
 {
-    (void)state;
     struct buf text;
     buf_init(&text, 1 << 20);
     for (int line = 1; line <= 100; line++)
@@ -150,7 +144,6 @@ static void test_broken_lines(void **state) /* R04 */
 
 static void test_tool_calls(void **state) /* R05 */
 {
-    (void)state;
     prepare_text(LINE(USER_SAYS("q") ",{\"role\":\"assistant\",\"content\":null,\"tool_calls\":"
                                      "[{\"function\":{\"name\":\"f\"}}]}," ASSISTANT_SAYS("ok")));
     expect_counts(0, 1, 1);
@@ -161,7 +154,6 @@ static void test_tool_calls(void **state) /* R05 */
 
 static void test_nothing_to_train(void **state) /* R07 */
 {
-    (void)state;
     prepare_text("{\"messages\":[]}\n \t\n{\"messages\":null}\n");
     expect_counts(0, 3, 0);
     expect_fault(0, 1, "empty_messages", "empty");
@@ -175,7 +167,6 @@ static void test_nothing_to_train(void **state) /* R07 */
 
 static void test_masks(void **state) /* R08, R13 */
 {
-    (void)state;
     prepare_text(LINE("{\"role\":\"system\",\"content\":\"s\"}," ASSISTANT_SAYS("ok")));
     expect_counts(1, 0, 0);
     const int32_t ids[] = {BEGIN, SYSTEM, 's', END, ASSISTANT, 'o', 'k', END};
@@ -191,7 +182,6 @@ static void test_masks(void **state) /* R08, R13 */
 
 static void test_two_formats(void **state) /* R09 */
 {
-    (void)state;
     prepare_text(GOOD "\n" GOOD "\n{\"text\":\"a\",\"messages\":[" ASSISTANT_SAYS(
         "x") "]}\n"
              "{\"prompt\":\"a\",\"completion\":\"b\"}\n");
@@ -201,7 +191,6 @@ static void test_two_formats(void **state) /* R09 */
 
 static void test_overlength(void **state) /* R10 */
 {
-    (void)state;
     struct buf text;
     buf_init(&text, 1 << 20);
     buf_text(&text, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
@@ -230,7 +219,6 @@ static void test_overlength(void **state) /* R10 */
 
 static void test_faults_are_bounded(void **state)
 {
-    (void)state;
     struct buf text;
     buf_init(&text, 1 << 20);
     buf_text(&text, GOOD "\n");
@@ -253,7 +241,6 @@ static bool hopeless(void)
  */
 static void test_hopeless(void **state)
 {
-    (void)state;
     prepare_text(GOOD "\n\n");
     assert_false(hopeless());
     prepare_text(GOOD "\n{bad\n");
@@ -285,7 +272,6 @@ static void test_hopeless(void **state)
 /* Rows without anything to train on never hide one that is a mistake. */
 static void test_mistakes_come_first(void **state)
 {
-    (void)state;
     struct buf text;
     buf_init(&text, 1 << 20);
     for (int i = 0; i < 150; i++)
@@ -301,7 +287,6 @@ static void test_mistakes_come_first(void **state)
 
 static void test_histogram(void **state)
 {
-    (void)state;
     request.seq_len = 16;
     /* 3 + n tokens each: begin, role, n bytes, end */
     prepare_text(LINE(ASSISTANT_SAYS("a")) "\n" LINE(ASSISTANT_SAYS("ab")) "\n" LINE(
@@ -327,7 +312,6 @@ static int entries(void)
 
 static void test_failures(void **state)
 {
-    (void)state;
     struct err err;
     assert_int_equal(io_write_file(in_path, GOOD "\n", sizeof GOOD, 0644, &err), 0);
     request.path = "/nonexistent-folder/x";
@@ -353,7 +337,6 @@ static void test_failures(void **state)
 /* R54: a disk that is full at any write leaves no temporary file, and no shard that is torn. */
 static void test_full_disk(void **state)
 {
-    (void)state;
     struct err err;
     static const char two[] = GOOD "\n" GOOD;
     int failed = 0;
@@ -382,7 +365,6 @@ static void test_full_disk(void **state)
 /* Any bytes get a report and a shard that opens. */
 static void test_mutations(void **state)
 {
-    (void)state;
     const uint64_t seed = 31337;
     print_message("mutation seed %llu\n", (unsigned long long)seed);
     static const char good[] = GOOD "\n" LINE(ASSISTANT_SAYS("x")) "\r\n\n" GOOD "\n" GOOD;

@@ -20,7 +20,6 @@ static json_t *row(const json_t *preview, size_t i)
 
 static void test_rows(void **state)
 {
-    (void)state;
     request.seq_len = 6;
     CLEANUP(json_unref) json_t *json = preview(GOOD "\n{}\n" GOOD "\n" GOOD "\n", 3);
     CLEANUP(json_unref)
@@ -42,7 +41,6 @@ static void test_rows(void **state)
 
 static void test_overlength(void **state)
 {
-    (void)state;
     request.seq_len = 4;
     request.overlength = JOB_overlength_REFUSE;
     CLEANUP(json_unref) json_t *refused = preview(GOOD, 1);
@@ -61,7 +59,6 @@ static void test_overlength(void **state)
 /* Long rows and odd bytes stay short and UTF-8. */
 static void test_bounds(void **state)
 {
-    (void)state;
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 1 << 20);
     buf_text(&text, "{\"text\":\"\\u0000");

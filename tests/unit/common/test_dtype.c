@@ -10,7 +10,6 @@
 
 static void test_names_and_sizes(void **state)
 {
-    (void)state;
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
         assert_int_equal(dtype_parse(dtype_name((enum dtype)dtype)), dtype);
     assert_int_equal(dtype_parse("F8"), DTYPE_COUNT);
@@ -31,7 +30,6 @@ static double half_value(uint16_t half)
 
 static void test_every_half(void **state)
 {
-    (void)state;
     for (uint32_t half = 0; half < 0x10000; half++) {
         float value = dtype_f16_to_f32((uint16_t)half);
         bool special = (half & 0x7c00) == 0x7c00;
@@ -50,7 +48,6 @@ static void test_every_half(void **state)
 
 static void test_half_rounds_to_nearest_even(void **state)
 {
-    (void)state;
     for (uint32_t half = 0; half < 0x7bff; half++) { /* below the largest finite one */
         float low = dtype_f16_to_f32((uint16_t)half);
         float high = dtype_f16_to_f32((uint16_t)(half + 1));
@@ -69,7 +66,6 @@ static void test_half_rounds_to_nearest_even(void **state)
 
 static void test_every_bf16(void **state)
 {
-    (void)state;
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
         float value = dtype_bf16_to_f32((uint16_t)bits);
         if (isnan(value)) {
@@ -94,7 +90,6 @@ static void test_every_bf16(void **state)
 
 static void test_arrays(void **state)
 {
-    (void)state;
     const float values[] = {0, -1.5f, 3.140625f, 65504, 1e-7f};
     enum { COUNT = sizeof values / sizeof values[0] };
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
@@ -120,7 +115,6 @@ static void test_arrays(void **state)
  * and no alignment. */
 static void test_long_arrays(void **state)
 {
-    (void)state;
     static const uint32_t tails[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
     enum { COUNT = 1000, TAILS = sizeof tails / sizeof tails[0] };
     for (uint32_t first = 0; first < 0x10000 * TAILS; first += COUNT) {

@@ -6,7 +6,6 @@
 
 static void test_distances(void **state)
 {
-    (void)state;
     static const struct {
         const char *a, *b;
         size_t edits;

@@ -8,7 +8,6 @@
 
 static void test_table(void **state)
 {
-    (void)state;
     for (int code = 1; code < ERR_COUNT; code++) {
         const char *name = err_code_name((enum err_code)code);
         assert_int_equal(err_code_parse(name), code); /* so names are unique, too */
@@ -24,7 +23,6 @@ static void test_table(void **state)
 
 static void test_set_and_wrap(void **state)
 {
-    (void)state;
     struct err err;
     int rc = err_set_field(&err, ERR_INVALID_VALUE, "a.b", "%s is %d", "a.b", 7);
     assert_int_equal(rc, -ERR_INVALID_VALUE);
@@ -40,7 +38,6 @@ static void test_set_and_wrap(void **state)
 
 static void test_errno(void **state)
 {
-    (void)state;
     struct err err;
     assert_int_equal(err_set_errno(&err, ENOENT, "%s", "/x"), -ERR_NOT_FOUND);
     assert_string_equal(err.text, "/x: No such file or directory");
@@ -57,7 +54,6 @@ static void test_errno(void **state)
 
 static void test_long_sentences_are_cut_at_a_character(void **state)
 {
-    (void)state;
     struct err err;
     char text[ERR_TEXT_MAX + 64];
     for (size_t start = 0; start < 3; start++) { /* the cut falls on every byte of a character */
@@ -85,7 +81,6 @@ static int fails(struct err *err)
 
 static void test_try_returns_the_first_failure(void **state)
 {
-    (void)state;
     struct err err;
     assert_int_equal(fails(&err), -ERR_IO);
     assert_string_equal(err.text, "first");

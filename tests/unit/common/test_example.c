@@ -14,7 +14,6 @@
 
 static void test_good(void **state)
 {
-    (void)state;
     static const struct {
         const char *line;
         size_t messages;
@@ -49,7 +48,6 @@ static void test_good(void **state)
 /* Rows of other formats and the conversation that they become, as one line of JSON. */
 static void test_formats(void **state)
 {
-    (void)state;
     static const struct {
         const char *row, *messages;
     } cases[] = {
@@ -103,7 +101,6 @@ static void test_formats(void **state)
 
 static void test_tools_and_ids(void **state)
 {
-    (void)state;
     struct example_fault fault;
     struct example example = {.kind = EXAMPLE_CHAT};
     static const char sharegpt[] = "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"a\"}],"
@@ -233,7 +230,6 @@ static const struct {
 
 static void test_rules(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rule_cases / sizeof rule_cases[0]; i++) {
         struct example_fault fault = {0};
         const char *line = rule_cases[i].line;
@@ -254,7 +250,6 @@ static void test_rules(void **state)
 /* Deep nesting and long tokens end in an ordinary fault. */
 static void test_extremes(void **state)
 {
-    (void)state;
     enum { DEPTH = 100000 };
     struct example_fault fault;
     struct example example = {.kind = EXAMPLE_CHAT};
@@ -279,7 +274,6 @@ static void test_extremes(void **state)
 
 static void test_mutations(void **state)
 {
-    (void)state;
     const uint64_t seed = 777;
     print_message("mutation seed %llu\n", (unsigned long long)seed);
     static const char good[] =

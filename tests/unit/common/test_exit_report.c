@@ -15,7 +15,6 @@ static char test_path[sizeof test_dir + 16];
 
 static int setup(void **state)
 {
-    (void)state;
     if (mkdtemp(test_dir) == NULL)
         return -1;
     (void)snprintf(test_path, sizeof test_path, "%s/exit.json", test_dir);
@@ -24,14 +23,12 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     return io_remove_tree(test_dir, &err);
 }
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     struct err err;
     struct exit_report report = {
         .world = LIMIT_RANKS, .first_failed = 3, .stopped_by = "keeper_limit"};
@@ -66,7 +63,6 @@ static void test_round_trip(void **state)
 
 static void test_nothing_failed(void **state)
 {
-    (void)state;
     struct err err;
     struct exit_report report = {.world = 1, .first_failed = -1};
     struct exit_report back;
@@ -85,7 +81,6 @@ static void test_nothing_failed(void **state)
 
 static void test_last_words_of_any_bytes(void **state)
 {
-    (void)state;
     struct err err;
     struct exit_report report = {.world = 1, .first_failed = 0};
     memcpy(report.ranks[0].last_words, "caf\xe9", 5);
@@ -97,7 +92,6 @@ static void test_last_words_of_any_bytes(void **state)
 
 static void test_hostile_files(void **state)
 {
-    (void)state;
 #define RANK "\"rank\":0,\"pid\":1,\"exit\":0,\"signal\":null"
     static const struct {
         const char *text;

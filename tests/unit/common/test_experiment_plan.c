@@ -75,7 +75,6 @@ static double fact(const struct experiment_plan *planned, const char *name)
 
 static void test_on_the_node(void **state)
 {
-    (void)state;
     struct scene s;
     open_scene(&s, GRID("1048576", "'steps':2,'rehearse_layers':1"), 8);
     struct experiment_plan one = plan(&s, 0, false);
@@ -96,7 +95,6 @@ static void test_on_the_node(void **state)
 /* Of a rehearsal the layers that work count, in whole segments, and the head and update once. */
 static void test_rehearsed(void **state)
 {
-    (void)state;
     struct scene s;
     open_scene(&s, GRID("1048576", "'steps':2,'rehearse_layers':1"), 2);
     double run_s[2];
@@ -120,7 +118,6 @@ static void test_rehearsed(void **state)
  */
 static void test_no_room(void **state)
 {
-    (void)state;
     struct scene s;
     open_scene(&s, GRID("131072,1048576,8388608", "'steps':1"), 8);
     struct experiment_plan whole = plan(&s, 7, false), ulysses = plan(&s, 10, false);
@@ -137,7 +134,6 @@ static void test_no_room(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     struct scene s;
     /* a layout that would fit, but for cuDNN's spans; one that no layout is; too many slots */
     open_scene(&s,
@@ -165,7 +161,6 @@ static void test_refused(void **state)
 
 static void test_longest(void **state)
 {
-    (void)state;
     struct scene s;
     const char *text =
         "{'kind':'find_max_seq_len','base':{'model':'llama3-8b','ithaca':{'gpus':8,'recompute':"
@@ -193,7 +188,6 @@ static void test_longest(void **state)
 /* Which point it was is said before what is wrong with it. */
 static void test_fault_of_the_experiment(void **state)
 {
-    (void)state;
     struct scene s;
     struct experiment_job job;
     struct err err = {0};

@@ -25,7 +25,6 @@ static void accept(const char *text, struct experiment_spec *spec)
 
 static void test_defaults(void **state)
 {
-    (void)state;
     struct experiment_spec spec;
     struct err err;
     accept("{" BASE ",'grid':{'seq_len':[1,2]},'max_gpus':null}", &spec);
@@ -51,7 +50,6 @@ static void test_defaults(void **state)
 
 static void test_what_is_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *body, *field, *text;
         enum err_code code;
@@ -96,7 +94,6 @@ static void test_what_is_refused(void **state)
 /* A search of each point takes longer than its plan. */
 static void test_too_many_searches(void **state)
 {
-    (void)state;
     struct err err;
     struct experiment_spec spec;
     for (size_t more = 0; more < 2; more++) {
@@ -115,7 +112,6 @@ static void test_too_many_searches(void **state)
 /* 16 x 16 points are taken, one value more is not; nor is a product that no integer holds. */
 static void test_too_many_points(void **state)
 {
-    (void)state;
     struct err err;
     struct experiment_spec spec;
     for (size_t more = 0; more < 2; more++) {
@@ -159,7 +155,6 @@ static void expect(const struct experiment_spec *spec, int64_t number, const cha
 /* The last axis changes first; a field's value takes the base's place, settings are merged. */
 static void test_points(void **state)
 {
-    (void)state;
     struct experiment_spec spec;
     struct err err;
     accept("{" BASE
@@ -199,7 +194,6 @@ static void test_points(void **state)
  */
 static void test_fields_in_objects(void **state)
 {
-    (void)state;
     struct experiment_spec spec;
     accept("{'base':{'model':'m','ithaca':{'batch':{'sequences':8,'grad_accum':2},'lora':null}},"
            "'grid':{'lora.r':[8,16],'batch.sequences':[2,4],'optimizer.eps':[1e-8]}}",
@@ -223,7 +217,6 @@ static void test_fields_in_objects(void **state)
 /* A grid's keys are as long as a request: what they name must not be as deep. */
 static void test_deep_field(void **state)
 {
-    (void)state;
     enum { BYTES = 400000 };
     struct err err = {.field = ""};
     struct experiment_spec spec;
@@ -243,7 +236,6 @@ static void test_deep_field(void **state)
 
 static void test_settings_that_are_none(void **state)
 {
-    (void)state;
     static const char *const settings[] = {"1", "{'name':5}", "null"};
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         struct experiment_spec spec;
@@ -262,7 +254,6 @@ static void test_settings_that_are_none(void **state)
 /* A label of anything stays one line of its room. */
 static void test_label_is_a_line(void **state)
 {
-    (void)state;
     struct experiment_spec spec;
     struct experiment_point point;
     struct err err;
@@ -283,7 +274,6 @@ static void test_label_is_a_line(void **state)
 
 static void test_failing_allocations(void **state)
 {
-    (void)state;
     struct err err;
     CLEANUP(json_unref) json_t *body = json_literal("{" BASE ",'grid':{'settings':[{'gpus':4}]}}");
     int64_t live = mem_live();

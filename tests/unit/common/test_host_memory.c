@@ -20,7 +20,6 @@ static void expect(int64_t total_mib, int64_t available_mib)
 
 static void test_machine(void **state)
 {
-    (void)state;
     struct host_memory host = host_memory_read(); /* nothing is known */
     assert_true(host.total == INT64_MAX && host.available == INT64_MAX);
     put_machine();
@@ -35,7 +34,6 @@ static void test_machine(void **state)
 
 static void test_version_2(void **state)
 {
-    (void)state;
     put_machine();
     put("/proc/self", "cgroup", "0::/system.slice/ithacad.service\n");
     put("/sys/fs/cgroup/system.slice/ithacad.service", "memory.max", "max\n");
@@ -63,7 +61,6 @@ static void test_version_2(void **state)
 /* In a container the path is the host's, and the root of what is mounted is the group. */
 static void test_version_1(void **state)
 {
-    (void)state;
     put_machine();
     put("/proc/self", "cgroup", "11:cpu,cpuacct:/other\n7:hugetlb,memory,x:/docker/0123\n0::/\n");
     put("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "104857600\n");
@@ -80,7 +77,6 @@ static void test_version_1(void **state)
 
 static void test_check(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct host_memory host = host_memory_read();
     assert_true(host.total > 0 && host.available <= host.total);

@@ -40,13 +40,11 @@ static char test_dir[] = "/tmp/test_io-XXXXXX";
 
 static int setup(void **state)
 {
-    (void)state;
     return mkdtemp(test_dir) != NULL ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     return io_remove_tree(test_dir, &err);
 }
@@ -86,7 +84,6 @@ static void assert_content(const char *path, const char *wanted)
 
 static void test_write_replaces_whole(void **state)
 {
-    (void)state;
     struct err err;
     struct stat info;
     assert_int_equal(io_write_file(in("a"), "old", 3, 0600, &err), 0);
@@ -106,7 +103,6 @@ static void test_write_replaces_whole(void **state)
 
 static void test_not_there_until_commit(void **state)
 {
-    (void)state;
     struct err err;
     struct io_file file;
     assert_int_equal(io_file_create(&file, in("b"), 0644, &err), 0);
@@ -122,7 +118,6 @@ static void test_not_there_until_commit(void **state)
 
 static void test_abort_leaves_nothing(void **state)
 {
-    (void)state;
     struct err err;
     struct io_file file;
     assert_int_equal(io_write_file(in("c"), "old", 3, 0600, &err), 0);
@@ -139,7 +134,6 @@ static void test_abort_leaves_nothing(void **state)
 /* What an earlier process of this pid left behind is neither in the way nor touched. */
 static void test_leftovers_of_the_same_pid(void **state)
 {
-    (void)state;
     struct err err;
     struct io_file file;
     unsigned number = 0;
@@ -164,7 +158,6 @@ static void test_leftovers_of_the_same_pid(void **state)
 
 static void test_failures_leave_nothing(void **state)
 {
-    (void)state;
     struct err err;
     assert_int_equal(io_write_file(in("no/such/folder"), "x", 1, 0600, &err), -ERR_NOT_FOUND);
     assert_non_null(strstr(err.text, "no/such/folder"));
@@ -183,7 +176,6 @@ static void test_failures_leave_nothing(void **state)
 
 static void test_read_limits(void **state)
 {
-    (void)state;
     struct err err;
     struct buf text;
     assert_int_equal(io_write_file(in("f"), "12345", 5, 0600, &err), 0);
@@ -210,7 +202,6 @@ static void test_read_limits(void **state)
 
 static void test_make_dirs(void **state)
 {
-    (void)state;
     struct err err;
     assert_int_equal(io_make_dirs(in("g/h/i"), 0700, &err), 0);
     assert_int_equal(io_make_dirs(in("g/h/i"), 0700, &err), 0);
@@ -226,7 +217,6 @@ static void test_make_dirs(void **state)
 
 static void test_remove_tree_does_not_follow_links(void **state)
 {
-    (void)state;
     struct err err;
     assert_int_equal(io_make_dirs(in("outside/deep"), 0700, &err), 0);
     assert_int_equal(io_write_file(in("outside/deep/kept"), "x", 1, 0600, &err), 0);
@@ -258,7 +248,6 @@ static void make_dir_with(const char *name, const char *content)
 
 static void test_replace_dir(void **state)
 {
-    (void)state;
     struct err err;
     char temp[256], path[256];
     (void)snprintf(temp, sizeof temp, "%s", in("new.tmp"));
@@ -278,7 +267,6 @@ static void test_replace_dir(void **state)
 /* Field case R51: what has its name is on the disk, and so is the name. */
 static void test_synced_before_and_after_the_rename(void **state)
 {
-    (void)state;
     struct err err;
     memset(calls, 0, sizeof calls);
     assert_int_equal(io_write_file(in("durable"), "x", 1, 0600, &err), 0);
@@ -294,7 +282,6 @@ static void test_synced_before_and_after_the_rename(void **state)
 /* The n-th write, sync or rename fails: never a torn file, never one left over. */
 static void test_fault_injection(void **state)
 {
-    (void)state;
     struct err err;
     assert_int_equal(io_write_file(in("w"), "old", 3, 0600, &err), 0);
     int failed = 0;
@@ -315,7 +302,6 @@ static void test_fault_injection(void **state)
 
 static void test_join_and_hash(void **state)
 {
-    (void)state;
     char *path = io_join("a", "b");
     assert_string_equal(path, "a/b");
     mem_free(path);

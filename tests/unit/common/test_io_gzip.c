@@ -16,7 +16,6 @@ enum { LINES = 20000 };
 
 static void test_written_is_read(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct io_gzip out;
     struct io_stream in;
@@ -56,7 +55,6 @@ static void test_written_is_read(void **state)
 
 static void test_nothing_is_left(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct io_gzip out;
     char folder[] = "/tmp/ithaca-gzip-XXXXXX";

@@ -5,7 +5,6 @@
 
 static void test_defaults(void **state)
 {
-    (void)state;
     struct job_spec spec;
     accept("", &spec);
     assert_string_equal(spec.model, "m");
@@ -29,7 +28,6 @@ static void test_defaults(void **state)
 
 static void test_every_kind_of_value(void **state)
 {
-    (void)state;
     struct job_spec spec;
     accept("'validation_file':'file-2','suffix':'my.suffix-1','seed':7,'metadata':{'k':'v'},"
            "'integrations':[],'ithaca':{'gpus':2.0,'seq_len':65536.0,'fsdp':false,"
@@ -62,7 +60,6 @@ static void test_every_kind_of_value(void **state)
 /* OpenAI counts characters: 64 of a key, 512 of a value, whatever bytes they take. */
 static void test_metadata_in_any_script(void **state)
 {
-    (void)state;
     for (int more = 0; more < 2; more++) {
         char key[4 * LIMIT_METADATA_KEY_CHARS + 1] = "",
                                                 value[4 * LIMIT_METADATA_VALUE_CHARS + 5] = "";
@@ -85,7 +82,6 @@ static void test_metadata_in_any_script(void **state)
 
 static void test_null_stands_for_absent(void **state)
 {
-    (void)state;
     struct job_spec spec;
     accept("'validation_file':null,'suffix':null,'seed':null,'metadata':null,'integrations':null,"
            "'method':null,'hyperparameters':null,'ithaca':null",
@@ -98,7 +94,6 @@ static void test_null_stands_for_absent(void **state)
 
 static void test_unknown_keys(void **state)
 {
-    (void)state;
     const enum err_code unknown = ERR_UNKNOWN_FIELD;
     refuse("'gpus':2", unknown, "gpus", "did you mean ithaca.gpus?");
     refuse("'trainingfile':'x'", unknown, "trainingfile", "did you mean training_file?");
@@ -126,7 +121,6 @@ static void test_unknown_keys(void **state)
 
 static void test_wrong_types_and_ranges(void **state)
 {
-    (void)state;
     const enum err_code invalid = ERR_INVALID_VALUE;
     refuse("'ithaca':[]", invalid, "ithaca", "must be an object");
     refuse("'ithaca':{'batch':8}", invalid, "ithaca.batch", "must be an object");
@@ -163,7 +157,6 @@ static void test_wrong_types_and_ranges(void **state)
 
 static void test_legal_values_not_served(void **state)
 {
-    (void)state;
     const enum err_code unsupported = ERR_UNSUPPORTED;
     refuse("'ithaca':{'launcher':'slurm'}", unsupported, "ithaca.launcher",
            "\"slurm\" is not served by this version yet; use \"local\"");
@@ -172,7 +165,6 @@ static void test_legal_values_not_served(void **state)
 /* Every row: its default is taken, and min, max and what lies beyond behave as the row says. */
 static void test_every_row(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < job_field_count; i++) {
         const struct job_field *field = &job_fields[i];
         struct err err;
@@ -201,7 +193,6 @@ static void test_every_row(void **state)
 
 static void test_model_names(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "",   "..",  "../x", "/etc", "a//b",      "a/../b",    "a/",
         ".x", "a b", "a\\n", "a/.b", "m\xc3\xbc", "a\\u0001b",
@@ -227,7 +218,6 @@ static void test_model_names(void **state)
 
 static void test_openai_fields(void **state)
 {
-    (void)state;
     struct err err;
     struct job_spec spec;
     const enum err_code invalid = ERR_INVALID_VALUE;
@@ -261,7 +251,6 @@ static void test_openai_fields(void **state)
 
 static void test_hyperparameters(void **state)
 {
-    (void)state;
     struct job_spec spec;
     accept("'hyperparameters':{'batch_size':4,'n_epochs':2,'learning_rate_multiplier':2}", &spec);
     assert_int_equal(spec.sequences, 4);
@@ -281,7 +270,6 @@ static void test_hyperparameters(void **state)
 
 static void test_hyperparameters_refused(void **state)
 {
-    (void)state;
     const enum err_code invalid = ERR_INVALID_VALUE;
     refuse("'hyperparameters':{'batch_size':0}", invalid, "hyperparameters.batch_size", "is 0");
     refuse("'hyperparameters':{'n_epochs':0}", invalid, "hyperparameters.n_epochs", "above 0");
@@ -338,7 +326,6 @@ static const struct job_facts test_facts = {
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     static const char *const bodies[] = {
         "",
         "'hyperparameters':{'n_epochs':2.5,'learning_rate_multiplier':0.3,'batch_size':3}",
@@ -364,7 +351,6 @@ static void test_round_trip(void **state)
 
 static void test_ithaca_json_nests(void **state)
 {
-    (void)state;
     struct job_spec spec;
     accept("", &spec);
     spec.lora = spec.rehearse = spec.profile =
@@ -396,7 +382,6 @@ static void *json_allocate(size_t bytes)
  * missing, and nothing stays behind. */
 static void test_failing_allocations(void **state)
 {
-    (void)state;
     struct err err;
     struct job_spec spec;
     accept("'suffix':'s','validation_file':'v','metadata':{'a':'b'},'ithaca':{'lora':{'modules':"

@@ -40,7 +40,6 @@ static void refuse(const char *lora, enum err_code code, const char *field, cons
 
 static void test_null(void **state)
 {
-    (void)state;
     struct job_spec spec;
     accept("null", &spec);
     assert_false(spec.lora);
@@ -51,7 +50,6 @@ static void test_null(void **state)
 
 static void test_defaults(void **state)
 {
-    (void)state;
     struct job_spec spec;
     struct err err;
     const struct job_facts facts = {.ranks_max = 1, .heads = 2, .kv_heads = 1, .layers = 2};
@@ -65,7 +63,6 @@ static void test_defaults(void **state)
 
 static void test_fields(void **state)
 {
-    (void)state;
     struct job_spec spec;
     accept("{'r':4,'alpha':8,'dropout':0.1,'export':'adapter',"
            "'modules':['v_proj','q_proj','v_proj']}",
@@ -88,7 +85,6 @@ static void test_fields(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     const enum err_code invalid = ERR_INVALID_VALUE;
     refuse("true", invalid, "ithaca.lora", "an object or null");
     refuse("{'r':0}", invalid, "ithaca.lora.r", "1 to 1024");

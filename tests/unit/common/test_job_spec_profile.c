@@ -4,7 +4,6 @@
 
 static void test_steps(void **state)
 {
-    (void)state;
     struct job_spec spec, again;
     struct err err;
     accept("", &spec);
@@ -22,7 +21,6 @@ static void test_steps(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     static const char *const wrong[] = {"7",     "[]",      "[7]",     "[7,8,9]",
                                         "[8,7]", "[0,1]",   "[7,'8']", "null",
                                         "'7-8'", "[7,7.5]", "[1,1e9]", "{'from':7}"};
@@ -52,7 +50,6 @@ static void resolve(const char *members, const char *text)
 
 static void test_resolved(void **state)
 {
-    (void)state;
     resolve("'ithaca':{'profile':{'steps':[1,100]}}", NULL);
     resolve("'ithaca':{'profile':{'steps':[1,101]}}",
             "1 to 101 are 101 steps; at most 100 are profiled");

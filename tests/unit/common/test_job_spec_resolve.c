@@ -33,7 +33,6 @@ static void resolve(const char *members, struct job_spec *spec)
 
 static void test_resolve_fills_every_auto(void **state)
 {
-    (void)state;
     struct job_spec spec;
     resolve("'ithaca':{'gpus':4,'batch':{'sequences':9},'seq_len':3000}", &spec);
     for (size_t i = 0; i < job_field_count; i++) {
@@ -67,7 +66,6 @@ static void test_resolve_fills_every_auto(void **state)
 
 static void test_resolve_refuses(void **state)
 {
-    (void)state;
     static const struct {
         const char *members;
         enum err_code code;
@@ -186,7 +184,6 @@ static const struct {
 /* A rehearsal's layout is of the node that is rehearsed, one rank of which has a process. */
 static void test_rehearsal(void **state)
 {
-    (void)state;
     struct job_spec spec;
     struct err err;
     resolve("'ithaca':{'gpus':2,'rehearse':{'world':8},"
@@ -205,7 +202,6 @@ static void test_rehearsal(void **state)
 /* What only measures may be without a file, and comes back from the store as it was. */
 static void test_measure(void **state)
 {
-    (void)state;
     static const struct {
         const char *body;
         bool legal;
@@ -244,7 +240,6 @@ static void test_measure(void **state)
 
 static void test_layout_of_auto(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof auto_cases / sizeof auto_cases[0]; i++) {
         struct err err;
         struct job_spec spec;
@@ -270,7 +265,6 @@ static void test_layout_of_auto(void **state)
 /* R23: heads that the ranks cannot share are refused with what they can. */
 static void test_layout_refused(void **state)
 {
-    (void)state;
     static const struct {
         struct layout asked;
         int heads, kv_heads;
@@ -321,7 +315,6 @@ static void test_layout_refused(void **state)
 /* Every explicit layout is taken exactly when mesh says it is legal. */
 static void test_layout_complete(void **state)
 {
-    (void)state;
     static const int shapes[][2] = {{8, 8}, {8, 2}, {8, 1}, {12, 4}, {14, 2}, {6, 3}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct layout l = {.kind = JOB_context_kind_UPIPE};
@@ -346,7 +339,6 @@ static void test_layout_complete(void **state)
 
 static void test_recompute_and_overlap(void **state)
 {
-    (void)state;
     struct err err;
     struct job_spec spec;
     struct job_facts facts = {.ranks_max = 1, .heads = 8, .kv_heads = 4, .layers = 6};

@@ -51,7 +51,6 @@ static void check_described(const char *path, json_t *schema)
 
 static void test_every_row_is_described(void **state)
 {
-    (void)state;
     assert_int_equal(walk_ithaca(check_described), job_field_count);
 }
 
@@ -89,13 +88,11 @@ static void check_agrees(const char *path, json_t *schema)
 
 static void test_parser_agrees(void **state)
 {
-    (void)state;
     (void)walk_ithaca(check_agrees);
 }
 
 static void test_top_level(void **state)
 {
-    (void)state;
     json_t *root = job_spec_schema();
     assert_string_equal(json_string_value(json_object_get(root, "$schema")),
                         "https://json-schema.org/draft/2020-12/schema");
@@ -121,7 +118,6 @@ static void check_not_served(const char *path, json_t *schema)
 
 static void test_what_is_not_served_is_said(void **state)
 {
-    (void)state;
     (void)walk_ithaca(check_not_served);
 }
 

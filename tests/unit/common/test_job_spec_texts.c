@@ -4,7 +4,6 @@
 
 static void test_lists_of_texts(void **state)
 {
-    (void)state;
     struct job_spec spec;
     const enum err_code invalid = ERR_INVALID_VALUE;
     accept("'ithaca':{'tags':['b','a','b'],'depends_on':['ftjob-1']}", &spec);
@@ -26,7 +25,6 @@ static void test_lists_of_texts(void **state)
 
 static void test_texts(void **state)
 {
-    (void)state;
     struct job_spec spec;
     char longest[LIMIT_TEXT_BYTES + 64], url[LIMIT_TEXT_BYTES + 2] = "";
     accept("'ithaca':{'webhook':'https://a.b/c?d'}", &spec);

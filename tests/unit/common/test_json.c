@@ -29,7 +29,6 @@ static void refuse(const char *text, const char *wanted)
 
 static void test_refused_with_line_and_column(void **state)
 {
-    (void)state;
     refuse("", "test: not valid JSON, line 1 column 0");
     refuse("{\n\"a\": 1,\n\"b\": x}", "line 3 column 6");
     refuse("{\"a\":1}x", "line 1 column 8");
@@ -59,7 +58,6 @@ static int set_path(json_t *object, const char *path, struct err *err)
 
 static void test_set_path(void **state)
 {
-    (void)state;
     struct err err;
     CLEANUP(json_unref) json_t *object = json_literal("{'a':{'b':1},'c':null}");
     CLEANUP(json_unref) json_t *want = json_literal("{'a':{'b':1,'x':7},'c':{'d':{'e':7}},'f':7}");
@@ -77,7 +75,6 @@ static void test_set_path(void **state)
 /* As deep as what is parsed may be, no deeper. */
 static void test_set_path_deep(void **state)
 {
-    (void)state;
     struct err err;
     char path[2 * (LIMIT_JSON_DEPTH + 1)];
     for (size_t i = 0; i < sizeof path; i++)
@@ -100,7 +97,6 @@ static void nested(struct buf *out, int depth, const char *open, const char *clo
 
 static void test_depth(void **state)
 {
-    (void)state;
     struct err err;
     json_t *value = NULL;
     struct buf text;
@@ -139,7 +135,6 @@ static void assert_prints(const char *text, const char *compact)
 
 static void test_print(void **state)
 {
-    (void)state;
     assert_prints(" { \"b\" : [ 1 , 2.0 , true , false , null ] , \"a\" : { } , \"c\":[] } ",
                   "{\"b\":[1,2.0,true,false,null],\"a\":{},\"c\":[]}"); /* order is kept */
     assert_prints("[0.1,1e-5,1e300,-0.0,2.5e-300,9007199254740993,-9223372036854775808]",
@@ -151,7 +146,6 @@ static void test_print(void **state)
 
 static void test_print_pretty(void **state)
 {
-    (void)state;
     struct err err;
     struct buf out;
     buf_init(&out, 1000);
@@ -172,7 +166,6 @@ static void test_print_pretty(void **state)
 /* Any bits of a double come back the same, in at most 17 digits. */
 static void test_reals_round_trip(void **state)
 {
-    (void)state;
     const uint64_t seed = 99;
     struct err err;
     struct buf out;
@@ -198,7 +191,6 @@ static void test_reals_round_trip(void **state)
 
 static void test_not_finite_is_null(void **state)
 {
-    (void)state;
     json_t *values[] = {json_number(NAN), json_number(INFINITY), json_number(-INFINITY)};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         assert_true(json_is_null(values[i]));
@@ -209,7 +201,6 @@ static void test_not_finite_is_null(void **state)
 
 static void test_brief(void **state)
 {
-    (void)state;
     char text[16];
     json_t *value = json_literal("{'a':0.1}");
     json_brief(value, text, sizeof text);
@@ -229,7 +220,6 @@ static void test_brief(void **state)
 
 static void test_typed_members(void **state)
 {
-    (void)state;
     struct err err;
     json_t *object = json_literal("{'s':'x','i':7,'r':1.5,'b':true,'n':null}");
     const char *text;
@@ -259,7 +249,6 @@ static void test_typed_members(void **state)
 
 static void test_files(void **state)
 {
-    (void)state;
     struct err err;
     char folder[] = "/tmp/test_json-XXXXXX";
     assert_non_null(mkdtemp(folder));

@@ -18,7 +18,6 @@ static void expect(const char *text, int indent, const char *wanted)
 
 static void test_values(void **state)
 {
-    (void)state;
     expect("{\"b\":[1,true,null],\"a\":{}}", 0, "{\"b\": [1, true, null], \"a\": {}}");
     expect("[]", 0, "[]");
     expect("\"\\\"\\\\\\/\\n\\t\\u0001\\u007f\\u0000\\u00e9\\u2028\"", 0,
@@ -31,7 +30,6 @@ static void test_values(void **state)
 /* repr() of a float. */
 static void test_reals(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"1.0", "1.0"},
         {"-0.0", "-0.0"},

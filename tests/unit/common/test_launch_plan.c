@@ -21,7 +21,6 @@ static json_t *literal_plan(void)
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     struct err err;
     struct launch_plan plan;
     struct launch_plan again;
@@ -73,7 +72,6 @@ static void assert_refused(json_t *object, const char *what)
 /* It is killed and removed at the end: only this attempt's own will do. */
 static void test_cgroup(void **state)
 {
-    (void)state;
     static const char *const others[] = {"",
                                          "a/ithaca-ftjob-a_1-2",
                                          "/a/ithaca-ftjob-a_1-1",
@@ -103,7 +101,6 @@ static void test_cgroup(void **state)
 
 static void test_layout(void **state)
 {
-    (void)state;
     static const struct {
         const char *degrees;
         int data, ring, ulysses; /* data 0: refused */
@@ -138,7 +135,6 @@ static void test_layout(void **state)
 
 static void test_no_gpus_is_the_cpu(void **state)
 {
-    (void)state;
     struct err err;
     struct launch_plan plan;
     json_t *object = literal_plan();
@@ -151,7 +147,6 @@ static void test_no_gpus_is_the_cpu(void **state)
 
 static void test_every_key_is_needed_and_typed(void **state)
 {
-    (void)state;
     json_t *object = literal_plan();
     const char *key;
     json_t *value;
@@ -174,7 +169,6 @@ static void test_every_key_is_needed_and_typed(void **state)
 
 static void test_values_out_of_range(void **state)
 {
-    (void)state;
     char long_text[LIMIT_PATH_BYTES + 2];
     memset(long_text, 'x', sizeof long_text - 1);
     long_text[sizeof long_text - 1] = '\0';
@@ -227,7 +221,6 @@ static void test_values_out_of_range(void **state)
 
 static void test_failing_allocations(void **state)
 {
-    (void)state;
     struct err err;
     struct launch_plan plan;
     json_t *object = literal_plan();

@@ -14,7 +14,6 @@ static char path[64];
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(path, sizeof path, "/tmp/test_line_reader.XXXXXX");
     int fd = mkstemp(path);
     return fd < 0 ? -1 : close(fd);
@@ -22,7 +21,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     return unlink(path);
 }
 
@@ -58,7 +56,6 @@ static void expect(const char *bytes, size_t length, size_t limit, const char *w
 
 static void test_ends(void **state)
 {
-    (void)state;
     EXPECT("", 100, "");
     EXPECT("a", 100, "a|");
     EXPECT("a\nb\n", 100, "a|b|");
@@ -94,7 +91,6 @@ static void expect_rows(enum line_reader_kind kind, const char *bytes, size_t li
 
 static void test_arrays(void **state)
 {
-    (void)state;
     static const struct {
         const char *bytes, *wanted;
     } cases[] = {
@@ -120,7 +116,6 @@ static void test_arrays(void **state)
 
 static void test_text(void **state)
 {
-    (void)state;
     expect_rows(LINE_READER_TEXT, "one\ntwo", 100, "1:one\ntwo|");
     expect_rows(LINE_READER_TEXT, "", 100, "");
     expect_rows(LINE_READER_TEXT, "[1]\n", 100, "1:[1]\n|"); /* no array */
@@ -132,7 +127,6 @@ static void test_text(void **state)
 /* A row that ends where a piece of the file does, and a character lies across. */
 static void test_text_across_chunks(void **state)
 {
-    (void)state;
     enum { CHUNK = 256 << 10 };
     static char bytes[CHUNK + 8];
     struct err err;
@@ -154,7 +148,6 @@ static void test_text_across_chunks(void **state)
 
 static void test_limit(void **state)
 {
-    (void)state;
     EXPECT("12345\n123456\n12\n", 5, "12345|#6|12|");
     EXPECT("1234567890", 5, "#10|");
     EXPECT("1234567890\n", 5, "#10|");
@@ -162,7 +155,6 @@ static void test_limit(void **state)
 
 static void test_long_lines(void **state)
 {
-    (void)state;
     enum { LONG = 3 << 20 }; /* a dozen chunks */
     struct err err;
     CLEANUP(mem_free_ptr) char *bytes = mem_new(1, 2 * LONG + 10);
@@ -193,7 +185,6 @@ static void test_long_lines(void **state)
 
 static void test_failures(void **state)
 {
-    (void)state;
     struct err err;
     struct line_reader reader = {0};
     assert_int_equal(line_reader_open(&reader, "/nonexistent-folder/x", LINE_READER_LINES, 9, &err),

@@ -36,7 +36,6 @@ static void say_plain(void)
 
 static void test_shape_of_a_line(void **state)
 {
-    (void)state;
     char before[CLOCK_ISO_BYTES];
     clock_iso(clock_wall_ms(), before);
     capture(say_plain);
@@ -55,7 +54,6 @@ static void say_all_levels(void)
 
 static void test_levels(void **state)
 {
-    (void)state;
     log_set_level(LOG_LEVEL_WARN);
     capture(say_all_levels);
     assert_null(strstr(out, "info"));
@@ -79,7 +77,6 @@ static void say_control_characters(void)
 
 static void test_control_characters_are_replaced(void **state)
 {
-    (void)state;
     capture(say_control_characters);
     assert_non_null(strstr(out, "x: a b c d [31me f\xc3\xa9\n"));
     assert_int_equal(strcspn(out, "\n"), strlen(out) - 1);
@@ -95,7 +92,6 @@ static void say_long(void)
 
 static void test_long_lines_are_cut(void **state)
 {
-    (void)state;
     for (size_t length = LIMIT_LOG_LINE_BYTES - 60; length < sizeof long_text; length += 7) {
         memset(long_text, 'z', length);
         long_text[length] = '\0';

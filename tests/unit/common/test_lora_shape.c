@@ -48,7 +48,6 @@ static void check_table(const struct job_spec *spec)
 
 static void test_tables(void **state)
 {
-    (void)state;
     for (int64_t modules = 1; modules <= ALL; modules++) {
         struct job_spec spec = spec_of(1 + modules * 5, modules);
         check_table(&spec);
@@ -59,7 +58,6 @@ static void test_tables(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     struct job_spec spec = spec_of(8, ALL);
     struct model_shape shape;
     assert_int_equal(lora_shape_build(&base, &spec, &shape, &err), 0);
@@ -72,7 +70,6 @@ static void test_names(void **state)
 
 static void test_first_values(void **state)
 {
-    (void)state;
     struct job_spec spec = spec_of(8, 1 << JOB_lora_module_DOWN);
     struct model_shape shape;
     assert_int_equal(lora_shape_build(&base, &spec, &shape, &err), 0);
@@ -97,7 +94,6 @@ static void test_first_values(void **state)
 
 static void test_scale(void **state)
 {
-    (void)state;
     struct job_spec spec = spec_of(16, ALL);
     assert_true(lora_shape_alpha(&spec) == 32 && lora_shape_scale(&spec) == 2);
     spec.lora_alpha = 8;
@@ -109,7 +105,6 @@ static void test_scale(void **state)
 
 static void test_out_of_memory(void **state)
 {
-    (void)state;
     struct job_spec spec = spec_of(16, ALL);
     struct model_shape shape;
     int64_t before = mem_live();
@@ -123,7 +118,6 @@ static void test_out_of_memory(void **state)
 
 static int build_base(void **state)
 {
-    (void)state;
     return model_shape_build(model_published_find("llama3-8b"), &base, &err);
 }
 

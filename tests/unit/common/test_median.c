@@ -4,7 +4,6 @@
 
 static void test_median(void **state)
 {
-    (void)state;
     double one[] = {7}, odd[] = {3, -1, 2}, even[] = {4, 1, 3, 2};
     assert_true(median_sort(one, 1) == 7);
     assert_true(median_sort(odd, 3) == 2);

@@ -6,7 +6,6 @@
 
 static void test_live_counts(void **state)
 {
-    (void)state;
     assert_int_equal(mem_live(), 0);
     void *a = mem_new(3, 5);
     void *b = mem_grow(NULL, 2, 8);
@@ -35,7 +34,6 @@ static void test_live_counts(void **state)
 
 static void test_zeroed_and_aligned(void **state)
 {
-    (void)state;
     for (size_t alignment = 8; alignment <= 4096; alignment *= 2) {
         for (size_t bytes = 0; bytes < 300; bytes += 37) {
             unsigned char *block = mem_aligned(alignment, bytes);
@@ -56,7 +54,6 @@ static void test_zeroed_and_aligned(void **state)
 
 static void test_overflow_is_refused(void **state)
 {
-    (void)state;
     char *block = mem_strdup("kept");
     assert_null(mem_new(SIZE_MAX, 2));
     assert_null(mem_new(SIZE_MAX / 2 + 1, 2));
@@ -69,7 +66,6 @@ static void test_overflow_is_refused(void **state)
 
 static void test_the_nth_allocation_fails_once(void **state)
 {
-    (void)state;
     for (int64_t n = 1; n <= 5; n++) {
         mem_fault_after(n);
         for (int64_t i = 1; i <= 8; i++) {
@@ -97,7 +93,6 @@ static void test_the_nth_allocation_fails_once(void **state)
 
 static void test_fail_says_how_much(void **state)
 {
-    (void)state;
     struct err err;
     assert_int_equal(mem_fail(&err, 4096, "a page"), -ERR_NOMEM);
     assert_string_equal(err.text, "out of host memory: 4096 bytes for a page");

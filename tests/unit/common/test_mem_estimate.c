@@ -21,13 +21,11 @@ static struct model_shape shape;
 static int setup(void **state)
 {
     struct err err = {0};
-    (void)state;
     return model_shape_build(model_published_find("llama3-8b"), &shape, &err);
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     model_shape_done(&shape);
     return 0;
 }
@@ -55,7 +53,6 @@ static struct mem_ask ask_of(const struct job_spec *spec)
 
 static void test_card(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         double gib; /* 0: refused */
@@ -108,7 +105,6 @@ static void test_host_size(void **state)
 
 static void test_limits(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct job_spec spec;
     struct mem_estimate estimate;
@@ -157,7 +153,6 @@ static void test_limits(void **state)
 
 static void test_served(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct job_spec spec;
     struct mem_estimate estimate;
@@ -188,7 +183,6 @@ static void advise(const struct mem_ask *ask, struct err *err)
 
 static void test_advice(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct job_spec spec;
     parse("'gpus':8,'seq_len':65536", &spec);
@@ -222,7 +216,6 @@ static void test_advice(void **state)
  * 8030261248 parameters; the device would have room for them. */
 static void test_host_is_short(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct job_spec spec;
     struct mem_estimate estimate;
@@ -244,7 +237,6 @@ static void test_host_is_short(void **state)
 /* What is advised fits when it is done. */
 static void test_advice_holds(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct job_spec spec;
     struct mem_estimate estimate;
@@ -259,7 +251,6 @@ static void test_advice_holds(void **state)
 
 static void test_longest(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct job_spec spec;
     struct mem_estimate estimate;
@@ -286,7 +277,6 @@ static void test_longest(void **state)
 
 static void test_report(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct job_spec spec;
     struct mem_estimate estimate;
@@ -346,7 +336,6 @@ static struct mem_layout layout_of(const struct mem_ask *ask, bool fits, int64_t
 /* As many layers on the host as it holds; R40: what it does not hold is refused, with the sum. */
 static void test_layers(void **state)
 {
-    (void)state;
     struct job_spec spec;
     int64_t all = 0, host = 0, one = 0;
     parse("'gpus':8,'seq_len':131072,'offload':'host','recompute':'input_and_attention',"
@@ -401,7 +390,6 @@ static void test_layers(void **state)
 
 static void test_ladder(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct job_spec spec;
     struct mem_ladder ladder;

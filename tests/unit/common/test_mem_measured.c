@@ -17,14 +17,12 @@ static char path[] = "/tmp/ithaca-test-measured-XXXXXX";
 
 static int setup(void **state)
 {
-    (void)state;
     int fd = mkstemp(path);
     return fd >= 0 ? close(fd) : -1;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     return unlink(path);
 }
 
@@ -48,7 +46,6 @@ static int read_text(const char *members, struct mem_measured *ret, struct err *
 
 static void test_read(void **state)
 {
-    (void)state;
     struct err err;
     struct mem_measured measured;
     assert_int_equal(read_text(BYTES STEPS
@@ -72,7 +69,6 @@ static void test_read(void **state)
 
 static void test_what_is_not_whole(void **state)
 {
-    (void)state;
     struct err err;
     struct mem_measured measured = {.layers = 77};
     assert_int_equal(read_text(BYTES STEPS, &measured, &err), -ERR_CORRUPT); /* no layers */
@@ -124,7 +120,6 @@ static void close_scene(struct scene *s)
 /* Two of 32 layers at 0.5 s in a step of 2 s: 17 s, and what the plan's network adds. */
 static void test_rehearsal(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct scene s;
     struct mem_measured measured;
@@ -169,7 +164,6 @@ static void test_rehearsal(void **state)
  * segment has its share: the time of the layers that worked is that of all. */
 static void test_replays(void **state)
 {
-    (void)state;
     static const struct {
         int64_t seq_len, every, layers, sequences;
         double whole_s;

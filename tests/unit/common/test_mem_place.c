@@ -68,7 +68,6 @@ static uint64_t random_phases(uint64_t round, uint64_t i)
 
 static void test_random(void **state)
 {
-    (void)state;
     struct err err = {0};
     double waste = 0;
     enum { ROUNDS = 300 };
@@ -102,7 +101,6 @@ static void test_random(void **state)
 
 static void test_small(void **state)
 {
-    (void)state;
     struct err err = {0};
     int64_t bytes = -1;
     /* Needed one after the other: all in the largest's place. */
@@ -129,7 +127,6 @@ static void test_small(void **state)
 /* What mem_place_check() is for. */
 static void test_check_finds(void **state)
 {
-    (void)state;
     struct mem_buffer buffers[] = {BUFFER(2, 1), BUFFER(2, 3)};
     buffers[1].offset = 2 * UNIT;
     assert_true(mem_place_check(buffers, 2, MEM_ARENA_DEVICE, 4 * UNIT));
@@ -144,7 +141,6 @@ static void test_check_finds(void **state)
 
 static void test_no_memory(void **state)
 {
-    (void)state;
     struct err err = {0};
     int64_t bytes = 0, live = mem_live();
     struct mem_buffer buffers[] = {BUFFER(2, 1), BUFFER(2, 3)};

@@ -63,7 +63,6 @@ static struct job_spec worked(int64_t seq_len)
 
 static void test_worked_sizes(void **state)
 {
-    (void)state;
     struct model_shape shape;
     struct mem_plan plan;
     struct job_spec spec = worked(3 * MI);
@@ -125,7 +124,6 @@ static const struct model_config tiny = {.vocab_size = 100,
 /* One rank in fp32, everything kept: what a laptop trains with. */
 static void test_plain(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct model_shape shape;
     struct mem_plan plan;
@@ -162,7 +160,6 @@ static void test_plain(void **state)
 
 static void test_kinds_of_recompute(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct model_shape shape;
     struct mem_plan plan;
@@ -257,7 +254,6 @@ static void check_rules(const struct mem_plan *plan)
 
 static void test_random_plans(void **state)
 {
-    (void)state;
     static const char *const names[] = {"llama3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "llama3-8b"};
     double waste = 0;
     enum { ROUNDS = 400 };
@@ -286,7 +282,6 @@ static void test_random_plans(void **state)
 /* What takes memory off the device does. */
 static void test_less(void **state)
 {
-    (void)state;
     struct model_shape shape;
     struct mem_plan plan;
     struct job_spec spec = worked(MI);
@@ -321,7 +316,6 @@ static void test_less(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct model_shape shape;
     struct mem_plan plan;
@@ -356,7 +350,6 @@ static void test_refusals(void **state)
 
 static void test_no_memory(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct model_shape shape;
     struct job_spec spec = worked(MI);
@@ -397,7 +390,6 @@ static int64_t plan_ns(const struct model_shape *shape, const struct job_spec *s
 /* The daemon makes some hundred plans for an answer that advises. */
 static void test_time(void **state)
 {
-    (void)state;
     struct model_shape shape, deep;
     struct err err = {0};
     struct job_spec spec = worked(10 * MI);
@@ -417,7 +409,6 @@ static void test_time(void **state)
 
 static void test_phase_names(void **state)
 {
-    (void)state;
     for (int p = 0; p < MEM_PHASE_COUNT; p++)
         assert_int_equal(mem_phase_find(mem_phase_name((enum mem_phase)p)), p);
     assert_int_equal(mem_phase_find("forward"), MEM_PHASE_COUNT); /* of a step, not of the plan */

@@ -52,7 +52,6 @@ static int64_t bytes_of(const struct mem_plan *plan, enum mem_arena arena, enum 
 
 static void test_states(void **state)
 {
-    (void)state;
     struct mem_plan plan;
     struct job_spec spec = spec_of(8, ALL);
     plan_make(&spec, MEM_BACKEND_CUDA, &plan);
@@ -79,7 +78,6 @@ static void test_states(void **state)
 /* One rank: what is frozen is used where it lies. */
 static void test_one_rank(void **state)
 {
-    (void)state;
     struct mem_plan plan;
     struct job_spec spec = spec_of(1, 1 << JOB_lora_module_Q);
     spec.states = JOB_states_HOST;
@@ -94,7 +92,6 @@ static void test_one_rank(void **state)
 
 static void test_work(void **state)
 {
-    (void)state;
     struct mem_plan plan;
     struct job_spec spec = spec_of(8, ALL);
     plan_make(&spec, MEM_BACKEND_CUDA, &plan);
@@ -122,7 +119,6 @@ static void test_work(void **state)
 /* Against training all of it: 14 of 16 bytes a parameter and the gradient of a layer are gone. */
 static void test_less_than_the_model(void **state)
 {
-    (void)state;
     struct mem_plan whole, adapters;
     struct job_spec spec = spec_of(8, ALL);
     plan_make(&spec, MEM_BACKEND_CUDA, &adapters);
@@ -140,7 +136,6 @@ static void test_less_than_the_model(void **state)
 
 static void test_disk(void **state)
 {
-    (void)state;
     struct job_spec spec = spec_of(8, ALL);
     int64_t trained = lora_shape_parameters(&shape, &spec);
     spec.lora_export = JOB_lora_export_ADAPTER;
@@ -157,7 +152,6 @@ static void test_disk(void **state)
 
 static int build_shape(void **state)
 {
-    (void)state;
     return model_shape_build(model_published_find("llama3-8b"), &shape, &err);
 }
 

@@ -55,7 +55,6 @@ static const struct target targets[] = {
 
 static void test_targets(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct model_shape shape;
     int bad = 0;
@@ -85,7 +84,6 @@ static void test_targets(void **state)
 /* By the plan the settings named first are not far from what is possible: the longest that fits. */
 static void test_longest(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct model_shape shape;
     const struct target t = {10 * MI, 8, JOB_states_HOST, true, MEM_BACKEND_CUDA, "80GB", 0};

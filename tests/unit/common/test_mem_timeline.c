@@ -63,7 +63,6 @@ static void check_peak(const struct mem_plan *plan, int max)
 
 static void test_peak(void **state)
 {
-    (void)state;
     for (int offload = 0; offload < 2; offload++) {
         struct mem_plan plan;
         make(&plan, offload != 0);
@@ -93,7 +92,6 @@ static const char *marks_of(const char *text, const char *name)
 
 static void test_text(void **state)
 {
-    (void)state;
     struct mem_plan plan;
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 1 << 20);

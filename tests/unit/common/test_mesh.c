@@ -58,7 +58,6 @@ static void check_group(const struct mesh *mesh, enum mesh_group group, int rank
 
 static void test_ranks(void **state)
 {
-    (void)state;
     for (int world = 1; world <= LIMIT_RANKS; world += world < 16 ? 1 : 8) {
         for (int context = 1; context <= world; context++) {
             for (int ring = 1; ring <= context; ring++) {
@@ -161,7 +160,6 @@ static void read_list(const char *text, int64_t *ret_values)
 
 static void test_heads(void **state)
 {
-    (void)state;
     int64_t legal_c = 0, legal_u = 0, checked = 0;
     for (int64_t h = 1; h <= HEADS_MAX; h++) {
         for (int64_t k = 1; k <= h; k++) {
@@ -193,7 +191,6 @@ static void test_heads(void **state)
 
 static void test_lists(void **state)
 {
-    (void)state;
     char text[MESH_LIST_BYTES];
     int64_t values[MESH_LIST_BYTES];
     for (int64_t h = 1; h <= HEADS_MAX; h++) {
@@ -235,7 +232,6 @@ static void test_lists(void **state)
 /* Shapes that people met (R23, R25): 28/4 on 8 ranks is refused, 40/8 on 8 takes any of five. */
 static void test_known_shapes(void **state)
 {
-    (void)state;
     assert_false(mesh_ulysses_legal(28, 4, 8));
     assert_true(mesh_ulysses_legal(28, 4, 28));
     assert_false(mesh_ulysses_legal(28, 4, 7));
@@ -299,7 +295,6 @@ static void check_seq(int ring, int ulysses, int64_t tokens)
 
 static void test_sequence(void **state)
 {
-    (void)state;
     for (int ring = 1; ring <= 16; ring++)
         for (int ulysses = 1; ulysses * ring <= DEGREE_MAX; ulysses++)
             for (int64_t tokens = 0; tokens <= 4 * ring * ulysses + 3;
@@ -317,7 +312,6 @@ static void test_sequence(void **state)
 /* Positions beyond 2^32: nothing is cut to 32 bits. */
 static void test_long_sequence(void **state)
 {
-    (void)state;
     struct mesh mesh = mesh_make(64, 8, 8);
     struct mesh_seq seq = mesh_seq_make(&mesh, (1LL << 40) + 5);
     for (uint64_t i = 0; i < 10000; i++) {
@@ -436,7 +430,6 @@ static void check_ring(int ring, int ulysses, int64_t tokens, uint64_t round)
 
 static void test_ring(void **state)
 {
-    (void)state;
     print_message("seed %d\n", SEED);
     uint64_t round = 0;
     for (int ring = 1; ring <= 9; ring++)

@@ -4,7 +4,6 @@
 
 static void test_names(void **state)
 {
-    (void)state;
     for (int id = 0; id < METRIC_COUNT; id++)
         assert_int_equal(metric_parse(metric_name((enum metric_id)id)), id);
     assert_int_equal(metric_parse("no such"), METRIC_COUNT);

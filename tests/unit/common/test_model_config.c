@@ -40,7 +40,6 @@ static json_t *published_json(const struct published_model *model)
 
 static void test_published(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof published_models / sizeof published_models[0]; i++) {
         const struct published_model *model = &published_models[i];
         json_t *json = published_json(model);
@@ -91,7 +90,6 @@ static int parse_patched(const char *patch, struct model_config *ret, struct err
 
 static void test_spellings(void **state)
 {
-    (void)state;
     struct model_config config;
     struct err err;
     assert_int_equal(parse_patched("{}", &config, &err), 0);
@@ -134,7 +132,6 @@ static void test_spellings(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     static const struct {
         const char *patch;
         const char *word; /* must stand in the sentence */
@@ -188,7 +185,6 @@ static void test_refusals(void **state)
 
 static void test_builtin_round_trip(void **state)
 {
-    (void)state;
     struct err err;
     const struct model_config *tiny = model_config_builtin("tiny-llama");
     assert_non_null(tiny);

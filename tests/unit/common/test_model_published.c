@@ -25,7 +25,6 @@ enum { TOTALS = sizeof totals / sizeof totals[0] };
 
 static void test_parameters(void **state)
 {
-    (void)state;
     assert_int_equal(model_published_count, TOTALS);
     for (size_t i = 0; i < TOTALS; i++) {
         struct err err = {0};
@@ -57,7 +56,6 @@ static const struct model_config *by_repository(const char *repository)
 
 static void test_facts(void **state)
 {
-    (void)state;
     int found = 0;
     for (size_t i = 0; i < sizeof published_models / sizeof published_models[0]; i++) {
         const struct published_model *want = &published_models[i];

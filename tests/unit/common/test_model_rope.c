@@ -42,7 +42,6 @@ static void close_to(const float *got, int i, double want)
 /* The smallest published models with llama3 scaling; values computed in double precision. */
 static void test_llama3(void **state)
 {
-    (void)state;
     static const struct {
         int index;
         double want;
@@ -92,7 +91,6 @@ static void test_llama3(void **state)
 
 static void test_linear_and_dynamic(void **state)
 {
-    (void)state;
     double theta;
     float got[HALF_MAX], plain[HALF_MAX];
     const struct model_rope none = {.kind = MODEL_ROPE_DEFAULT};
@@ -115,7 +113,6 @@ static void test_linear_and_dynamic(void **state)
 /* The recipe of long Qwen models, and each optional setting. */
 static void test_yarn(void **state)
 {
-    (void)state;
     double theta;
     float got[HALF_MAX], plain[HALF_MAX];
     const struct model_rope none = {.kind = MODEL_ROPE_DEFAULT};
@@ -159,7 +156,6 @@ static void test_yarn(void **state)
  * in either spelling. */
 static void test_transformers(void **state)
 {
-    (void)state;
     struct err err;
     CLEANUP(json_unref) json_t *rows = NULL;
     CLEANUP(mem_free_ptr)
@@ -206,7 +202,6 @@ static void test_transformers(void **state)
 /* One embedding in every spelling of it. */
 static void test_spellings(void **state)
 {
-    (void)state;
     static const char *const same[] = {
         "\"rope_theta\":1e6,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
         "\"original_max_position_embeddings\":32768}",
@@ -246,7 +241,6 @@ static void test_spellings(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     static const struct {
         const char *fields;
         const char *word; /* must stand in the sentence */

@@ -60,7 +60,6 @@ static void check_table(const struct model_shape *shape)
 
 static void test_published(void **state)
 {
-    (void)state;
     struct err err;
     for (size_t i = 0; i < sizeof published_models / sizeof published_models[0]; i++) {
         const struct published_model *model = &published_models[i];
@@ -88,7 +87,6 @@ static void test_published(void **state)
 
 static void test_tiny(void **state)
 {
-    (void)state;
     struct err err;
     struct model_shape shape;
     const struct model_config *tiny = model_config_builtin("tiny-llama");
@@ -104,7 +102,6 @@ static void test_tiny(void **state)
 /* head_dim apart from hidden / heads: 64 hidden, 4 heads, 2 kv heads, head_dim 32. */
 static void test_wide_heads(void **state)
 {
-    (void)state;
     struct err err;
     struct model_config config = {.vocab_size = 100,
                                   .hidden_size = 64,
@@ -125,7 +122,6 @@ static void test_wide_heads(void **state)
 
 static void test_init(void **state)
 {
-    (void)state;
     struct err err;
     struct model_shape shape;
     struct model_config config = *model_config_builtin("tiny-llama");
@@ -166,7 +162,6 @@ static void test_init(void **state)
 
 static void test_allocation_failure(void **state)
 {
-    (void)state;
     struct err err;
     struct model_shape shape;
     for (int n = 1; n <= 2; n++) {

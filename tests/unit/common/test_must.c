@@ -19,7 +19,6 @@ static int look(int answer)
 
 static void test_holds(void **state)
 {
-    (void)state;
     must(look(1) == 1);
     must(look(2));
     assert_int_equal(looked, 2);
@@ -64,7 +63,6 @@ static void dying(void (*hook)(const char *), char *text, size_t size)
 
 static void test_fails(void **state)
 {
-    (void)state;
     char text[2048];
     dying(NULL, text, sizeof text);
     assert_non_null(strstr(text, "test_must.c:"));

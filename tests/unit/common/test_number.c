@@ -6,7 +6,6 @@
 
 static void test_plain(void **state)
 {
-    (void)state;
     static const struct {
         double value;
         int digits;

@@ -54,7 +54,6 @@ static int64_t reference_sequences(const int64_t *lengths, int64_t examples, int
 
 static void test_properties(void **state)
 {
-    (void)state;
     const uint64_t seed = 99;
     print_message("seed %llu\n", (unsigned long long)seed);
     struct err err;
@@ -86,7 +85,6 @@ static void test_properties(void **state)
 
 static void test_small(void **state)
 {
-    (void)state;
     struct err err;
     struct pack pack;
     const int64_t lengths[] = {5, 3, 6, 2, 4};
@@ -109,7 +107,6 @@ static void test_small(void **state)
 
 static void test_large(void **state)
 {
-    (void)state;
     enum { EXAMPLES = 200000, SEQ_LEN = 1 << 20 };
     struct err err;
     struct pack pack;
@@ -131,7 +128,6 @@ static void test_large(void **state)
 
 static void test_order(void **state)
 {
-    (void)state;
     enum { SEQUENCES = 37 };
     struct err err;
     struct pack_order order;
@@ -159,7 +155,6 @@ static void test_order(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     const int64_t lengths[] = {1, 2, 3};
     for (int n = 1;; n++) {
         struct err err;

@@ -142,7 +142,6 @@ static double exhaust(const struct mem_ask *ask, int64_t *ret_tried)
 
 static void test_exhaustive(void **state)
 {
-    (void)state;
     static const struct {
         int64_t gpus, seq_len;
         enum mem_backend backend;
@@ -180,7 +179,6 @@ static void test_exhaustive(void **state)
 
 static void test_what_is_given_stays(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct job_spec spec = asked(4, 65536);
     struct mem_ask ask = ask_of(&spec, MEM_BACKEND_CUDA);
@@ -239,7 +237,6 @@ static void test_keeps_little_elsewhere(void **state)
 /* What this version cannot run is not chosen at submit. */
 static void test_served(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct job_spec spec = asked(2, 65536);
     struct mem_ask ask = ask_of(&spec, MEM_BACKEND_CUDA);
@@ -255,7 +252,6 @@ static void test_served(void **state)
 
 static void test_failing_allocations(void **state)
 {
-    (void)state;
     struct job_spec spec = asked(2, 4096);
     struct mem_ask ask = ask_of(&spec, MEM_BACKEND_CPU);
     struct mem_estimate found;

@@ -17,7 +17,6 @@ static struct err err;
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-request-XXXXXX");
     if (mkdtemp(folder) == NULL)
         return -1;
@@ -27,7 +26,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     assert_int_equal(io_remove_tree(folder, &err), 0);
     assert_int_equal(mem_live(), 0);
     return 0;
@@ -44,7 +42,6 @@ static int read_text(const char *text, struct prepare_request *ret)
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     struct prepare_request request, again;
     struct stat info;
     if (read_text("{\"model_dir\":\"/m\",\"error_path\":\"/e "
@@ -76,7 +73,6 @@ static void test_round_trip(void **state)
 /* Without files there is a path for random tokens; without both it is no request. */
 static void test_random(void **state)
 {
-    (void)state;
 #define HEAD                                                                                     \
     "{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/c\"," \
     "\"files\":[],\"spec\":{\"model\":\"m\",\"ithaca\":{\"measure\":true}}"
@@ -94,7 +90,6 @@ static void test_random(void **state)
 
 static void test_odd_files(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } odd[] = {
@@ -140,7 +135,6 @@ static void test_odd_files(void **state)
 
 static void test_errors(void **state)
 {
-    (void)state;
     struct err failure = {.code = ERR_NONE}, told;
     (void)err_set(&failure, ERR_MODEL, "no \"tokenizer\" in /m");
     assert_int_equal(prepare_error_read(path, &told, &err), -ERR_NOT_FOUND);
@@ -163,7 +157,6 @@ static void test_errors(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     struct prepare_request request;
     static const char text[] =
         "{\"model_dir\":\"/m\",\"error_path\":\"/e\",\"progress_path\":\"/p\",\"cache_dir\":\"/"

@@ -11,7 +11,6 @@
 
 static void test_name_with_parentheses(void **state)
 {
-    (void)state;
     struct proc_stat plain, odd;
     assert_int_equal(proc_stat_read(getpid(), &plain), 0);
     assert_int_equal(prctl(PR_SET_NAME, ") R 1 1 (x"), 0);
@@ -24,7 +23,6 @@ static void test_name_with_parentheses(void **state)
 
 static void test_children(void **state)
 {
-    (void)state;
     struct proc_stat stat;
     assert_int_equal(proc_stat_signal_children(getpid(), 0), 0);
     pid_t child = fork();

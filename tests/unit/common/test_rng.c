@@ -8,7 +8,6 @@
 
 static void test_known_answers(void **state)
 {
-    (void)state;
     /* philox4x32-10 in kat_vectors of the Random123 distribution */
     static const struct {
         uint32_t counter[4], key[2], wanted[4];
@@ -31,7 +30,6 @@ static void test_known_answers(void **state)
 
 static void test_same_numbers_in_any_order(void **state)
 {
-    (void)state;
     enum { COUNT = 1000 };
     static float forward[COUNT];
     for (uint64_t i = 0; i < COUNT; i++)
@@ -47,7 +45,6 @@ static void test_same_numbers_in_any_order(void **state)
 
 static void test_distributions(void **state)
 {
-    (void)state;
     enum { COUNT = 200000 };
     double uniform_sum = 0;
     double normal_sum = 0;
@@ -69,7 +66,6 @@ static void test_distributions(void **state)
 
 static void test_below(void **state)
 {
-    (void)state;
     enum { BOUND = 7, COUNT = 70000 };
     int seen[BOUND] = {0};
     for (uint64_t i = 0; i < COUNT; i++) {
@@ -87,7 +83,6 @@ static void test_below(void **state)
 
 static void test_permutation(void **state)
 {
-    (void)state;
     static uint64_t order[1000];
     static uint64_t again[1000];
     static const uint64_t counts[] = {0, 1, 2, 3, 10, 1000};
@@ -108,7 +103,6 @@ static void test_permutation(void **state)
 /* Each of the six orders of three comes up a sixth of the time. */
 static void test_permutation_is_fair(void **state)
 {
-    (void)state;
     enum { COUNT = 60000 };
     int seen[27] = {0};
     for (uint64_t epoch = 0; epoch < COUNT; epoch++) {

@@ -17,14 +17,12 @@ static char folder[64];
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/tmp/test_safetensors.XXXXXX");
     return mkdtemp(folder) == NULL ? -1 : 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     return io_remove_tree(folder, &err);
 }
@@ -52,7 +50,6 @@ static void craft(const char *path, uint64_t claimed, const char *header, size_t
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     struct err err;
     const char *given = getenv("ITHACA_SAFETENSORS_OUT"); /* tests/golden reads the file too */
     CLEANUP(mem_free_ptr)
@@ -107,7 +104,6 @@ static void test_round_trip(void **state)
 
 static void test_writer_aborts(void **state)
 {
-    (void)state;
     struct err err;
     CLEANUP(mem_free_ptr) char *path = in_folder("aborted.safetensors");
     struct safetensors_writer *writer = NULL;
@@ -122,7 +118,6 @@ static void test_writer_aborts(void **state)
 
 static void test_hostile_headers(void **state)
 {
-    (void)state;
     static const struct {
         const char *header;
         size_t data;
@@ -187,7 +182,6 @@ static void test_hostile_headers(void **state)
 
 static void test_integers_are_no_weights(void **state)
 {
-    (void)state;
     struct err err;
     struct safetensors *st = NULL;
     CLEANUP(mem_free_ptr) char *path = in_folder("ints.safetensors");
@@ -215,7 +209,6 @@ static void write_shard(const char *dir, const char *name, const char *header, s
 
 static void test_sharded(void **state)
 {
-    (void)state;
     struct err err;
     struct safetensors *st = NULL;
     CLEANUP(mem_free_ptr) char *dir = in_folder("sharded");
@@ -260,7 +253,6 @@ static void test_sharded(void **state)
 /* Any mutation is refused as ERR_MODEL or gives entries that can be read. */
 static void test_mutations(void **state)
 {
-    (void)state;
     const uint64_t seed = 20261129;
     print_message("mutation seed %llu\n", (unsigned long long)seed);
     static const char good[] =
@@ -313,7 +305,6 @@ static void test_mutations(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     CLEANUP(mem_free_ptr) char *path = in_folder("faults.safetensors");
     craft(path, sizeof ONE("[0,16]") - 1, ONE("[0,16]"), 16);
     int64_t before = mem_live();

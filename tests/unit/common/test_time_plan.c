@@ -63,7 +63,6 @@ static void near(double got, double want)
 
 static void test_flops(void **state)
 {
-    (void)state;
     struct time_work work;
     struct job_spec spec = asked();
     struct mem_layout layout = layout_of(&spec, MEM_BACKEND_CUDA);
@@ -95,7 +94,6 @@ static void test_flops(void **state)
 
 static void test_recompute(void **state)
 {
-    (void)state;
     struct time_work work;
     struct job_spec spec = asked();
     spec.recompute = JOB_recompute_INPUT;
@@ -120,7 +118,6 @@ static struct time_rates rates_of(bool beside)
 
 static void test_seconds(void **state)
 {
-    (void)state;
     struct time_plan plan;
     struct time_rates rates = rates_of(true);
     struct job_spec spec = asked();
@@ -150,7 +147,6 @@ static void test_seconds(void **state)
 /* A copy beside the work is free until it is longer; without streams it always counts. */
 static void test_beside(void **state)
 {
-    (void)state;
     struct time_plan none, some, longer, serial;
     struct job_spec spec = asked();
     struct mem_layout plain = layout_of(&spec, MEM_BACKEND_CUDA);
@@ -182,7 +178,6 @@ static void test_beside(void **state)
  * beside the work, and never less than what the step is longer. */
 static void test_network(void **state)
 {
-    (void)state;
     struct time_plan none, slow, serial;
     struct job_spec spec = asked();
     spec.overlap = JOB_overlap_ON;
@@ -208,7 +203,6 @@ static void test_network(void **state)
  * the table of that card gives it within a tenth. */
 static void test_measured(void **state)
 {
-    (void)state;
     static const struct {
         int64_t seq_len;
         int64_t heads_per_stage; /* of 4: 4 is all */

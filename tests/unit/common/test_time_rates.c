@@ -24,7 +24,6 @@ static void add(struct time_rates *rates, enum time_op op, double size, double w
 
 static void test_between(void **state)
 {
-    (void)state;
     struct time_rates rates = {.ranks = 1};
     add(&rates, TIME_ATTENTION, 1000, 64, 200); /* in any order */
     add(&rates, TIME_ATTENTION, 10, 64, 100);
@@ -59,7 +58,6 @@ static double found(enum mem_backend backend, int64_t ranks, struct time_rates *
 
 static void test_file(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct time_rates rates, got;
     assert_int_equal(time_rates_find(folder, MEM_BACKEND_CPU, 2, "", &got, &err), 0);
@@ -92,7 +90,6 @@ static void test_file(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "[]",
         "{\"version\":2,\"sets\":[]}",
@@ -117,7 +114,6 @@ static void test_refused(void **state)
 
 static void test_tables(void **state)
 {
-    (void)state;
     struct time_rates h200, h100, other, cpu;
     time_rates_table(MEM_BACKEND_CUDA, "NVIDIA H200", 8, &h200);
     time_rates_table(MEM_BACKEND_CUDA, "80GB", 8, &h100);

@@ -17,7 +17,6 @@ static json_t *good; /* the built-in tokenizer.json */
 
 static int setup(void **state)
 {
-    (void)state;
     struct err err;
     (void)snprintf(folder, sizeof folder, "/tmp/test_tokenizer.XXXXXX");
     if (mkdtemp(folder) == NULL || tokenizer_write_builtin(folder, &err) != 0)
@@ -28,7 +27,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     mem_free(path);
     json_decref(good);
@@ -53,7 +51,6 @@ static int encode(const struct tokenizer *tokenizer, const char *bytes, size_t l
 
 static void test_builtin(void **state)
 {
-    (void)state;
     struct err err;
     struct tokenizer *tokenizer = NULL;
     assert_int_equal(tokenizer_load(folder, &tokenizer, &err), 0);
@@ -94,7 +91,6 @@ static void test_builtin(void **state)
 
 static void test_special_text_stays_text(void **state)
 {
-    (void)state;
     struct err err;
     struct tokenizer *tokenizer = NULL;
     assert_int_equal(tokenizer_load(folder, &tokenizer, &err), 0);
@@ -109,7 +105,6 @@ static void test_special_text_stays_text(void **state)
 /* What the writer of byte-level vocabularies agrees on. */
 static void test_spelling(void **state)
 {
-    (void)state;
     const json_t *vocab = json_object_get(json_object_get(good, "model"), "vocab");
     assert_int_equal(json_object_size(vocab), 256);
     static const struct {
@@ -160,7 +155,6 @@ static int load_patched(const char *dotted, const char *value, struct err *err)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     static const struct {
         const char *at;
         const char *value;
@@ -271,7 +265,6 @@ static void expect(const struct tokenizer *tokenizer, const char *text, const in
 
 static void test_merges(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct tokenizer *tokenizer = NULL;
     if (load_small(&tokenizer, false, &err) != 0)
@@ -297,7 +290,6 @@ static void test_merges(void **state)
 
 static void test_added_tokens(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct tokenizer *tokenizer = NULL;
     assert_int_equal(load_small(&tokenizer, false, &err), 0);
@@ -322,7 +314,6 @@ static void test_added_tokens(void **state)
 /* Pieces keep their flags through normalising and merging. */
 static void test_pieces(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct tokenizer *tokenizer = NULL;
     struct tokenizer_encoder *encoder = NULL;
@@ -354,7 +345,6 @@ static void test_pieces(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     int64_t before = mem_live();
     for (int n = 1;; n++) {
         struct tokenizer *tokenizer = NULL;

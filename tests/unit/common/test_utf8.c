@@ -22,7 +22,6 @@ static size_t put(uint32_t point, char *out)
 
 static void test_begins(void **state)
 {
-    (void)state;
     static const char marked[] = UTF8_MARK "{";
     assert_true(utf8_begins(marked, 4, UTF8_MARK));
     assert_true(utf8_begins(marked, 3, UTF8_MARK));
@@ -34,7 +33,6 @@ static void test_begins(void **state)
 
 static void test_every_code_point(void **state)
 {
-    (void)state;
     for (uint32_t point = 0; point < 0x110400; point++) {
         char bytes[4];
         size_t length = put(point, bytes);
@@ -49,7 +47,6 @@ static void test_every_code_point(void **state)
 /* The bytes of a well-formed character are unique: what utf8_next takes, put() gives back. */
 static void test_no_other_bytes(void **state)
 {
-    (void)state;
     uint64_t taken = 0;
     for (uint32_t word = 0; word < 1u << 24; word++) {
         char bytes[3] = {(char)(unsigned char)(word >> 16), (char)(unsigned char)(word >> 8),
@@ -61,7 +58,6 @@ static void test_no_other_bytes(void **state)
 
 static void test_valid(void **state)
 {
-    (void)state;
     assert_true(utf8_valid("", 0));
     assert_true(utf8_valid("a\xe2\x82\xacz", 5));
     assert_false(utf8_valid("a\0b", 3));
@@ -71,7 +67,6 @@ static void test_valid(void **state)
 
 static void test_scrub_and_cut(void **state)
 {
-    (void)state;
     char text[] = "\xff"
                   "a\xe2\x82z\xe2\x82\xac\xf0\x9f";
     utf8_scrub(text);
@@ -88,7 +83,6 @@ static void test_scrub_and_cut(void **state)
 /* Every other character is copied, between others as well. */
 static void test_line(void **state)
 {
-    (void)state;
     for (uint32_t point = 1; point < 0x110000; point++) {
         char text[8] = "a", wanted[8] = "a", line[8];
         size_t length = put(point, text + 1);
@@ -111,7 +105,6 @@ static void test_line(void **state)
 
 static void test_spaces(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t before, after;

@@ -83,7 +83,6 @@ static void encode(struct buf *out, const struct wire_frame *frame)
 
 static void test_every_type_round_trips(void **state)
 {
-    (void)state;
     size_t count;
     const struct wire_frame *frames = all_frames(&count);
     size_t rows = 0;
@@ -125,7 +124,6 @@ static void test_every_type_round_trips(void **state)
 
 static void test_layout_is_the_documented_one(void **state)
 {
-    (void)state;
     struct buf out;
     buf_init(&out, 1000);
     encode(&out, &(struct wire_frame){.type = WIRE_ACK, .seq = 0x01020304, .number = 9});
@@ -140,7 +138,6 @@ static void test_layout_is_the_documented_one(void **state)
 
 static void test_non_finite_values_pass(void **state)
 {
-    (void)state;
     struct err err;
     struct buf out;
     struct wire_frame frame = metrics(2);
@@ -159,7 +156,6 @@ static void test_non_finite_values_pass(void **state)
 
 static void test_cut_frames_ask_for_more(void **state)
 {
-    (void)state;
     size_t count;
     const struct wire_frame *frames = all_frames(&count);
     struct buf out;
@@ -196,7 +192,6 @@ static void assert_refused(const struct buf *in, const char *wanted)
 
 static void test_spoilt_headers_are_refused(void **state)
 {
-    (void)state;
     struct buf out;
     buf_init(&out, 1000);
     /* Every other value of magic and reserved bytes, every other type without this payload. */
@@ -231,7 +226,6 @@ static void test_spoilt_headers_are_refused(void **state)
 
 static void test_spoilt_payloads_are_refused(void **state)
 {
-    (void)state;
     struct buf out;
     buf_init(&out, 4000);
     encode(&out, &(struct wire_frame){.type = WIRE_EVENT, .seq = 1, .event = {.text = "hello"}});
@@ -263,7 +257,6 @@ static void test_spoilt_payloads_are_refused(void **state)
 
 static void test_unknown_error_code_becomes_internal(void **state)
 {
-    (void)state;
     struct err err;
     struct buf out;
     buf_init(&out, 4000);
@@ -278,7 +271,6 @@ static void test_unknown_error_code_becomes_internal(void **state)
 
 static void test_encoder_refuses_and_leaves_nothing(void **state)
 {
-    (void)state;
     struct err err;
     struct buf out;
     buf_init(&out, 200 * 1024);
@@ -308,7 +300,6 @@ static void test_encoder_refuses_and_leaves_nothing(void **state)
 
 static void test_encoder_full_buffer(void **state)
 {
-    (void)state;
     struct err err;
     struct buf out;
     struct wire_frame frame = hello();
@@ -330,7 +321,6 @@ static void test_encoder_full_buffer(void **state)
 
 static void test_text_that_is_not_utf8_still_arrives(void **state)
 {
-    (void)state;
     struct err err;
     struct buf out;
     buf_init(&out, 4000);
@@ -346,7 +336,6 @@ static void test_text_that_is_not_utf8_still_arrives(void **state)
 /* Random bytes, and true frames with a few bytes changed: an answer or ERR_PROTOCOL, never more. */
 static void test_random_bytes(void **state)
 {
-    (void)state;
     enum { ROUNDS = 20000 };
     const uint64_t seed = 20261129;
     print_message("seed %llu\n", (unsigned long long)seed);
@@ -386,7 +375,6 @@ static void test_random_bytes(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     assert_string_equal(wire_phase_name(WIRE_PHASE_BACKWARD), "backward");
     assert_string_equal(wire_type_name(WIRE_SEEN), "SEEN");
     assert_string_equal(wire_type_name(0), "?");

@@ -77,7 +77,6 @@ static void test_ready(void **state)
 
 static void test_texts_and_times(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *json;
     } texts[] = {

@@ -241,7 +241,6 @@ static void test_sessions_end_with_an_old_admin_token(void **state)
 
 static void test_scopes_and_users(void **state)
 {
-    (void)state;
     for (int scope = AUTH_SCOPE_READ; scope <= AUTH_SCOPE_ADMIN; scope++)
         assert_int_equal(auth_scope_parse(auth_scope_name((enum auth_scope)scope)), scope);
     assert_int_equal(auth_scope_parse(""), AUTH_SCOPE_NONE);

@@ -33,7 +33,6 @@ static void ear_init(struct ear *ear, struct bus *bus)
 
 static void test_notes(void **state)
 {
-    (void)state;
     struct bus bus = {.first = NULL};
     struct ear a, b;
     bus_publish(&bus, &(struct bus_note){.job_id = "nobody"}); /* nobody listens */
@@ -63,7 +62,6 @@ static void test_notes(void **state)
 /* One that is added while a note is given out hears of the next. */
 static void test_added_while_called(void **state)
 {
-    (void)state;
     struct bus bus = {.first = NULL};
     struct ear a, b;
     ear_init(&a, &bus);
@@ -86,7 +84,6 @@ static void publish_again(void *context, const struct bus_note *note)
 /* A note within a note would lose the place in the list: our own bug, and loud. */
 static void test_nested_publish_ends_the_process(void **state)
 {
-    (void)state;
     struct bus bus = {.first = NULL};
     struct bus_listener first = {.called = publish_again, .context = &bus}, second = first;
     bus_listen(&bus, &first);

@@ -24,7 +24,6 @@ static void add_checkpoint(struct fixture *f, int64_t step)
 
 static int join_step(void *context, const struct checkpoint_manifest *manifest, struct err *err)
 {
-    (void)err;
     size_t length = strlen(context);
     (void)snprintf((char *)context + length, 64 - length, "%lld ",
                    (long long)manifest->progress.step);
@@ -82,7 +81,6 @@ static void test_discard(void **state)
 
 static void test_ids(void **state)
 {
-    (void)state;
     char id[LIMIT_ID_BYTES + 1];
     checkpoints_id("ftjob-abc", 40, id);
     assert_string_equal(id, "ftckpt_abc_40");

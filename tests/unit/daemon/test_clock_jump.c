@@ -49,7 +49,6 @@ static void test_running_job_and_use(void **state)
 
 static int take_use(void *ret_used_s, const struct coordinator_user *user, struct err *err)
 {
-    (void)err;
     *(double *)ret_used_s = user->used_s;
     return 0;
 }
@@ -106,7 +105,6 @@ static void test_hours(void **state)
 
 static int take_start(void *ret_started_ms, const struct store_attempt *attempt, struct err *err)
 {
-    (void)err;
     *(int64_t *)ret_started_ms = attempt->started_ms;
     return 0;
 }

@@ -7,7 +7,6 @@
 
 static int copy_details(void *context, const struct store_file *file, struct err *err)
 {
-    (void)err;
     (void)snprintf(context, 256, "%s|%s", file->status, file->status_details);
     return 0;
 }
@@ -26,7 +25,6 @@ static void add_file(struct world *w)
 
 static int join_event(void *context, const struct store_event *event, struct err *err)
 {
-    (void)err;
     char *text = context;
     size_t length = strlen(text);
     (void)snprintf(text + length, 2048 - length, "%s\n", event->message);
@@ -35,8 +33,6 @@ static int join_event(void *context, const struct store_event *event, struct err
 
 static int count_point(void *context, const struct store_point *point, struct err *err)
 {
-    (void)err;
-    (void)point;
     ++*(int *)context;
     return 0;
 }
@@ -179,8 +175,7 @@ static void test_worker_cannot_be_started(void **state)
     assert_string_equal(world_row(w, &job).reason, "rank_start_failed");
     w->fake.spawn_fails = false;
     struct world_attempt a; /* the slots were given back */
-    struct world_job next = world_running(w, &a, "");
-    (void)next;
+    (void)world_running(w, &a, "");
     world_attempt_close(&a);
 }
 

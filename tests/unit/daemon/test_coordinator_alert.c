@@ -5,7 +5,6 @@
 
 static void test_limit(void **state)
 {
-    (void)state;
     assert_int_equal(coordinator_alert_limit_ms(900000, 0, 0), 900000);
     assert_int_equal(coordinator_alert_limit_ms(900000, 299000, 0), 900000);
     assert_int_equal(coordinator_alert_limit_ms(900000, 400000, 0), 1200000);
@@ -19,7 +18,6 @@ struct alerts {
 static int count_alert(void *context, const struct store_event *event, struct err *err)
 {
     struct alerts *alerts = context;
-    (void)err;
     alerts->stalled += strstr(event->data_json, "{\"alert\":\"stalled\"") != NULL;
     alerts->nonfinite += strstr(event->data_json, "{\"alert\":\"nonfinite\"") != NULL;
     return 0;

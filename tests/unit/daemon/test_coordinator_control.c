@@ -5,7 +5,6 @@
 
 static int join_event(void *context, const struct store_event *event, struct err *err)
 {
-    (void)err;
     char *text = context;
     size_t length = strlen(text);
     (void)snprintf(text + length, 4096 - length, "%s\n", event->message);

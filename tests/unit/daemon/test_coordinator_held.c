@@ -13,7 +13,6 @@ struct wanted {
 
 static int take_held(void *context, const struct store_held *held, struct err *err)
 {
-    (void)err;
     struct wanted *wanted = context;
     if (held->number == wanted->number)
         wanted->held = *held; /* its strings are the store's: not looked at */

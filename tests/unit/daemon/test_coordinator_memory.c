@@ -116,7 +116,6 @@ static void test_alone(void **state)
 /* Of a large host, too, figures are as people write them. */
 static void test_large(void **state)
 {
-    (void)state;
     const struct coordinator_job job = {.host_bytes = 1800LL << 30, .memory_lack = 1200LL << 30};
     char text[128];
     coordinator_memory_tell(&job, text, sizeof text);

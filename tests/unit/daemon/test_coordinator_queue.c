@@ -346,7 +346,6 @@ struct shown {
 
 static int show_entry(void *context, const struct coordinator_entry *entry, struct err *err)
 {
-    (void)err;
     struct shown *shown = context;
     size_t length = strlen(shown->text);
     (void)snprintf(shown->text + length, sizeof shown->text - length, "%s %s %lld %s\n",
@@ -357,7 +356,6 @@ static int show_entry(void *context, const struct coordinator_entry *entry, stru
 
 static int show_user(void *context, const struct coordinator_user *user, struct err *err)
 {
-    (void)err;
     struct shown *shown = context;
     if (strcmp(user->name, "bob") == 0) {
         shown->used_s = user->used_s;
@@ -422,7 +420,6 @@ static void test_shares(void **state)
 
 static int take_end(void *context, const struct coordinator_entry *entry, struct err *err)
 {
-    (void)err;
     *(int64_t *)context = entry->estimated_end_ms;
     return 0;
 }

@@ -11,7 +11,6 @@ struct found {
 static int find_event(void *context, const struct store_event *event, struct err *err)
 {
     struct found *found = context;
-    (void)err;
     if (strstr(event->message, found->message) == NULL)
         return 0;
     found->count++;

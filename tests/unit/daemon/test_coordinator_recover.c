@@ -10,15 +10,12 @@ static void keep_alive(struct world *w, const struct world_attempt *a)
 
 static int count_point(void *context, const struct store_point *point, struct err *err)
 {
-    (void)err;
-    (void)point;
     ++*(int *)context;
     return 0;
 }
 
 static int count_message(void *context, const struct store_event *event, struct err *err)
 {
-    (void)err;
     *(int *)context += strcmp(event->message, "hm") == 0;
     return 0;
 }
@@ -61,7 +58,6 @@ static void test_validating_queued_and_paused_go_on(void **state)
 /* When the first job of the queue's list began; 0: it waits. */
 static int take_start(void *context, const struct coordinator_entry *entry, struct err *err)
 {
-    (void)err;
     int64_t *started_ms = context;
     if (*started_ms < 0)
         *started_ms = entry->started_ms;

@@ -8,14 +8,12 @@
 
 static int setup(void **state)
 {
-    (void)state;
     program_open("daemon/ithacad");
     return unsetenv("XDG_DATA_HOME");
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     program_close();
     assert_int_equal(mem_live(), 0);
     return 0;
@@ -23,7 +21,6 @@ static int teardown(void **state)
 
 static void test_without_a_daemon(void **state)
 {
-    (void)state;
     assert_int_equal(PROGRAM("--version"), 0);
     assert_string_equal(program.out, "ithacad " ITHACA_VERSION "\n");
     assert_int_equal(PROGRAM("--help"), 0);
@@ -50,7 +47,6 @@ static void test_without_a_daemon(void **state)
 
 static void test_settings(void **state)
 {
-    (void)state;
     assert_int_equal(PROGRAM("--colour", "red"), err_code_exit(ERR_USAGE));
     program_expect_line("--colour");
     assert_int_equal(PROGRAM("walk"), err_code_exit(ERR_USAGE));
@@ -68,7 +64,6 @@ static void test_settings(void **state)
 /* A data directory that cannot be one; an address that is taken (field case R47). */
 static void test_places(void **state)
 {
-    (void)state;
     struct err err;
     CLEANUP(mem_free_ptr) char *file = io_join(program.folder, "a-file");
     CLEANUP(mem_free_ptr) char *dir = io_join(program.folder, "data");

@@ -26,7 +26,6 @@ static int search(int64_t longest, int64_t min, int64_t step, int64_t runs_up_to
 
 static void test_every_machine(void **state)
 {
-    (void)state;
     for (int64_t step = 1; step <= 64; step *= 4)
         for (int64_t runs_up_to = 0; runs_up_to <= 1100; runs_up_to += 7) {
             int64_t found = 0;
@@ -44,7 +43,6 @@ static void test_every_machine(void **state)
 
 static void test_edges(void **state)
 {
-    (void)state;
     int64_t found = 0;
     assert_int_equal(search(16, 16, 1, 0, &found), 1); /* there is nothing shorter */
     assert_int_equal(search(17, 16, 1, 16, &found), 2);

@@ -13,7 +13,6 @@
 
 static int take_point(void *context, const struct store_point_row *row, struct err *err)
 {
-    (void)err;
     (void)snprintf(context, 256, "%s:%s:%s", row->status, row->job_id, row->note);
     return 0;
 }

@@ -42,7 +42,6 @@ static double number(const json_t *row, const char *column)
 
 static void test_row(void **state)
 {
-    (void)state;
     CLEANUP(json_unref) json_t *row = row_of(FACTS, MEASURED, "succeeded", "");
     assert_non_null(row);
     assert_true(number(row, "number") == 3 && number(row, "tokens_per_s_gpu") == 1234.5678);
@@ -76,7 +75,6 @@ static json_t *two_rows(void)
 
 static void test_tables(void **state)
 {
-    (void)state;
     CLEANUP(json_unref) json_t *rows = two_rows();
     struct buf out;
     buf_init(&out, 1 << 20);
@@ -115,7 +113,6 @@ static size_t count_of(const char *text, const char *what)
 /* A dot a measured value, escaped words, no figures without numbers. */
 static void test_chart(void **state)
 {
-    (void)state;
     CLEANUP(json_unref) json_t *rows = two_rows();
     CLEANUP(json_unref) json_t *none = json_array();
     struct buf out;
@@ -137,7 +134,6 @@ static void test_chart(void **state)
 /* What cannot run does not press the rest to the ground; alone it has a scale of its own. */
 static void test_scale(void **state)
 {
-    (void)state;
     const char *large = "{\"label\":\"\",\"model\":\"m\",\"seq_len\":262144,"
                         "\"planned_device_bytes\":322122547200}"; /* 300 GiB */
     CLEANUP(json_unref) json_t *rows = two_rows();

@@ -24,7 +24,6 @@ static double value_of(const struct wire_metrics *metrics, enum metric_id metric
 
 static void test_means_and_the_highest(void **state)
 {
-    (void)state;
     struct gpu_load load = {0};
     add(&load, 100, 600000, 61);
     add(&load, 50, 300000, 70);
@@ -45,7 +44,6 @@ static void test_means_and_the_highest(void **state)
 
 static void test_what_is_not_told_is_left_out(void **state)
 {
-    (void)state;
     struct gpu_load load = {0};
     struct wire_metrics none = {.step = 1};
     gpu_load_take(&load, &none);
@@ -61,7 +59,6 @@ static void test_what_is_not_told_is_left_out(void **state)
 
 static void test_a_step_takes_once_and_a_full_frame_nothing(void **state)
 {
-    (void)state;
     struct gpu_load load = {0};
     add(&load, 10, 1000, 40);
     struct wire_metrics full = {.step = 1, .count = WIRE_METRICS_MAX - 2};

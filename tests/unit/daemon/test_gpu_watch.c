@@ -24,7 +24,6 @@ static void put(const char *text)
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(path, sizeof path, "/dev/shm/ithaca-gpus-XXXXXX");
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -33,7 +32,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     assert_int_equal(mem_live(), 0);
     return unlink(path);
 }
@@ -50,7 +48,6 @@ static void await(struct gpu_watch *watch, int64_t used, struct gpu_report *ret)
 
 static void test_changes_are_seen(void **state)
 {
-    (void)state;
     struct err err;
     struct gpu_watch *watch = NULL;
     struct gpu_report report;
@@ -88,7 +85,6 @@ static void test_changes_are_seen(void **state)
 
 static void test_what_cannot_be(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -120,7 +116,6 @@ static void test_what_cannot_be(void **state)
 /* Where there is a driver, what it says is left to those who look; without one it is said. */
 static void test_no_driver(void **state)
 {
-    (void)state;
     struct err err;
     struct gpu_watch *watch = NULL;
     struct gpu_report report;
@@ -134,7 +129,6 @@ static void test_no_driver(void **state)
 
 static void test_meanings(void **state)
 {
-    (void)state;
     assert_int_equal(xid_find(79).kind, XID_GPU);
     assert_int_equal(xid_find(31).kind, XID_JOB);
     assert_int_equal(xid_find(63).kind, XID_NOTE);

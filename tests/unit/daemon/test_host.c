@@ -10,7 +10,6 @@ static const char characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrst
 
 static void test_shape(void **state)
 {
-    (void)state;
     struct fake_host fake;
     struct err err = {0};
     char id[64], other[64], tight[3 + HOST_ID_RANDOM_CHARS];
@@ -30,8 +29,6 @@ static uint8_t byte_next;
 /* Every byte as often as any other, and a draw of 32 begins with another one each time. */
 static int random_counts(struct host *host, void *ret_bytes, size_t length, struct err *err)
 {
-    (void)host;
-    (void)err;
     for (size_t i = 0; i < length; i++)
         ((uint8_t *)ret_bytes)[i] = byte_next++;
     byte_next++;
@@ -41,7 +38,6 @@ static int random_counts(struct host *host, void *ret_bytes, size_t length, stru
 /* From uniform bytes come uniform characters: 256 is no multiple of 62. */
 static void test_no_character_is_likelier(void **state)
 {
-    (void)state;
     struct fake_host fake;
     struct err err = {0};
     char id[64];
@@ -64,14 +60,12 @@ static void test_no_character_is_likelier(void **state)
 
 static int random_fails(struct host *host, void *ret_bytes, size_t length, struct err *err)
 {
-    (void)host;
     memset(ret_bytes, 'A', length);
     return err_set(err, ERR_IO, "no random bytes");
 }
 
 static void test_without_random_bytes(void **state)
 {
-    (void)state;
     struct fake_host fake;
     struct err err = {0};
     char id[64] = "untouched";

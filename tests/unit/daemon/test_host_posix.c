@@ -202,7 +202,6 @@ struct counter {
 static void count_ready(void *context, uint32_t events)
 {
     struct counter *counter = context;
-    (void)events;
     counter->calls++;
     loop_unwatch(counter->victim);
     counter->victim = NULL;
@@ -319,7 +318,6 @@ static void hear(void *context, const struct bus_note *note)
 
 static void test_bus(void **state)
 {
-    (void)state;
     for (int victim = 0; victim < 3; victim++) { /* the second of three removes one of them */
         struct bus bus = {.first = NULL};
         struct listener all[3] = {{.calls = 0}, {.calls = 0}, {.calls = 0}};

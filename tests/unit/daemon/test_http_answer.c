@@ -55,7 +55,6 @@ static void played_file(struct played *played, const char *bytes, int64_t length
 static int played_begin(void *context, struct http_request *request, struct err *err)
 {
     struct played *played = context;
-    (void)err;
     played->request = request;
     http_request_on_end(request, played_ended, played);
     http_request_set_who(request, &(struct auth_who){.user = "me"});

@@ -23,7 +23,6 @@ static int check(const struct http_facts *facts, int64_t *ret_length)
 
 static void test_ordinary_requests_pass(void **state)
 {
-    (void)state;
     int64_t length = 0;
     struct http_facts facts = good();
     assert_int_equal(check(&facts, &length), 0);
@@ -46,7 +45,6 @@ static void test_ordinary_requests_pass(void **state)
 
 static void test_compressed_bodies(void **state)
 {
-    (void)state;
     int64_t length;
     struct http_facts facts = good();
     facts.content_encoding = "Identity";
@@ -62,7 +60,6 @@ static void test_compressed_bodies(void **state)
 
 static void test_framing(void **state)
 {
-    (void)state;
     int64_t length;
     struct http_facts facts = good();
     facts.content_lengths = 2;
@@ -117,7 +114,6 @@ static void test_framing(void **state)
 
 static void test_hosts(void **state)
 {
-    (void)state;
     static const char *const served[] = {"localhost",  "LocalHost:1",   "127.0.0.1",
                                          "[::1]",      "[::1]:8620",    "10.1.2.3:8620",
                                          "localhost:", "node7.EXAMPLE", "node7.example:8620"};
@@ -146,7 +142,6 @@ static void test_hosts(void **state)
 
 static void test_origins(void **state)
 {
-    (void)state;
     static const struct {
         const char *fetch_site, *origin;
         bool may_read, may_change;

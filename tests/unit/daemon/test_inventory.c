@@ -51,7 +51,6 @@ static void expect(const struct scene *s, int64_t gpu, enum inventory_state stat
 
 static void test_cpu(void **state)
 {
-    (void)state;
     struct inventory inventory;
     char text[64];
     inventory_cpu_init(&inventory, 0);
@@ -77,7 +76,6 @@ static void test_cpu(void **state)
 /* Whatever is taken and given in which order. */
 static void test_one_owner(void **state)
 {
-    (void)state;
     struct scene s;
     uint32_t first[2], second[1], third[2];
     scene_open(&s);
@@ -106,7 +104,6 @@ static void test_one_owner(void **state)
 /* After a fault: others first, the same where there are too few. */
 static void test_elsewhere(void **state)
 {
-    (void)state;
     struct scene s;
     uint32_t gpus[3] = {0, 1, 2};
     scene_open(&s);
@@ -128,7 +125,6 @@ static void test_elsewhere(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     struct scene s;
     char text[200];
     uint32_t places[2] = {9, 9};
@@ -147,7 +143,6 @@ static void test_names(void **state)
 /* Field case R50: a list of numbers or UUIDs names the GPUs that are ours. */
 static void test_visible(void **state)
 {
-    (void)state;
     static const struct {
         const char *visible;
         int64_t count;
@@ -191,7 +186,6 @@ static void test_visible(void **state)
 /* R50: others' GPUs are left alone until they are empty. */
 static void test_foreign(void **state)
 {
-    (void)state;
     struct scene s;
     char text[200];
     uint32_t gpus[2];
@@ -228,7 +222,6 @@ static void test_foreign(void **state)
 /* A GPU that a job gives back is given out when a look has found it empty, not before. */
 static void test_clean(void **state)
 {
-    (void)state;
     struct scene s;
     uint32_t gpus[4];
     scene_open(&s);
@@ -254,7 +247,6 @@ static void test_clean(void **state)
 
 static void test_sick(void **state)
 {
-    (void)state;
     struct scene s;
     char why[INVENTORY_WHY_BYTES], text[64];
     uint32_t gpus[3];
@@ -305,7 +297,6 @@ static void test_sick(void **state)
 /* Each once, in order, also one that repeats; of very many the newest. */
 static void test_xids(void **state)
 {
-    (void)state;
     struct scene s;
     uint32_t xid = 0;
     scene_open(&s);

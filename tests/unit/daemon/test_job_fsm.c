@@ -34,7 +34,6 @@ static bool is_legal(enum job_state from, enum job_state to)
 
 static void test_names(void **state)
 {
-    (void)state;
     for (int i = 0; i < JOB_STATE_COUNT; i++)
         assert_int_equal(job_state_parse(job_state_name((enum job_state)i)), i);
     assert_int_equal(job_state_parse("nonsense"), JOB_STATE_COUNT);
@@ -44,7 +43,6 @@ static void test_names(void **state)
 
 static void test_every_pair(void **state)
 {
-    (void)state;
     for (int from = 0; from < JOB_STATE_COUNT; from++)
         for (int to = 0; to < JOB_STATE_COUNT; to++)
             if (job_state_may_move((enum job_state)from, (enum job_state)to) !=
@@ -55,14 +53,11 @@ static void test_every_pair(void **state)
 
 static int64_t fake_wall_ms(struct host *host)
 {
-    (void)host;
     return 123456;
 }
 
 static int fake_random(struct host *host, void *ret_bytes, size_t length, struct err *err)
 {
-    (void)host;
-    (void)err;
     static uint8_t next;
     for (size_t i = 0; i < length; i++)
         ((uint8_t *)ret_bytes)[i] = (uint8_t)(next = (uint8_t)(next * 5 + 17));
@@ -74,7 +69,6 @@ static const struct host_ops fake_ops = {.wall_ms = fake_wall_ms, .random = fake
 
 static int check_state(void *context, const struct store_job *job, struct err *err)
 {
-    (void)err;
     enum job_state wanted = *(enum job_state *)context;
     assert_int_equal(job->state, wanted);
     assert_int_equal(job->finished_ms, job_state_is_end(wanted) ? 123456 : 0);
@@ -85,7 +79,6 @@ static int check_state(void *context, const struct store_job *job, struct err *e
 
 static void test_moves_in_a_store(void **state)
 {
-    (void)state;
     struct err err;
     struct store *store = NULL;
     struct host host = {.ops = &fake_ops};
@@ -130,7 +123,6 @@ static void test_moves_in_a_store(void **state)
 
 static void test_new_id(void **state)
 {
-    (void)state;
     struct err err;
     struct host host = {.ops = &fake_ops};
     char first[64], second[64];

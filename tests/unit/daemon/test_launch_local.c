@@ -38,7 +38,6 @@ static bool holds(const char *const *variables, const char *variable)
 
 static void test_secrets_stay(void **state)
 {
-    (void)state;
     char *daemon[] = {"ITHACA_TOKEN=secret",
                       "AWS_SECRET_ACCESS_KEY=secret",
                       "HF_TOKEN=secret",
@@ -66,7 +65,6 @@ static void test_secrets_stay(void **state)
 /* The list of worker/rank_env.h among them: what the keeper does not get, no rank can get. */
 static void test_what_passes(void **state)
 {
-    (void)state;
     char *daemon[] = {"PATH=/bin",
                       "HOME=/root",
                       "LANG=C.UTF-8",
@@ -95,7 +93,6 @@ static void test_what_passes(void **state)
 
 static void test_own_variables_win(void **state)
 {
-    (void)state;
     char *daemon[] = {"OMP_NUM_THREADS=7", "OMP_NUM=1", "OMP_NUM_THREADS_LIMIT=9", "PATH=/bin",
                       NULL};
     const char *const own[] = {"OMP_NUM_THREADS=2", "PATHOLOGICAL=yes"};
@@ -111,7 +108,6 @@ static void test_own_variables_win(void **state)
 
 static void test_more_variables_than_fit(void **state)
 {
-    (void)state;
     enum { MANY = LAUNCH_ENVIRONMENT_MAX + 40 };
     static char text[MANY][16];
     char *daemon[MANY + 1];
@@ -168,8 +164,6 @@ static void fake_open(struct fake_host *fake)
 
 static void on_exit_never(void *context, const struct host_exit *ended)
 {
-    (void)context;
-    (void)ended;
     fail();
 }
 
@@ -184,14 +178,12 @@ static mode_t mode_of(const char *name)
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-launch-XXXXXX");
     return mkdtemp(folder) != NULL ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     assert_int_equal(mem_live(), 0);
     return io_remove_tree(folder, &err);
@@ -199,7 +191,6 @@ static int teardown(void **state)
 
 static void test_start(void **state)
 {
-    (void)state;
     struct fake_host fake;
     struct err err = {0};
     struct host_process *keeper = NULL;
@@ -232,7 +223,6 @@ static void test_start(void **state)
 
 static void test_start_fails(void **state)
 {
-    (void)state;
     struct fake_host fake;
     struct err err = {0};
     struct host_process *keeper = NULL;
@@ -266,7 +256,6 @@ static void test_start_fails(void **state)
 
 static void test_clean(void **state)
 {
-    (void)state;
     struct launch_plan plan = {.world = 1};
     launch_local_clean(&plan); /* no name: nothing to do */
     (void)snprintf(plan.shm_name, sizeof plan.shm_name, "/ithaca-launch-%d", (int)getpid());

@@ -32,13 +32,11 @@ static int descriptors(void)
 
 static int setup(void **state)
 {
-    (void)state;
     return loop_new(&loop, &err);
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     loop_free(loop);
     assert_int_equal(mem_live(), 0);
     return 0;
@@ -88,7 +86,6 @@ static void await(const struct clockwork *work, int calls)
 
 static void test_timers(void **state)
 {
-    (void)state;
     struct clockwork once, idle, replaced;
     work_open(&once);
     work_open(&idle);
@@ -114,7 +111,6 @@ static void test_timers(void **state)
 /* Two timers are due in one batch: whichever is called first stops or frees the other. */
 static void test_timers_of_one_batch(void **state)
 {
-    (void)state;
     for (int frees = 0; frees < 2; frees++) {
         struct clockwork a, b;
         work_open(&a);
@@ -161,7 +157,6 @@ static void hear(void *context, uint32_t events)
 
 static void test_watches(void **state)
 {
-    (void)state;
     int pair[2];
     struct ear ear = {.calls = 0}, other = {.calls = 0};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
@@ -197,7 +192,6 @@ static void test_watches(void **state)
 
 static void test_watch_added_by_a_callback(void **state)
 {
-    (void)state;
     int first[2], second[2];
     struct ear added = {.calls = 0}, ear = {.added = &added};
     assert_int_equal(pipe(first), 0);
@@ -237,7 +231,6 @@ static int64_t hook_call(void *context)
 
 static void test_hooks(void **state)
 {
-    (void)state;
     struct hook none = {.says = -1}, longest = {.says = INT64_MAX}, least = {.says = 1};
     loop_on_prepare(loop, hook_call, &none);
     turn(0); /* no limit of its own: the caller's */
@@ -269,7 +262,6 @@ static void count(void *context)
 
 static void test_wake_from_a_thread(void **state)
 {
-    (void)state;
     pthread_t thread;
     int woken = 0;
     loop_on_wake(loop, count, &woken);
@@ -286,7 +278,6 @@ static void test_wake_from_a_thread(void **state)
 
 static void test_nothing_is_left(void **state)
 {
-    (void)state;
     int before = descriptors();
     for (int64_t n = 1;; n++) {
         struct loop *other = NULL;

@@ -19,7 +19,6 @@ static struct job_spec spec;
 /* <folder>/jobs/ftjob-a of a job on <folder>/config.json, the built-in model. */
 static int setup(void **state)
 {
-    (void)state;
     struct err err;
     char path[160];
     (void)snprintf(folder, sizeof folder, "/tmp/ithaca-test-rehearsal-XXXXXX");
@@ -39,7 +38,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     job_spec_done(&spec);
     return io_remove_tree(folder, &err);
@@ -81,7 +79,6 @@ static json_t *told(void)
 
 static void test_report(void **state)
 {
-    (void)state;
     struct err err;
     char text[512];
     assert_false(measurement_is_there(job_dir));
@@ -110,7 +107,6 @@ static void test_report(void **state)
 
 static void test_failing_allocations(void **state)
 {
-    (void)state;
     struct err err;
     char text[512];
     write_measured();

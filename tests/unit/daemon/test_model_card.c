@@ -20,7 +20,6 @@ static void put(const char *name, const char *text)
 
 static int setup(void **state)
 {
-    (void)state;
     model_folder_open(&folder, &model_folder_config, NULL);
     put("tokenizer.json", "{}");
     return 0;
@@ -28,7 +27,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     json_decref(card);
     card = NULL;
     model_folder_close(&folder);
@@ -65,7 +63,6 @@ static void drop(const char *name)
 
 static void test_ready(void **state)
 {
-    (void)state;
     struct model_shape shape;
     ask();
     MODEL_FOLDER_OK(&folder, model_shape_build(&folder.config, &shape, &folder.err));
@@ -81,7 +78,6 @@ static void test_ready(void **state)
 
 static void test_broken(void **state)
 {
-    (void)state;
     drop("tokenizer.json");
     refused_for("no tokenizer.json");
     put("tokenizer.json", "{}");

@@ -16,14 +16,12 @@ static char root[64];
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(root, sizeof root, "/tmp/ithaca-roots-XXXXXX");
     return mkdtemp(root) == NULL ? -1 : 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err = {0};
     return io_remove_tree(root, &err);
 }
@@ -49,7 +47,6 @@ static int note(void *context, const char *name, const char *dir, int64_t create
                 struct err *err)
 {
     struct seen *seen = context;
-    (void)err;
     assert_true(created_ms > 0 && strncmp(dir, root, strlen(root)) == 0);
     size_t used = strlen(seen->lines);
     (void)snprintf(seen->lines + used, sizeof seen->lines - used, "%s %s;", name,
@@ -75,7 +72,6 @@ static void found(const struct seen *seen, const char *line)
 
 static void test_names(void **state)
 {
-    (void)state;
     put("plain/config.json", "{}");
     put("org/model-1.5/config.json", "{}");
     put("org/weights-only/model.safetensors", "");
@@ -101,7 +97,6 @@ static void test_names(void **state)
 
 static void test_cache(void **state)
 {
-    (void)state;
     put("models--Qwen--Qwen3-4B/refs/main", "0123abcd");
     put("models--Qwen--Qwen3-4B/snapshots/0123abcd/config.json", "{}");
     put("models--Qwen--Qwen3-4B/snapshots/ffff/config.json", "{}"); /* an older revision */
@@ -126,7 +121,6 @@ static void test_cache(void **state)
 
 static void test_memory(void **state)
 {
-    (void)state;
     put("org/name/config.json", "{}");
     put("models--a--b/refs/main", "1");
     put("models--a--b/snapshots/1/config.json", "{}");

@@ -22,7 +22,6 @@ static struct err err;
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-prep-XXXXXX");
     fake_host_init(&fake);
     return mkdtemp(folder) != NULL ? 0 : -1;
@@ -30,7 +29,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     assert_int_equal(mem_live(), 0);
     return io_remove_tree(folder, &err);
 }
@@ -86,7 +84,6 @@ static int verdict(struct preparation *preparation, struct preparation_verdict *
 
 static void test_request(void **state)
 {
-    (void)state;
     struct preparation *preparation = NULL;
     struct prepare_request request;
     CLEANUP(mem_free_ptr) char *wanted = NULL;
@@ -118,7 +115,6 @@ static void test_request(void **state)
 
 static void test_good(void **state)
 {
-    (void)state;
     struct preparation_verdict said;
     assert_int_equal(verdict(ended(GOOD, NULL, 0, 0), &said), 0);
     assert_int_equal(said.file_count, 1);
@@ -136,7 +132,6 @@ static void test_good(void **state)
 
 static void test_bad_lines(void **state)
 {
-    (void)state;
     static const char bad[] =
         "{\"lines\":9,\"kept\":7,\"dropped\":0,\"bad\":2,\"tokens\":1,\"trained_tokens\":1,"
         "\"overlength\":4,\"tokens_cut\":70,"
@@ -162,7 +157,6 @@ static void test_bad_lines(void **state)
 
 static void test_nothing_to_train_on(void **state)
 {
-    (void)state;
     struct preparation_verdict said;
     static const char none[] =
         "{\"lines\":3,\"kept\":0,\"dropped\":3,\"bad\":0,\"tokens\":0,"
@@ -176,7 +170,6 @@ static void test_nothing_to_train_on(void **state)
 /* Far more faults than a sentence or the details hold. */
 static void test_many_faults(void **state)
 {
-    (void)state;
     struct preparation_verdict said;
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 4 << 20);
@@ -196,7 +189,6 @@ static void test_many_faults(void **state)
 
 static void test_odd_reports(void **state)
 {
-    (void)state;
     static const char *const odd[] = {
         "",
         "[]",
@@ -222,7 +214,6 @@ static void test_odd_reports(void **state)
 
 static void test_child_fails(void **state)
 {
-    (void)state;
     struct preparation_verdict said;
     struct preparation *preparation = NULL;
     assert_int_equal(start(false, &preparation), 0);
@@ -242,7 +233,6 @@ static void test_child_fails(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     int rc = -ERR_NOMEM;
     for (int64_t n = 1; rc == -ERR_NOMEM; n++) {
         struct preparation *preparation = NULL;

@@ -65,7 +65,6 @@ static void expect_choice(const struct prune_policy *policy, int64_t bytes)
 
 static void test_defaults(void **state)
 {
-    (void)state;
     struct prune_policy policy;
     prune_policy_init(&policy, "");
     expect_choice(&policy, DONE_ALL | FAILED_SPARE | CACHE);
@@ -80,7 +79,6 @@ static void test_defaults(void **state)
 
 static void test_age_and_keep(void **state)
 {
-    (void)state;
     struct prune_policy policy;
     prune_policy_init(&policy, "");
     policy.before_ms = 2000; /* the job that failed ended just then */
@@ -99,7 +97,6 @@ static void test_age_and_keep(void **state)
 /* By its name, and only then, a job that failed loses all. */
 static void test_named_job(void **state)
 {
-    (void)state;
     struct prune_policy policy;
     prune_policy_init(&policy, "");
     policy.job = "ftjob-failed";
@@ -120,7 +117,6 @@ static void test_named_job(void **state)
 
 static void test_trim(void **state)
 {
-    (void)state;
     struct err err;
     struct prune_policy policy;
     bool chosen[ITEMS];
@@ -149,7 +145,6 @@ static void test_trim(void **state)
 
 static void test_retention(void **state)
 {
-    (void)state;
     const int64_t day_ms = 86400000;
     struct err err;
     bool chosen[ITEMS];
@@ -170,7 +165,6 @@ static void test_retention(void **state)
 /* The list has what is chosen, in its order, with names. */
 static void test_list(void **state)
 {
-    (void)state;
     struct err err;
     bool chosen[ITEMS] = {[0] = true, [9] = true, [14] = true};
     struct prune_target *targets = NULL;

@@ -22,7 +22,6 @@ static void shown(const char *text, const char *want)
 
 static void test_hidden(void **state)
 {
-    (void)state;
     shown("checkpoint of step 5: /var/lib/ithaca/jobs/ftjob-1/checkpoints: exists and is no folder",
           "checkpoint of step 5: checkpoints: exists and is no folder");
     shown("rename /var/lib/ithaca/jobs/ftjob-1/a to /var/lib/ithaca/jobs/ftjob-2/b",
@@ -38,7 +37,6 @@ static void test_hidden(void **state)
 
 static void test_kept(void **state)
 {
-    (void)state;
     static const char *const texts[] = {
         "",
         "/",

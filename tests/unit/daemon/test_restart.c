@@ -11,7 +11,6 @@ static const char *const again[] = {
 
 static void test_table(void **state)
 {
-    (void)state;
     int found = 0;
     for (int code = 1; code < ERR_COUNT; code++) {
         bool wanted = false;

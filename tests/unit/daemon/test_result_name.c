@@ -9,7 +9,6 @@
 
 static void test_shape(void **state)
 {
-    (void)state;
     char name[RESULT_NAME_BYTES];
     result_name("tiny-llama", "sail", "ftjob-abcdefghijklmnop", -1, name);
     assert_string_equal(name, "ft:tiny-llama:local:sail:ijklmnop");
@@ -25,7 +24,6 @@ static void test_shape(void **state)
 
 static void test_longest(void **state)
 {
-    (void)state;
     char model[LIMIT_NAME_BYTES + 1], suffix[LIMIT_SUFFIX_BYTES + 1], name[RESULT_NAME_BYTES];
     memset(model, 'm', sizeof model - 1);
     memset(suffix, 's', sizeof suffix - 1);

@@ -14,7 +14,6 @@ static int find(const char *method, const char *target, struct route_match *matc
 
 static void test_every_row_is_found(void **state)
 {
-    (void)state;
     static const char *const methods[ROUTE_COUNT] = {
 #define X(id, method, path, access, request, response, summary) [ROUTE_##id] = #method,
 #include "api/routes.def"
@@ -40,7 +39,6 @@ static void test_every_row_is_found(void **state)
 /* A model's name may have one slash, as it is or as clients encode it; an id may not. */
 static void test_models(void **state)
 {
-    (void)state;
     static const char *const good[] = {"/v1/models/Qwen/Qwen3-4B", "/v1/models/Qwen%2FQwen3-4B",
                                        "/v1/models/Qwen%2fQwen3-4B?x=%2F"};
     static const char *const bad[] = {
@@ -66,7 +64,6 @@ static void test_models(void **state)
 
 static void test_head_and_methods(void **state)
 {
-    (void)state;
     struct route_match match;
     struct err err;
     char allow[ROUTE_ALLOW_BYTES];
@@ -81,7 +78,6 @@ static void test_head_and_methods(void **state)
 
 static void test_no_other_path(void **state)
 {
-    (void)state;
     static const char *const absent[] = {
         "//",
         "/dashboard",
@@ -113,7 +109,6 @@ static void test_no_other_path(void **state)
 
 static void test_name_length(void **state)
 {
-    (void)state;
     char target[256] = "/v1/files/";
     size_t start = strlen(target);
     memset(target + start, 'a', ROUTE_NAME_BYTES);
@@ -126,7 +121,6 @@ static void test_name_length(void **state)
 
 static void test_query_values(void **state)
 {
-    (void)state;
     struct err err;
     char value[ROUTE_VALUE_BYTES + 1];
     bool found;
@@ -150,7 +144,6 @@ static void test_query_values(void **state)
 
 static void test_query_limits(void **state)
 {
-    (void)state;
     struct err err;
     char query[ROUTE_VALUE_BYTES + 8] = "a=";
     char value[ROUTE_VALUE_BYTES + 1];
@@ -171,7 +164,6 @@ static int query_check(const char *target, struct err *err)
 
 static void test_what_a_query_may_have(void **state)
 {
-    (void)state;
     struct err err;
     static const char *const good[] = {
         "/v1/files?limit=1&order=asc&&purpose=x",
@@ -208,7 +200,6 @@ static void test_what_a_query_may_have(void **state)
 
 static void test_query_integers(void **state)
 {
-    (void)state;
     struct err err;
     int64_t value = 20;
     assert_int_equal(route_query_int("", "limit", 1, 100, &value, &err), 0);

@@ -42,7 +42,6 @@ static void add(struct sampler *sampler, int64_t step, int64_t attempt, double v
 
 static void test_peaks_and_nans_stay(void **state)
 {
-    (void)state;
     for (int64_t points_max = SAMPLER_POINTS_MIN; points_max <= 300; points_max += 29) {
         struct sampler sampler;
         struct kept kept = {.count = 0};
@@ -65,7 +64,6 @@ static void test_peaks_and_nans_stay(void **state)
 
 static void test_short_series_are_whole(void **state)
 {
-    (void)state;
     struct sampler sampler;
     struct kept kept = {.count = 0};
     sampler_begin(&sampler, 1, 20, 20, keep, &kept);
@@ -86,7 +84,6 @@ static void test_short_series_are_whole(void **state)
 
 static void test_newest_attempt_counts(void **state)
 {
-    (void)state;
     struct sampler sampler;
     struct kept kept = {.count = 0};
     sampler_begin(&sampler, 0, 3, 10, keep, &kept);
@@ -103,7 +100,6 @@ static void test_newest_attempt_counts(void **state)
 
 static void test_failure_is_returned(void **state)
 {
-    (void)state;
     for (int n = 1; n <= 3; n++) {
         struct sampler sampler;
         struct kept kept = {.fail_at = n};

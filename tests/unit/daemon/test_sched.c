@@ -83,7 +83,6 @@ static void expect(const struct scene *s, char name, enum sched_verdict verdict,
 
 static void test_one_user_in_the_order_of_submission(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 2);
     wait_for(&s, 'a', 1);
@@ -100,7 +99,6 @@ static void test_one_user_in_the_order_of_submission(void **state)
 
 static void test_the_user_of_least_use_goes_first(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 1);
     s.users[0].used_s = 100;
@@ -122,7 +120,6 @@ static void test_the_user_of_least_use_goes_first(void **state)
 
 static void test_a_claim_goes_first(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 2);
     wait_for(&s, 'a', 2)->claims = true;
@@ -142,7 +139,6 @@ static void test_a_claim_goes_first(void **state)
 
 static void test_holds_and_dependencies(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 4);
     wait_for(&s, 'a', 1)->held = true;
@@ -156,7 +152,6 @@ static void test_holds_and_dependencies(void **state)
 
 static void test_caps_of_a_user(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 8);
     s.pass.policy.user_slots_max = 4;
@@ -179,7 +174,6 @@ static void test_caps_of_a_user(void **state)
 
 static void test_drained_and_too_large(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 4);
     wait_for(&s, 'a', 8)->priority = 9; /* stands in nobody's way */
@@ -199,7 +193,6 @@ static void test_drained_and_too_large(void **state)
 
 static void test_nobody_passes_whose_end_is_not_known(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 4);
     run(&s, 2, 0);
@@ -214,7 +207,6 @@ static void test_nobody_passes_whose_end_is_not_known(void **state)
 
 static void test_what_ends_in_time_passes(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 4);
     run(&s, 3, 10000);
@@ -231,7 +223,6 @@ static void test_what_ends_in_time_passes(void **state)
 
 static void test_slots_that_the_head_leaves(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 8);
     run(&s, 4, 10000);
@@ -259,7 +250,6 @@ static void test_slots_that_the_head_leaves(void **state)
 /* GPUs that are looked at after a job are neither free nor anybody's. */
 static void test_slots_in_between(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 4);
     s.pass.free = 1;
@@ -279,7 +269,6 @@ static void test_slots_in_between(void **state)
 /* Who should have ended is awaited any moment; nothing is planned into the past. */
 static void test_an_end_that_is_overdue(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 4);
     run(&s, 2, 0)->ends_ms = NOW - 5000;
@@ -294,7 +283,6 @@ static void test_an_end_that_is_overdue(void **state)
 /* GPUs that were drained under a job do not come back with it. */
 static void test_slots_that_are_lost(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 7); /* of eight */
     struct sched_running *running = run(&s, 4, 10000);
@@ -334,7 +322,6 @@ static struct sched_running *victim(struct scene *s, int64_t slots, int64_t prio
 
 static void test_room_for_the_head(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 8);
     const struct sched_running *low = victim(&s, 2, -1, NOW - 20000);
@@ -352,7 +339,6 @@ static void test_room_for_the_head(void **state)
 
 static void test_no_more_than_it_takes(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 8);
     const struct sched_running *small = victim(&s, 1, -1, NOW - 20000);
@@ -365,7 +351,6 @@ static void test_no_more_than_it_takes(void **state)
 /* Whoever is listed first: of those that can be spared the highest priority is. */
 static void test_who_is_spared(void **state)
 {
-    (void)state;
     for (int turned = 0; turned < 2; turned++) {
         struct scene s;
         scene_init(&s, 7);
@@ -382,7 +367,6 @@ static void test_who_is_spared(void **state)
 
 static void test_who_is_not_preempted(void **state)
 {
-    (void)state;
     static const struct {
         int64_t priority, since_ms;
         bool allowed, wanted;
@@ -425,7 +409,6 @@ static void test_who_is_not_preempted(void **state)
 
 static void test_estimates(void **state)
 {
-    (void)state;
     struct scene s;
     scene_init(&s, 4);
     run(&s, 4, 10000);

@@ -389,7 +389,6 @@ static void play_through(struct play *play)
 
 static void test_histories(void **state)
 {
-    (void)state;
     static struct play play, again;
     int64_t preemptions = 0, backfills = 0;
     print_message("seed %llu\n", (unsigned long long)seed);
@@ -426,7 +425,6 @@ static void play_draw_calm(struct play *play, int64_t gpu_count)
 /* One user's jobs are all there before the other's: from then on both have the same. */
 static void test_users_share_evenly(void **state)
 {
-    (void)state;
     struct play play;
     int64_t ran_ms[USERS] = {0};
     play_draw_calm(&play, 2);
@@ -455,7 +453,6 @@ static void test_users_share_evenly(void **state)
 /* A job that needs the whole machine, with small ones coming for ever. */
 static void test_a_wide_job_does_not_starve(void **state)
 {
-    (void)state;
     struct play play;
     play_draw_calm(&play, 4);
     play.count = 9;

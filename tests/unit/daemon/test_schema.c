@@ -35,19 +35,16 @@ static void compare(const char *which, const char *file)
 
 static void test_committed_openapi(void **state)
 {
-    (void)state;
     compare("openapi", "api/openapi.json");
 }
 
 static void test_committed_job_schema(void **state)
 {
-    (void)state;
     compare("job", "api/job.schema.json");
 }
 
 static void test_unknown_schema(void **state)
 {
-    (void)state;
     struct err err;
     struct buf out;
     buf_init(&out, SCHEMA_BYTES_MAX);
@@ -58,7 +55,6 @@ static void test_unknown_schema(void **state)
 
 static void test_every_route_is_an_operation(void **state)
 {
-    (void)state;
     json_t *openapi = schema_openapi();
     json_t *paths = json_object_get(openapi, "paths");
     size_t rows = 0;
@@ -113,7 +109,6 @@ static size_t check_references(json_t *root, json_t *value)
 
 static void test_every_reference_leads_somewhere(void **state)
 {
-    (void)state;
     json_t *openapi = schema_openapi();
     assert_true(check_references(openapi, openapi) > 20);
     json_decref(openapi);
@@ -121,7 +116,6 @@ static void test_every_reference_leads_somewhere(void **state)
 
 static void test_tables_are_filled_in(void **state)
 {
-    (void)state;
     json_t *objects = schema_objects();
     struct err err;
     struct buf text;
@@ -155,7 +149,6 @@ static void *json_allocate(size_t bytes)
 
 static void test_failing_allocations(void **state)
 {
-    (void)state;
     int failures = 0;
     int64_t before = mem_live();
     for (int64_t fault = 1; fault < 12000;

@@ -15,13 +15,11 @@ static char folder[] = "/tmp/ithaca-settings-XXXXXX";
 
 static int make_folder(void **state)
 {
-    (void)state;
     return mkdtemp(folder) != NULL ? 0 : -1;
 }
 
 static int remove_folder(void **state)
 {
-    (void)state;
     struct err err;
     return io_remove_tree(folder, &err);
 }
@@ -56,7 +54,6 @@ static void refuse(const char *variable, const char *flag, int code, const char 
 
 static void test_defaults(void **state)
 {
-    (void)state;
     struct settings settings;
     struct err err;
     assert_int_equal(load(NULL, NULL, &settings, &err), 0);
@@ -76,7 +73,6 @@ static void test_defaults(void **state)
 
 static void test_data_dir_default(void **state)
 {
-    (void)state;
     struct settings settings;
     struct err err;
     char program[] = "ithacad";
@@ -90,7 +86,6 @@ static void test_data_dir_default(void **state)
 
 static void test_order_of_sources(void **state)
 {
-    (void)state;
     struct settings settings;
     struct err err;
     write_file("settings.json", "{\"port\": 1001, \"streams_max\": 3}");
@@ -118,7 +113,6 @@ static void test_order_of_sources(void **state)
 
 static void test_lists_and_maps(void **state)
 {
-    (void)state;
     struct settings settings;
     struct err err;
     write_file("settings.json",
@@ -136,7 +130,6 @@ static void test_lists_and_maps(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     write_file("settings.json", "{}");
     refuse(NULL, "--colour=red", ERR_USAGE, "--colour");
     refuse(NULL, "--port", ERR_USAGE, "--port");
@@ -173,7 +166,6 @@ static void test_refusals(void **state)
 
 static void test_unknown_variables(void **state)
 {
-    (void)state;
     char known[] = "ITHACA_PORT=1";
     char foreign[] = "ITHACA_URL=x";
     char silence[] = "ITHACA_STREAM_SILENCE_S=9"; /* of the command line's too */
@@ -188,7 +180,6 @@ static void test_unknown_variables(void **state)
 
 static void test_every_allocation_may_fail(void **state)
 {
-    (void)state;
     write_file("settings.json", "{\"model_roots\": [\"/a\", \"b\"], \"model_aliases\": {\"x\": "
                                 "\"y\"}, \"worker\": \"w\"}");
     struct settings settings;

@@ -42,7 +42,6 @@ static bool is_known(const struct sse_memo *memo, int64_t event_row, const char 
 
 static void test_places(void **state)
 {
-    (void)state;
     struct sse_memo memo = {.count = 0};
     struct sse_memo_value value;
     assert_false(is_known(&memo, 1, ""));
@@ -69,7 +68,6 @@ static void test_places(void **state)
 
 static void test_no_memory(void **state)
 {
-    (void)state;
     struct sse_memo memo = {.count = 0};
     mem_fault_after(1);
     put(&memo, 1, "lost");

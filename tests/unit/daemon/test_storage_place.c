@@ -16,7 +16,6 @@ static void expect_place(const char *path, enum storage_kind kind, const char *i
 
 static void test_places(void **state)
 {
-    (void)state;
     expect_place("", STORAGE_OTHER, "", 0);
     expect_place("jobs", STORAGE_OTHER, "", 0);
     expect_place("jobs/ftjob-a", STORAGE_OTHER, "ftjob-a", 0);
@@ -53,7 +52,6 @@ static void test_places(void **state)
 
 static void test_kinds(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < STORAGE_KIND_COUNT; kind++)
         assert_int_equal(storage_kind_parse(storage_kind_name((enum storage_kind)kind)), kind);
     assert_int_equal(storage_kind_parse("checkpoint"), STORAGE_KIND_COUNT);

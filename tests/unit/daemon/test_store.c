@@ -12,7 +12,6 @@ struct points {
 
 static int collect_point(void *context, const struct store_point *point, struct err *err)
 {
-    (void)err;
     struct points *points = context;
     assert_true(point->row > points->last_row);
     points->last_row = point->row;
@@ -119,7 +118,6 @@ static void test_newest_attempt_of_each_step(void **state)
 
 static int check_prepared(void *context, const struct store_job *job, struct err *err)
 {
-    (void)err;
     assert_int_equal(job->prepared, *(bool *)context);
     assert_int_equal(job->ran_ms + job->restarts + job->resumed_step, 0);
     return 0;
@@ -127,8 +125,6 @@ static int check_prepared(void *context, const struct store_job *job, struct err
 
 static int check_held(void *context, const struct store_held *held, struct err *err)
 {
-    (void)context;
-    (void)err;
     assert_int_equal(held->ended_ms - held->started_ms, 10);
     assert_int_equal(held->step, -1); /* not known: nothing of it was lost */
     assert_int_equal(held->slots, 2);
@@ -198,7 +194,6 @@ static void test_migration_from_version_1(void **state)
 
 static int check_file(void *context, const struct store_file *file, struct err *err)
 {
-    (void)err;
     assert_string_equal(file->filename, "../../x\xc3\xa9.jsonl");
     assert_string_equal(file->status, context);
     return 0;
@@ -206,8 +201,6 @@ static int check_file(void *context, const struct store_file *file, struct err *
 
 static int count_file(void *context, const struct store_file *file, struct err *err)
 {
-    (void)file;
-    (void)err;
     ++*(int *)context;
     return 0;
 }
@@ -252,7 +245,6 @@ struct tokens {
 
 static int collect_token(void *context, const struct store_token *token, struct err *err)
 {
-    (void)err;
     struct tokens *tokens = context;
     (void)snprintf(tokens->ids[tokens->count++], 16, "%s", token->id);
     tokens->used_ms = token->last_used_ms;
@@ -345,7 +337,6 @@ static void test_tokens(void **state)
 
 static int check_attempt(void *context, const struct store_attempt *attempt, struct err *err)
 {
-    (void)err;
     assert_int_equal(attempt->keeper_pid, 44);
     assert_int_equal(attempt->started_ms, 10);
     assert_string_equal(attempt->outcome, context);

@@ -45,7 +45,6 @@ struct pages {
 
 static int print_held(void *context, const struct store_held *held, struct err *err)
 {
-    (void)err;
     struct pages *out = context;
     assert_string_equal(held->owner, "admin");
     assert_string_equal(held->model, "tiny");

@@ -24,7 +24,6 @@ static void add(struct fixture *f, const char *id, const char *owner)
 
 static int collect(void *context, const struct store_experiment *experiment, struct err *err)
 {
-    (void)err;
     strncat(context, experiment->id, 16);
     strncat(context, experiment->cancelled ? "c" : "", 2);
     strncat(context, experiment->ended_ms > 0 ? "e " : " ", 4);
@@ -33,7 +32,6 @@ static int collect(void *context, const struct store_experiment *experiment, str
 
 static int collect_point(void *context, const struct store_point_row *row, struct err *err)
 {
-    (void)err;
     char line[256];
     (void)snprintf(line, sizeof line, "%d %s %s %s;", (int)row->number, row->status, row->job_id,
                    row->measured_json);

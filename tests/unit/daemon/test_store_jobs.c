@@ -6,7 +6,6 @@
 
 static int check_new_job(void *context, const struct store_job *job, struct err *err)
 {
-    (void)err;
     assert_string_equal(job->id, "ftjob-7");
     assert_int_equal(job->created_ms, 1007);
     assert_int_equal(job->started_ms, 0);
@@ -139,7 +138,6 @@ static void test_few_deleted_rows_are_remembered(void **state)
 
 static int stop_list(void *context, const struct store_job *job, struct err *err)
 {
-    (void)context;
     return err_set(err, ERR_TOO_LARGE, "enough at %s", job->id);
 }
 
@@ -156,7 +154,6 @@ static void test_callback_ends_list(void **state)
 
 static int collect_event(void *context, const struct store_event *event, struct err *err)
 {
-    (void)err;
     struct ids *ids = context;
     (void)snprintf(ids->text + strlen(ids->text), sizeof ids->text - strlen(ids->text), "%s|",
                    event->message);
@@ -166,8 +163,6 @@ static int collect_event(void *context, const struct store_event *event, struct 
 
 static int check_moved(void *context, const struct store_job *job, struct err *err)
 {
-    (void)err;
-    (void)context;
     assert_int_equal(job->state, JOB_STATE_FAILED);
     assert_string_equal(job->reason, "rank_died");
     assert_string_equal(job->reason_text, "rank 1 died");

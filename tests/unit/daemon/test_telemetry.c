@@ -48,15 +48,12 @@ static struct wire_metrics frame(uint64_t step, uint32_t count)
 
 static int last_point(void *context, const struct store_point *point, struct err *err)
 {
-    (void)err;
     *(struct store_point *)context = *point;
     return 0;
 }
 
 static int count_point(void *context, const struct store_point *point, struct err *err)
 {
-    (void)point;
-    (void)err;
     ++*(int *)context;
     return 0;
 }

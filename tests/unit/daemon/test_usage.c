@@ -9,7 +9,6 @@ static bool is_near(double value, double wanted)
 
 static void test_decay(void **state)
 {
-    (void)state;
     struct err err;
     struct usage usage = {.half_life_ms = 1000};
     size_t ann = 9, bob = 9, again = 9;
@@ -35,7 +34,6 @@ static void test_decay(void **state)
 
 static void test_many_users(void **state)
 {
-    (void)state;
     struct err err;
     struct usage usage = {.count = 0};
     size_t index = 0;
@@ -57,7 +55,6 @@ static void test_many_users(void **state)
 
 static int join_row(void *context, const struct store_usage *row, struct err *err)
 {
-    (void)err;
     char *text = context;
     size_t length = strlen(text);
     (void)snprintf(text + length, 256 - length, "%s %g %g %lld;", row->owner, row->used_s,

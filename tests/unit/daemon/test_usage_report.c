@@ -38,7 +38,6 @@ static void assert_near(double value, double wanted)
 /* An attempt of four hours from 10 to 14 o'clock against windows. */
 static void test_clipping(void **state)
 {
-    (void)state;
     static const struct {
         int64_t after, before; /* hours */
         double hours, tokens;
@@ -67,7 +66,6 @@ static void test_clipping(void **state)
 /* One that held nothing for any time counts where it began; a clock that was set back is no use. */
 static void test_no_time_at_all(void **state)
 {
-    (void)state;
     const struct store_held held[] = {held_of("ftjob-1", 1, 5 * HOUR, 5 * HOUR),
                                       held_of("ftjob-2", 1, 5 * HOUR, 4 * HOUR)};
     for (int i = 0; i < 2; i++) {
@@ -88,7 +86,6 @@ static void test_no_time_at_all(void **state)
  * the days add up to all of it. */
 static void test_days_of_changes_of_the_clock(void **state)
 {
-    (void)state;
     static const struct {
         int64_t noon_ms; /* of the day before */
         const char *days[3];
@@ -129,7 +126,6 @@ static void test_days_of_changes_of_the_clock(void **state)
 /* Four hours, ten steps from step 10 on. */
 static void test_lost(void **state)
 {
-    (void)state;
     static const struct {
         const char *outcome;
         int64_t step, kept_step;
@@ -174,7 +170,6 @@ static void test_lost(void **state)
 
 static void test_rows(void **state)
 {
-    (void)state;
     struct store_held held[] = {held_of("ftjob-a", 1, 0, HOUR), held_of("ftjob-a", 2, HOUR, DAY),
                                 held_of("ftjob-b", 1, 0, HOUR), held_of("ftjob-c", 1, 0, 2 * HOUR)};
     held[2].owner = held[3].owner = "bob, \"the\" user";
@@ -229,7 +224,6 @@ static void test_rows(void **state)
 /* In any order of keys; and out of memory wherever that may be. */
 static void test_many(void **state)
 {
-    (void)state;
     struct err err;
     struct usage_report report;
     char name[32];

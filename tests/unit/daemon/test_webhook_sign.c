@@ -4,7 +4,6 @@
 
 static void test_published_example(void **state)
 {
-    (void)state;
     /* whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw */
     static const uint8_t key[24] = {0x31, 0xf2, 0x90, 0xf6, 0xbf, 0x06, 0x29, 0x8a,
                                     0xab, 0x4f, 0x08, 0xd4, 0x3c, 0x3f, 0x08, 0x2c,
@@ -17,7 +16,6 @@ static void test_published_example(void **state)
 
 static void test_secret(void **state)
 {
-    (void)state;
     uint8_t key[WEBHOOK_KEY_BYTES];
     char secret[WEBHOOK_SECRET_CHARS + 1], signature[WEBHOOK_SIGNATURE_CHARS + 1];
     for (uint8_t i = 0; i < WEBHOOK_KEY_BYTES; i++)

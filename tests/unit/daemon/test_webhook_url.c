@@ -11,7 +11,6 @@
 
 static void test_parse(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *host; /* host NULL: refused */
         int port;
@@ -64,7 +63,6 @@ static void test_parse(void **state)
 
 static void test_reach(void **state)
 {
-    (void)state;
     static const struct {
         const char *hosts, *text; /* one entry */
         enum webhook_reach reach;
@@ -107,7 +105,6 @@ static void test_reach(void **state)
 
 static void test_addresses(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         enum webhook_reach needed;

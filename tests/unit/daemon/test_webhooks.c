@@ -11,7 +11,6 @@ struct due {
 static int collect_due(void *context, const struct store_webhook *webhook, struct err *err)
 {
     struct due *due = context;
-    (void)err;
     due->rows[due->count] = webhook->row;
     (void)snprintf(due->ids[due->count++], sizeof due->ids[0], "%s", webhook->id);
     return 0;
@@ -74,7 +73,6 @@ static void test_editions(void **state)
 
 static void test_pauses(void **state)
 {
-    (void)state;
     static const int64_t seconds[] = {1,   2,   4,   8,    16,   32,   64,
                                       128, 256, 512, 1024, 2048, 3600, 3600};
     int64_t sum_ms = 0, tries = 0;

@@ -24,7 +24,6 @@ static struct device *open_device(void)
 
 static void test_layout(void **state)
 {
-    (void)state;
     struct device *device = open_device();
     struct arena arena;
     struct err err = {0};
@@ -56,7 +55,6 @@ static void test_layout(void **state)
 
 static void test_sealed(void **state)
 {
-    (void)state;
     (void)fflush(NULL);
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -77,7 +75,6 @@ static void test_sealed(void **state)
 
 static void test_no_memory(void **state)
 {
-    (void)state;
     struct device *device = open_device();
     for (int64_t after = 1;; after++) {
         struct arena arena;
@@ -210,7 +207,6 @@ static void play_plan(enum job_states states, enum job_offload offload, bool hos
 
 static void test_plan(void **state)
 {
-    (void)state;
     play_plan(JOB_states_DEVICE, JOB_offload_NONE, false);
     play_plan(JOB_states_HOST_OPTIMIZER, JOB_offload_NONE, true);
     play_plan(JOB_states_HOST, JOB_offload_HOST, true);
@@ -220,7 +216,6 @@ static void test_plan(void **state)
 /* The second block cannot be had: neither is held, and the sentence says which and how much. */
 static void test_no_host_memory(void **state)
 {
-    (void)state;
     struct device *device = open_device();
     struct mem_plan plan;
     make_plan(&plan, JOB_states_HOST, JOB_offload_NONE);
@@ -255,7 +250,6 @@ static void test_no_host_memory(void **state)
 /* Strictly, buffers of both blocks are apart, and lose their contents outside their phases. */
 static void test_strict(void **state)
 {
-    (void)state;
     struct device *device = open_device();
     struct mem_plan plan;
     struct arena arena;

@@ -95,7 +95,6 @@ static int count_shapes(struct batch *b, int64_t seq_len, int64_t longest, bool 
 
 static void test_few_shapes(void **state)
 {
-    (void)state;
     static const int64_t lengths[][2] = {{8192, 2000}, {8192, 8192}, {32768, 6000}, {32768, 32768}};
     static const int64_t heads[][2] = {{1, 1}, {8, 2}, {8, 1}};
     for (int i = 0; i < 48; i++) {
@@ -109,7 +108,6 @@ static void test_few_shapes(void **state)
 /* Parts of a document of some length and of one of another are alike. */
 static void test_parts(void **state)
 {
-    (void)state;
     struct batch b = {
         .q_heads = 8, .kv_heads = 2, .rows = 1024, .documents = 1, .doc_rows = {0, 1024}};
     for (int i = 0; i < 12; i++) {
@@ -128,7 +126,6 @@ static void test_parts(void **state)
 /* Nothing is copied that a plan can read: the whole of a batch, or heads beside each other. */
 static void test_in_place(void **state)
 {
-    (void)state;
     struct batch b = {.q_heads = 8,
                       .kv_heads = 2,
                       .rows = 1024,
@@ -153,7 +150,6 @@ static void test_in_place(void **state)
 /* A power of two of rows, unless it spans 2^31 elements. */
 static void test_span(void **state)
 {
-    (void)state;
     struct batch b = {.q_heads = 64,
                       .kv_heads = 64,
                       .rows = 200000,
@@ -179,7 +175,6 @@ static void test_span(void **state)
 /* Documents that are not there take no place. */
 static void test_empty(void **state)
 {
-    (void)state;
     struct batch b = {.q_heads = 1,
                       .kv_heads = 1,
                       .rows = 300,

@@ -44,7 +44,6 @@ static void upload(struct scene *scene)
 /* R27: eight tokens on two ranks: seven targets, the first shard's last is the second's first. */
 static void test_targets_at_the_cut(void **state)
 {
-    (void)state;
     static const int32_t ids[8] = {10, 11, 12, 13, 14, 15, 16, 17};
     static const uint8_t all[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     struct mesh mesh = mesh_make(2, 1, 2);
@@ -108,7 +107,6 @@ static void check_rank(struct scene *scene, const struct mesh *mesh, int rank, b
 
 static void test_shards_make_the_sequence(void **state)
 {
-    (void)state;
     static const int shapes[][2] = {{1, 1}, {1, 4}, {3, 1}, {2, 2}, {4, 2}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int64_t round = 0; round < 20; round++) {
@@ -133,7 +131,6 @@ static void test_shards_make_the_sequence(void **state)
 
 static void test_empty(void **state)
 {
-    (void)state;
     struct mesh mesh = mesh_make(4, 2, 2);
     struct scene scene;
     open_scene(&scene, &mesh, 3);

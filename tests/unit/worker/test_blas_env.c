@@ -7,7 +7,6 @@
 
 static void test_choice(void **state)
 {
-    (void)state;
     struct cpu_blas_features features = {0};
     assert_null(cpu_blas_env_choose(&features));
     features.avx2_fma = true;
@@ -22,7 +21,6 @@ static void test_choice(void **state)
 
 static void test_environment_wins(void **state)
 {
-    (void)state;
     struct cpu_blas_features features = cpu_blas_env_features();
     assert_int_equal(setenv("OPENBLAS_CORETYPE", "Zen", 1), 0);
     assert_null(cpu_blas_env_core());

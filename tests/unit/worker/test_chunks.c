@@ -80,7 +80,6 @@ static int lazy_stream_new(struct device *device, struct stream **ret, struct er
 
 static void lazy_stream_free(struct device *device, struct stream *stream)
 {
-    (void)device;
     mem_free(stream);
 }
 
@@ -94,7 +93,6 @@ static int lazy_event_new(struct device *device, struct event **ret, struct err 
 
 static void lazy_event_free(struct device *device, struct event *event)
 {
-    (void)device;
     mem_free(event);
 }
 
@@ -308,7 +306,6 @@ static int scene_wrong(struct scene *s, const struct scene *want, int orders)
 
 static void test_any_order(void **state)
 {
-    (void)state;
     static struct scene s, want;
     scene_want(&want);
     scene_open(&s);
@@ -318,7 +315,6 @@ static void test_any_order(void **state)
 
 static void test_every_wait_is_needed(void **state)
 {
-    (void)state;
     static struct scene s, want;
     scene_want(&want);
     scene_open(&s);
@@ -348,7 +344,6 @@ static void test_every_wait_is_needed(void **state)
 
 static void test_no_memory(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct device *device = NULL;
     assert_int_equal(device_cpu_open(1, &device, &err), 0);

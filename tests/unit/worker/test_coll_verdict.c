@@ -20,7 +20,6 @@ static struct coll_record *records[WORLD];
 
 static int setup(void **state)
 {
-    (void)state;
     struct err err;
     (void)snprintf(folder, sizeof folder, "/tmp/ithaca-test-verdict-XXXXXX");
     if (mkdtemp(folder) == NULL)
@@ -35,7 +34,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err;
     for (int rank = 0; rank < WORLD; rank++)
         coll_record_close(records[rank]);
@@ -74,7 +72,6 @@ static void expect(const char *sentence)
 
 static void test_nothing_under_way(void **state)
 {
-    (void)state;
     expect("");
     play_all(1, &gather);
     expect("");
@@ -84,7 +81,6 @@ static void test_nothing_under_way(void **state)
 
 static void test_one_did_not_come(void **state)
 {
-    (void)state;
     play_all(1, &gather);
     for (int rank = 0; rank < WORLD; rank++)
         if (rank != 2)
@@ -105,7 +101,6 @@ static void test_one_did_not_come(void **state)
 /* Where a rank was is known to the very phase, calls or not. */
 static void test_place(void **state)
 {
-    (void)state;
     uint64_t step = 0;
     enum wire_phase phase = WIRE_PHASE_START;
     assert_true(coll_verdict_place(folder, 1, &step, &phase));
@@ -121,14 +116,12 @@ static void test_place(void **state)
 
 static void test_several_did_not_come(void **state)
 {
-    (void)state;
     play(3, 1, ALL, &exchange, BEGUN);
     expect("collective 1 (all_to_all of 40 F32, step 12, backward): ranks 0, 1, 2 had not come");
 }
 
 static void test_calls_differ(void **state)
 {
-    (void)state;
     play_all(1, &gather);
     play(0, 2, ALL, &gather, BEGUN);
     play(1, 2, ALL, &sum, BEGUN);
@@ -141,7 +134,6 @@ static void test_calls_differ(void **state)
 /* Ranks 0 and 1 wait for nobody but each other: the trouble is with 3, in a later call of all. */
 static void test_groups(void **state)
 {
-    (void)state;
     play(0, 1, 3, &exchange, BEGUN);
     play(1, 1, 3, &exchange, BEGUN);
     play(2, 1, 12, &exchange, DONE);
@@ -156,7 +148,6 @@ static void test_groups(void **state)
 /* A GPU's rank may be far ahead of what its GPU has done; a ring forgets what is long past. */
 static void test_rings(void **state)
 {
-    (void)state;
     const uint64_t last = 3 * COLL_RECORD_CALLS + 5;
     for (uint64_t seq = 1; seq <= last; seq++)
         play(0, seq, ALL, &gather, DONE);
@@ -178,7 +169,6 @@ static void damage(int rank, const void *bytes, size_t length)
 
 static void test_damaged_files(void **state)
 {
-    (void)state;
     CLEANUP(mem_free_ptr) struct coll_record_file *file = mem_new(1, sizeof *file);
     assert_non_null(file);
     play(0, 1, ALL, &gather, BEGUN);
@@ -202,7 +192,6 @@ static void test_damaged_files(void **state)
 
 static void test_list(void **state)
 {
-    (void)state;
     struct buf list;
     buf_init(&list, 8192);
     coll_verdict_list(folder, 0, &list);
@@ -230,7 +219,6 @@ static void test_list(void **state)
 
 static void test_no_record(void **state)
 {
-    (void)state;
     struct err err;
     struct coll_record *record = NULL;
     assert_int_equal(coll_record_open("/nowhere", 0, &record, &err), -ERR_NOT_FOUND);

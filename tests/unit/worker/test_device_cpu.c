@@ -20,7 +20,6 @@ static struct device *open_device(void)
 
 static void test_memory(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct device *device = open_device();
     const struct device_ops *dev = device->dev;
@@ -49,7 +48,6 @@ static void test_memory(void **state)
 
 static void test_too_much_is_an_error(void **state)
 {
-    (void)state;
     struct device *device = open_device();
     for (int i = 0; i < 2; i++) {
         struct err err = {0};
@@ -64,7 +62,6 @@ static void test_too_much_is_an_error(void **state)
 
 static void test_streams_and_events(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct device *device = open_device();
     const struct device_ops *dev = device->dev;
@@ -98,7 +95,6 @@ static void test_streams_and_events(void **state)
 
 static void test_opening_fails_cleanly(void **state)
 {
-    (void)state;
     for (int after = 1; after <= 2; after++) {
         struct err err = {0};
         struct device *device = NULL;
@@ -112,7 +108,6 @@ static void test_opening_fails_cleanly(void **state)
 
 static void test_every_member_is_there(void **state)
 {
-    (void)state;
     struct device *device = open_device();
 #define X(name) assert_non_null(device->ops->name);
     OPS_TABLE(X)

@@ -23,14 +23,12 @@ static void expect_sentence(const char *plugin, enum err_code code, const char *
 
 static void test_missing(void **state)
 {
-    (void)state;
     expect_sentence("/nowhere/ithaca-cuda.so", ERR_UNSUPPORTED,
                     "/nowhere/ithaca-cuda.so does not exist");
 }
 
 static void test_not_a_library(void **state)
 {
-    (void)state;
     char path[] = "/tmp/ithaca-test-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -42,7 +40,6 @@ static void test_not_a_library(void **state)
 
 static void test_another_build(void **state)
 {
-    (void)state;
     expect_sentence("libm.so.6", ERR_INTERNAL, "is of another build");
 }
 
@@ -129,7 +126,6 @@ static void test_second_gpu(void **state)
  * mend. */
 static void test_plugin(void **state)
 {
-    (void)state;
     const char *built = *state;
     struct device *device = NULL;
     struct err err = {0};

@@ -46,7 +46,6 @@ static bool told_of(const json_t *data, const char *check)
 
 static void test_page(void **state)
 {
-    (void)state;
     static const char *const checks[] = {"processor",     "memory",     "/dev/shm",
                                          "locked memory", "open files", "control groups",
                                          "huge pages",    "disk"};
@@ -71,7 +70,6 @@ static void test_page(void **state)
 /* A folder that is not there makes jobs fail: said, and so ended. */
 static void test_bad_is_told(void **state)
 {
-    (void)state;
     CLEANUP(mem_free_ptr) char *absent = io_join(program.folder, "absent");
     assert_int_equal(PROGRAM("--doctor", absent), err_code_exit(ERR_UNSUPPORTED));
     assert_non_null(strstr(program.out, "bad   disk"));
@@ -81,14 +79,12 @@ static void test_bad_is_told(void **state)
 
 static int open_program(void **state)
 {
-    (void)state;
     program_open("worker/ithaca-worker");
     return 0;
 }
 
 static int close_program(void **state)
 {
-    (void)state;
     program_close();
     return 0;
 }

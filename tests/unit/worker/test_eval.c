@@ -44,7 +44,6 @@ static void expect_buckets(const struct eval_result *result, int64_t seq_len,
 
 static void test_buckets(void **state)
 {
-    (void)state;
     static const int64_t seq_lens[] = {64, 60, 57, 9, 8};
     for (size_t i = 0; i < sizeof seq_lens / sizeof seq_lens[0]; i++) {
         struct rank_scene s;
@@ -67,7 +66,6 @@ static void test_buckets(void **state)
 /* The same again, and training goes on as if there had been none. */
 static void test_moves_nothing(void **state)
 {
-    (void)state;
     struct rank_scene s;
     struct step_result before, after;
     rank_scene_prepare(&s, "\"seq_len\":64,\"batch\":{\"sequences\":4}");
@@ -86,7 +84,6 @@ static void test_moves_nothing(void **state)
 
 static void test_nothing_trained(void **state)
 {
-    (void)state;
     struct rank_scene s;
     rank_scene_prepare(&s, "\"seq_len\":64,\"batch\":{\"sequences\":4}");
     train_scene_tokens(&s.scene, "valid.tok", (int64_t[]){5}, (int64_t[]){0}, 1);

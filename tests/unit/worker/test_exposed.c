@@ -13,7 +13,6 @@ static int64_t settled; /* spans that were asked for */
 
 static int fake_event_new(struct device *device, struct event **ret, struct err *err)
 {
-    (void)device;
     struct event *event = mem_new(1, sizeof *event);
     if (event == NULL)
         return mem_fail(err, sizeof *event, "an event");
@@ -23,7 +22,6 @@ static int fake_event_new(struct device *device, struct event **ret, struct err 
 
 static void fake_event_free(struct device *device, struct event *event)
 {
-    (void)device;
     mem_free(event);
 }
 
@@ -69,14 +67,12 @@ static struct exposed_times stop(void)
 
 static int open_account(void **state)
 {
-    (void)state;
     struct err err = {0};
     return exposed_init(&account, &fake, &err);
 }
 
 static int close_account(void **state)
 {
-    (void)state;
     exposed_done(&account);
     exposed_done(&account); /* twice is fine */
     return mem_live() == 0 ? 0 : -1;
@@ -84,7 +80,6 @@ static int close_account(void **state)
 
 static void test_times_add_up(void **state)
 {
-    (void)state;
     struct err err = {0};
     span(EXPOSED_SUMS, 5000); /* before the step: of no step */
     assert_int_equal(exposed_start(&account, NULL, &err), 0);
@@ -116,7 +111,6 @@ static void test_times_add_up(void **state)
 /* Marks are added up one by one when they run out, and none is lost. */
 static void test_more_spans_than_marks(void **state)
 {
-    (void)state;
     struct err err = {0};
     assert_int_equal(exposed_start(&account, NULL, &err), 0);
     settled = 0;
@@ -135,7 +129,6 @@ static void test_more_spans_than_marks(void **state)
 
 static void test_no_account(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct exposed_times times = {.compute_ns = 77};
     assert_int_equal(exposed_start(NULL, NULL, &err), 0);
@@ -148,7 +141,6 @@ static void test_no_account(void **state)
 /* Some of the two thousand events cannot be made: what was is freed. */
 static void test_no_memory(void **state)
 {
-    (void)state;
     struct exposed half;
     struct err err;
     static const int64_t nth[] = {1, 2, 3, 4, EXPOSED_MARKS, 2 * EXPOSED_MARKS + 2};

@@ -4,7 +4,6 @@
 
 static void test_names(void **state)
 {
-    (void)state;
     static const char *const names[][2] = {
         {"ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_AllGather_RING_LL"},
         {"_Z11rope_kernel9rope_args", "rope_kernel"},

@@ -19,14 +19,12 @@ static char folder[64];
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/tmp/ithaca-words-XXXXXX");
     return mkdtemp(folder) == NULL ? -1 : 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err = {0};
     return io_remove_tree(folder, &err);
 }
@@ -71,7 +69,6 @@ static void words_of(void (*die)(void), struct buf *words, int *status)
 
 static void test_signal(void **state)
 {
-    (void)state;
     struct buf words;
     int status = 0;
     buf_init(&words, LIMIT_LAST_WORDS_BYTES);
@@ -85,7 +82,6 @@ static void test_signal(void **state)
 
 static void test_must(void **state)
 {
-    (void)state;
     struct buf words;
     int status = 0;
     buf_init(&words, LIMIT_LAST_WORDS_BYTES);
@@ -99,7 +95,6 @@ static void test_must(void **state)
 
 static void test_first_cause(void **state)
 {
-    (void)state;
     struct buf words;
     int status = 0;
     buf_init(&words, LIMIT_LAST_WORDS_BYTES);

@@ -13,14 +13,12 @@ static struct device *device;
 
 static int setup(void **state)
 {
-    (void)state;
     struct err err;
     return device_cpu_open(1, &device, &err);
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     device->dev->close(device);
     return 0;
 }
@@ -47,7 +45,6 @@ static struct linear make(struct data *d, const int64_t shape[3])
 
 static void test_forward(void **state)
 {
-    (void)state;
     struct err err;
     for (int s = 0; s < SHAPES; s++)
         for (int variant = 0; variant < 4; variant++) {
@@ -74,7 +71,6 @@ static void test_forward(void **state)
 
 static void test_dx(void **state)
 {
-    (void)state;
     struct err err;
     for (int s = 0; s < SHAPES; s++)
         for (int accumulate = 0; accumulate < 2; accumulate++) {
@@ -99,7 +95,6 @@ static void test_dx(void **state)
 /* Gradients of weights are always added to what is there. */
 static void test_dw(void **state)
 {
-    (void)state;
     struct err err;
     for (int s = 0; s < SHAPES; s++)
         for (int bias = 0; bias < 2; bias++) {

@@ -20,7 +20,6 @@ static char path[64];
 /* Example e: (e % 4) + 3 tokens e, e+100, e+200, ...; the last two are trained. */
 static int setup(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct dataset_writer *writer = NULL;
     (void)snprintf(path, sizeof path, "/tmp/ithaca-loader-%d.tok", (int)getpid());
@@ -43,7 +42,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     return unlink(path);
 }
 
@@ -100,7 +98,6 @@ static void run_step(const struct plan *plan, int64_t step, int seen[EXAMPLES], 
 
 static void test_same_for_all_ranks(void **state)
 {
-    (void)state;
     static const struct plan plans[] = {
         {.sequences = 12, .world = 2},  {.sequences = 12, .world = 3, .grad_accum = 2},
         {.sequences = 12, .world = 5},  {.sequences = 12, .world = 4, .grad_accum = 1},
@@ -121,7 +118,6 @@ static void test_same_for_all_ranks(void **state)
 
 static void test_epochs(void **state)
 {
-    (void)state;
     static const struct plan plans[] = {
         {.sequences = 5, .world = 2, .epochs = 2},
         {.sequences = 7, .world = 3, .epochs = 2, .packing = true},
@@ -139,7 +135,6 @@ static void test_epochs(void **state)
 
 static void test_targets(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct device *device = NULL;
     struct arena arena;

@@ -12,14 +12,12 @@ static struct err err;
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(dir, sizeof dir, "/dev/shm/ithaca-init-XXXXXX");
     return mkdtemp(dir) != NULL ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     assert_int_equal(io_remove_tree(dir, &err), 0);
     assert_int_equal(mem_live(), 0);
     return 0;
@@ -36,7 +34,6 @@ static void weights_hash(const char *folder, char ret_hex[IO_HASH_BYTES])
 
 static void test_seeds(void **state)
 {
-    (void)state;
     char first[IO_HASH_BYTES], again[IO_HASH_BYTES], other[IO_HASH_BYTES];
     assert_int_equal(model_init_weights(&model_folder_config, dir, 5, &err), 0);
     weights_hash(dir, first);
@@ -54,7 +51,6 @@ static void test_seeds(void **state)
 /* Twice the standard deviation that the configuration names for the embedding; norms are ones. */
 static void test_distribution(void **state)
 {
-    (void)state;
     struct safetensors *st = NULL;
     float values[264 * 16];
     assert_int_equal(model_init_weights(&model_folder_config, dir, 5, &err), 0);
@@ -78,7 +74,6 @@ static void test_distribution(void **state)
 
 static void test_builtin(void **state)
 {
-    (void)state;
     static const char *const files[] = {"model.safetensors", "config.json", "tokenizer.json",
                                         "tokenizer_config.json"};
     CLEANUP(mem_free_ptr) char *model = io_join(dir, "tiny-llama");
@@ -106,7 +101,6 @@ static void test_builtin(void **state)
 
 static void test_full_disk(void **state)
 {
-    (void)state;
     CLEANUP(mem_free_ptr) char *model = io_join(dir, "tiny-llama");
     for (int64_t n = 1; n <= 8; n += 1 + n / 2) { /* of some hundred writes and syncs */
         io_fault_after(n);

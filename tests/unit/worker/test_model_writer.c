@@ -136,7 +136,6 @@ static void scene_close(struct scene *scene)
 
 static void test_layout_of_the_base(void **state)
 {
-    (void)state;
     struct scene scene;
     for (int files = 1; files <= 3; files++) {
         scene_open(&scene, files);
@@ -154,7 +153,6 @@ static void test_layout_of_the_base(void **state)
 /* A tensor larger than the limit stands alone in a file; names count from 1. */
 static void test_cut(void **state)
 {
-    (void)state;
     struct scene scene;
     scene_open(&scene, 1);
     struct err *err = &scene.base.err;
@@ -180,7 +178,6 @@ static void test_cut(void **state)
 
 static void test_faults(void **state)
 {
-    (void)state;
     struct scene scene;
     scene_open(&scene, 2);
     for (int memory = 0; memory < 2; memory++) {

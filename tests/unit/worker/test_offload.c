@@ -73,7 +73,6 @@ static bool row_is(const float *set, int row, float value)
 
 static void test_out_and_in(void **state)
 {
-    (void)state;
     static struct scene s;
     struct err err = {0};
     open_scene(&s, &err);
@@ -154,7 +153,6 @@ static int lazy_event_new(struct device *device, struct event **ret, struct err 
 
 static void lazy_event_free(struct device *device, struct event *event)
 {
-    (void)device;
     free(event);
 }
 
@@ -179,7 +177,6 @@ static int lazy_event_wait(struct device *device, struct event *event, struct st
 /* Tile by tile in and out: what is waited for is there, what is not is not waited for. */
 static void test_tiles(void **state)
 {
-    (void)state;
     static struct scene s;
     struct err err = {0};
     open_scene(&s, &err);
@@ -224,7 +221,6 @@ static void test_tiles(void **state)
 
 static void test_no_memory(void **state)
 {
-    (void)state;
     struct device *device = open_device();
     int64_t live = mem_live(), n = 1;
     for (;; n++) {

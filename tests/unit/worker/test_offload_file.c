@@ -24,7 +24,6 @@ static char folder[64], path[96];
 
 static int make_folder(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/tmp/ithaca-offload-file-XXXXXX"); /* on a disk */
     if (mkdtemp(folder) == NULL)
         return -1;
@@ -34,7 +33,6 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    (void)state;
     struct err err;
     return io_remove_tree(folder, &err);
 }
@@ -104,14 +102,12 @@ static void play(bool plain)
 
 static void test_pieces(void **state)
 {
-    (void)state;
     play(false);
     play(true);
 }
 
 static void test_errors(void **state)
 {
-    (void)state;
     for (int plain = 0; plain < 2; plain++) {
         struct err err = {0};
         offload_file_plain(plain != 0);
@@ -146,7 +142,6 @@ static void test_errors(void **state)
 /* A disk that is too small is found at the open. */
 static void test_no_room(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct offload_file *file = NULL;
     struct rlimit old, limit;
@@ -168,7 +163,6 @@ static void test_no_room(void **state)
 
 static void test_no_memory(void **state)
 {
-    (void)state;
     int64_t live = mem_live(), n = 1;
     for (;; n++) {
         struct err err = {0};

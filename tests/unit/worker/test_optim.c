@@ -19,7 +19,6 @@ static void expect(double got, double want)
 
 static void test_cosine(void **state)
 {
-    (void)state;
     expect(rate(JOB_schedule_COSINE, 0, 1, 4), 2.0);
     expect(rate(JOB_schedule_COSINE, 0, 3, 4), 1.0);
     expect(rate(JOB_schedule_COSINE, 0, 4, 4), 1.0 + cos(3 * acos(-1.0) / 4));
@@ -31,7 +30,6 @@ static void test_cosine(void **state)
 
 static void test_constant(void **state)
 {
-    (void)state;
     expect(rate(JOB_schedule_CONSTANT, 4, 1, 9), 0.5);
     expect(rate(JOB_schedule_CONSTANT, 4, 4, 9), 2.0);
     expect(rate(JOB_schedule_CONSTANT, 4, 9, 9), 2.0);
@@ -39,7 +37,6 @@ static void test_constant(void **state)
 
 static void test_linear(void **state)
 {
-    (void)state;
     expect(rate(JOB_schedule_LINEAR, 0, 1, 4), 2.0);
     expect(rate(JOB_schedule_LINEAR, 0, 3, 4), 1.0);
     expect(rate(JOB_schedule_LINEAR, 0, 4, 4), 0.5);
@@ -59,7 +56,6 @@ static double wsd(int64_t decay, int64_t step, int64_t total)
 
 static void test_warmup_stable_decay(void **state)
 {
-    (void)state;
     expect(wsd(3, 1, 12), 1.0);
     expect(wsd(3, 2, 12), 2.0);
     expect(wsd(3, 9, 12), 2.0);
@@ -79,7 +75,6 @@ static void test_warmup_stable_decay(void **state)
 /* Warmup of any length, one step, any decay. */
 static void test_always_above_zero(void **state)
 {
-    (void)state;
     static const int64_t lengths[] = {0, 1, 2, 3, 9, 10, 11, 1000, 1000000};
     enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
     for (int64_t i = 0; i < LENGTHS * LENGTHS * JOB_schedule_COUNT; i++) {
@@ -125,7 +120,6 @@ struct grads {
 static void set_grad(void *context, const struct model_shape_row *row, float *master, float *grad)
 {
     struct grads *grads = context;
-    (void)master;
     *grad = grads->value;
     grads->squares += (double)*grad * (double)*grad;
     grads->matrices += row->dims == 2;
@@ -153,7 +147,6 @@ static void open_optim(struct rank_scene *s, const char *clip)
 
 static void test_norm_and_clip(void **state)
 {
-    (void)state;
     static const struct {
         const char *clip;
         float grad;
@@ -189,8 +182,6 @@ struct decay {
 static void keep(void *context, const struct model_shape_row *row, float *master, float *grad)
 {
     struct decay *decay = context;
-    (void)row;
-    (void)grad;
     decay->before[decay->at++] = *master;
 }
 
@@ -199,7 +190,6 @@ static void compare(void *context, const struct model_shape_row *row, float *mas
     struct decay *decay = context;
     double before = (double)decay->before[decay->at++];
     double want = row->dims == 2 ? before * decay->factor : before;
-    (void)grad;
     if (!(fabs((double)*master - want) <= 1e-6 * fabs(before)))
         fail_msg("%s: %g, not %g", row->name, (double)*master, want);
 }
@@ -207,7 +197,6 @@ static void compare(void *context, const struct model_shape_row *row, float *mas
 /* Without gradients only the decay acts, and on matrices only. */
 static void test_decay(void **state)
 {
-    (void)state;
     struct rank_scene s;
     open_optim(&s, "1.0");
     struct grads grads = set_grads(&s, 0);

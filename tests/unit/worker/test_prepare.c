@@ -53,7 +53,6 @@ static void request(size_t files)
 
 static int setup(void **state)
 {
-    (void)state;
     model_folder_open(&folder, &model_folder_config, NULL);
     request_path = in_folder("request.json");
     return 0;
@@ -61,7 +60,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     mem_free(request_path);
     model_folder_close(&folder);
     assert_int_equal(mem_live(), 0);
@@ -93,7 +91,6 @@ static void expect_whole_shard(int64_t examples)
 
 static void test_two_files(void **state)
 {
-    (void)state;
     put("a.jsonl", GOOD GOOD "\n");
     put("b.jsonl", GOOD);
     request(2);
@@ -107,7 +104,6 @@ static void test_two_files(void **state)
 
 static void test_bad_lines_are_reported(void **state)
 {
-    (void)state;
     put("a.jsonl", GOOD "{\n");
     request(1);
     MODEL_FOLDER_OK(&folder, prepare_main(request_path, &folder.err));
@@ -129,7 +125,6 @@ static void expect_error(enum err_code code, const char *says)
 
 static void test_failures(void **state)
 {
-    (void)state;
     CLEANUP(mem_free_ptr) char *tokenizer = in_folder("tokenizer.json");
     request(1);
     expect_error(ERR_NOT_FOUND, "a.jsonl"); /* no file */
@@ -143,7 +138,6 @@ static void test_failures(void **state)
 
 static void test_unreadable_requests(void **state)
 {
-    (void)state;
     assert_int_equal(prepare_main(request_path, &folder.err), -ERR_NOT_FOUND);
     put("request.json", "{\"files\":[]}");
     assert_int_equal(prepare_main(request_path, &folder.err), -ERR_CORRUPT);
@@ -180,7 +174,6 @@ static void expect_no_leftovers(void)
 /* A full disk, at any moment: a shard is whole or absent, the reason is told. */
 static void test_full_disk(void **state)
 {
-    (void)state;
     put("a.jsonl", GOOD);
     request(1);
     int rc = -1;

@@ -136,7 +136,6 @@ static void check_order(const json_t *list)
 
 static void test_overlap(void **state)
 {
-    (void)state;
     struct scene s;
     struct job_spec spec = spec_of(1 << 20);
     open_scene(&s, &spec, 80);
@@ -171,7 +170,6 @@ static void test_overlap(void **state)
 /* What cannot be: all heads of a rank are in one stage, a kind without stages, one rank. */
 static void test_not_legal(void **state)
 {
-    (void)state;
     struct scene s;
     struct job_spec spec = spec_of(1 << 16);
     spec.heads_per_stage = 4;
@@ -194,7 +192,6 @@ static void test_not_legal(void **state)
 /* A ring becomes an exchange; fields that follow are named too. */
 static void test_several_fields(void **state)
 {
-    (void)state;
     struct scene s;
     struct job_spec spec = spec_of(1 << 18);
     spec.context_kind = JOB_context_kind_RING;
@@ -290,7 +287,6 @@ static bool told(const struct rule *rule, int64_t ns, void (*change)(struct job_
 
 static void test_each_rule(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         const struct rule *rule = &rules[i];
         if (!told(rule, 50, NULL))
@@ -306,7 +302,6 @@ static void test_each_rule(void **state)
 /* Sums wait for whoever computes longest; of one rank, or little of it, nothing is said. */
 static void test_slowest(void **state)
 {
-    (void)state;
     const struct {
         uint32_t world;
         int64_t ns;
@@ -332,7 +327,6 @@ static void test_slowest(void **state)
 
 static void test_does_not_fit(void **state)
 {
-    (void)state;
     struct scene s;
     struct job_spec spec = spec_of(3 << 20);
     open_scene(&s, &spec, 80);
@@ -350,7 +344,6 @@ static void test_does_not_fit(void **state)
 
 static void test_what_has_no_setting(void **state)
 {
-    (void)state;
     struct scene s;
     struct job_spec spec = spec_of(1 << 20);
     struct profile_figure data = {.name = "data", .count = 1, .ns = 50};
@@ -375,7 +368,6 @@ static void test_what_has_no_setting(void **state)
 
 static void test_at_most_five(void **state)
 {
-    (void)state;
     struct scene s;
     struct job_spec spec = spec_of(1 << 20);
     open_scene(&s, &spec, 141);

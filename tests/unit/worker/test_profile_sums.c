@@ -43,7 +43,6 @@ static const struct profile_job job = {.world = 2, .files = files, .began_ns = 1
 
 static void test_spans(void **state)
 {
-    (void)state;
     struct profile_spans any, kernels, none;
     struct err err = {0};
     assert_int_equal(
@@ -63,7 +62,6 @@ static void test_spans(void **state)
 
 static void test_figures(void **state)
 {
-    (void)state;
     struct profile_sums sums;
     struct err err = {0};
     assert_int_equal(profile_sums_make(&job, &sums, &err), 0);
@@ -102,7 +100,6 @@ static void test_figures(void **state)
 /* Of more gaps the longest are told, of alike ones the first. */
 static void test_longest_gaps(void **state)
 {
-    (void)state;
     static const int64_t gaps_ns[] = {5, 20, 10, 20, 1, 15}, wanted_ns[PROFILE_GAPS] = {20, 20, 15};
     enum { GAPS = sizeof gaps_ns / sizeof gaps_ns[0] };
     struct profile_event events[1 + GAPS] = {EVENT(STEP, STEP, 0, 0)};

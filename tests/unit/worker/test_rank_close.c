@@ -18,7 +18,6 @@ static void close_watched(struct coll *coll)
 
 static void test_memory_outlives_collectives(void **state)
 {
-    (void)state;
     for (int fails = 0; fails < 2; fails++) {
         struct rank_scene s;
         struct err reason = {0};

@@ -24,7 +24,6 @@ static const char *value_of(char **env, const char *name)
 
 static void test_what_is_in_it(void **state)
 {
-    (void)state;
     struct err err;
     char **env = NULL;
     assert_int_equal(clearenv(), 0);
@@ -58,7 +57,6 @@ static void test_what_is_in_it(void **state)
 
 static void test_core_type_of_the_user_wins(void **state)
 {
-    (void)state;
     struct err err;
     char **env = NULL;
     assert_int_equal(setenv("OPENBLAS_CORETYPE", "Haswell", 1), 0);
@@ -70,7 +68,6 @@ static void test_core_type_of_the_user_wins(void **state)
 
 static void test_nccl(void **state)
 {
-    (void)state;
     struct err err;
     char **env = NULL;
     assert_int_equal(rank_env_new(1, "0,1", 4711, &env, &err), 0);
@@ -90,7 +87,6 @@ static void test_nccl(void **state)
 
 static void test_nccl_here(void **state)
 {
-    (void)state;
     assert_int_equal(setenv("NCCL_BUFFSIZE", "4194304", 1), 0);
     rank_env_nccl_here();
     assert_string_equal(getenv("NCCL_BUFFSIZE"), "4194304"); /* the user's */
@@ -102,7 +98,6 @@ static void test_nccl_here(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     struct err err;
     char **env = NULL;
     int walked = 0, rc;

@@ -18,7 +18,6 @@ static struct err err;
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-rank-log-XXXXXX");
     if (mkdtemp(folder) == NULL)
         return -1;
@@ -28,7 +27,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     return io_remove_tree(folder, &err);
 }
 
@@ -47,7 +45,6 @@ static void print(int fd, const char *text)
 
 static void test_as_printed(void **state)
 {
-    (void)state;
     struct rank_log log;
     struct stat info;
     int fd = -1;
@@ -82,7 +79,6 @@ static void test_as_printed(void **state)
 
 static void test_limit(void **state)
 {
-    (void)state;
     struct rank_log log;
     int fd = -1;
     assert_int_equal(rank_log_open(&log, path, 10, &fd, &err), 0);
@@ -115,7 +111,6 @@ static void test_limit(void **state)
 /* More than a pipe holds, in pieces; closing takes what is left in it. */
 static void test_much(void **state)
 {
-    (void)state;
     enum { PIECE = 50000, PIECES = 9 };
     struct rank_log log;
     int fd = -1;
@@ -136,7 +131,6 @@ static void test_much(void **state)
 /* A full disk: bytes are dropped and counted, and the rank still never waits. */
 static void test_full_disk(void **state)
 {
-    (void)state;
     struct rank_log log;
     int fd = -1;
     assert_int_equal(rank_log_open(&log, "/dev/full", 1000, &fd, &err), 0);
@@ -150,7 +144,6 @@ static void test_full_disk(void **state)
 
 static void test_no_file(void **state)
 {
-    (void)state;
     struct rank_log log;
     int fd = -7;
     char absent[128];

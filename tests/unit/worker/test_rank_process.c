@@ -19,14 +19,12 @@ static char *environment[] = {"GREETING=hello", NULL};
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-rank-XXXXXX");
     return mkdtemp(folder) != NULL ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     assert_int_equal(io_remove_tree(folder, &err), 0);
     assert_int_equal(mem_live(), 0);
     return 0;
@@ -53,7 +51,6 @@ static char *script(const char *name, const char *text, mode_t mode)
 
 static void test_starts(void **state)
 {
-    (void)state;
     CLEANUP(mem_free_ptr)
     char *program =
         script("program", "#!/bin/sh\necho \"$@\"; echo \"$GREETING $HOME\" >&2; exit 7\n", 0700);
@@ -95,7 +92,6 @@ static void expect_no_start(const char *program, const char *attempt_dir, const 
 
 static void test_does_not_start(void **state)
 {
-    (void)state;
     CLEANUP(mem_free_ptr) char *no_program = script("no-program", "\x01\x02", 0700);
     CLEANUP(mem_free_ptr) char *interpreter = script("odd", "#!/nonexistent/sh\n", 0700);
     CLEANUP(mem_free_ptr) char *absent = io_join(folder, "absent");
@@ -108,7 +104,6 @@ static void test_does_not_start(void **state)
 
 static void test_no_memory(void **state)
 {
-    (void)state;
     const struct rank_command command = {
         .program = "/bin/true", .attempt_dir = folder, .env = environment};
     struct rank_process process = {.pid = 0};

@@ -25,7 +25,6 @@ static int listen_on(int port, int shared)
 
 static void test_shared_among_ranks(void **state)
 {
-    (void)state;
     struct err err;
     int first = -1, second = -1, port = 0, other = 0;
     assert_int_equal(ras_port_take(&first, &port, &err), 0);

@@ -69,7 +69,6 @@ static void expect(struct model_folder *folder, const char *request, const char 
 
 static void test_ends(void **state)
 {
-    (void)state;
     struct model_folder folder;
     favourite = TOKEN_END;
     model_folder_open(&folder, &model_folder_config, one_token);
@@ -97,7 +96,6 @@ static void test_ends(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     static const struct {
         const char *request;
         enum err_code code;
@@ -142,7 +140,6 @@ static void test_refusals(void **state)
 
 static void test_long_request(void **state)
 {
-    (void)state;
     struct model_folder folder;
     favourite = 'a';
     model_folder_open(&folder, &model_folder_config, one_token);
@@ -156,7 +153,6 @@ static void test_long_request(void **state)
 /* A pipe that nobody reads. */
 static void test_answer_cannot_be_written(void **state)
 {
-    (void)state;
     struct model_folder folder;
     static const char request[] = HELLO ",\"max_tokens\":1}";
     favourite = 'a';
@@ -172,7 +168,6 @@ static void test_answer_cannot_be_written(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     struct model_folder folder;
     favourite = 'a';
     model_folder_open(&folder, &model_folder_config, one_token);

@@ -43,7 +43,6 @@ static int32_t run(struct model_folder *folder, const int64_t *pieces, int count
 
 static void test_cache(void **state)
 {
-    (void)state;
     static const int64_t one_by_one[TOKENS] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
     static const int64_t whole[] = {TOKENS}, prompt_first[] = {6, 1, 2};
     float a[264], b[264], c[264];
@@ -71,7 +70,6 @@ static void test_cache(void **state)
 /* What came before matters, and so does where it stands. */
 static void test_context_matters(void **state)
 {
-    (void)state;
     struct model_folder folder;
     struct sample_model *model = NULL;
     float logits[3][264];
@@ -96,7 +94,6 @@ static void test_context_matters(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct model_folder folder;
     struct sample_model *model = NULL;
     model_folder_open(&folder, &model_folder_config, NULL);
@@ -117,7 +114,6 @@ static void test_refusals(void **state)
 
 static void test_allocation_failures(void **state)
 {
-    (void)state;
     struct model_folder folder;
     struct sample_model *model = NULL;
     model_folder_open(&folder, &model_folder_config, NULL);

@@ -11,13 +11,11 @@ static struct loan {
 
 static void lend(struct device *device, enum device_scratch kind, void *memory, size_t bytes)
 {
-    (void)device;
     loans[kind] = (struct loan){memory, bytes};
 }
 
 static void test_lent_as_planned(void **state)
 {
-    (void)state;
     struct device *cpu = NULL;
     struct err err = {0};
     struct arena arena;
@@ -54,7 +52,6 @@ static void test_lent_as_planned(void **state)
 
 static void test_without_a_plan(void **state)
 {
-    (void)state;
     struct device *cpu = NULL;
     struct err err = {0};
     struct arena arena;

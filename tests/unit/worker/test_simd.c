@@ -8,7 +8,6 @@
 
 static void test_error(void **state)
 {
-    (void)state;
     double worst = 0;
     for (int i = 0; i <= 2000000; i++) {
         float x = (float)(-86.9 + (88.7 + 86.9) * i / 2000000);
@@ -21,7 +20,6 @@ static void test_error(void **state)
 
 static void test_outside(void **state)
 {
-    (void)state;
     assert_true(cpu_exp(0.0f) == 1.0f && cpu_exp(-0.0f) == 1.0f);
     assert_true(cpu_exp(-87.0f) == 0 && cpu_exp(-1000.0f) == 0 && cpu_exp(-INFINITY) == 0);
     assert_true(isinf(cpu_exp(88.8f)) && isinf(cpu_exp(1000.0f)) && isinf(cpu_exp(INFINITY)));
@@ -30,7 +28,6 @@ static void test_outside(void **state)
 
 static void test_max(void **state)
 {
-    (void)state;
     float x[100];
     for (int count = 0; count <= 100; count++)
         for (int at = 0; at < count; at++) {

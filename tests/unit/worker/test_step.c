@@ -25,7 +25,6 @@ static struct step_result gradients(struct rank_scene *s, int64_t step)
 
 static void test_gradients(void **state)
 {
-    (void)state;
     struct rank_scene s;
     open_scene(&s, "stop");
     int64_t tokens = 0, trained = 0;
@@ -44,7 +43,6 @@ static void test_gradients(void **state)
 
 static void test_update(void **state)
 {
-    (void)state;
     struct rank_scene s;
     open_scene(&s, "stop");
     struct step_result first = gradients(&s, 1), result = first;
@@ -65,7 +63,6 @@ static void test_update(void **state)
 
 static void test_not_finite(void **state)
 {
-    (void)state;
     static const double losses[] = {(double)NAN, (double)INFINITY, 1, 1};
     static const double norms[] = {1, 1, (double)NAN, (double)INFINITY};
     for (int skips = 0; skips < 2; skips++) {
@@ -91,7 +88,6 @@ static void test_not_finite(void **state)
 
 static void test_nothing_trained(void **state)
 {
-    (void)state;
     struct rank_scene s;
     rank_scene_prepare(&s, "\"seq_len\":64,\"max_steps\":5,\"batch\":{\"sequences\":1},"
                            "\"data\":{\"packing\":false}");

@@ -11,7 +11,6 @@
 
 static void test_gate(void **state)
 {
-    (void)state;
     struct err err;
     char path[] = "/dev/shm/ithaca-gate-XXXXXX";
     int fd = mkstemp(path);

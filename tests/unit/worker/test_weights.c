@@ -34,14 +34,12 @@ static struct model_config config_of(bool tied)
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "/tmp/ithaca-weights-XXXXXX");
     return mkdtemp(folder) == NULL ? -1 : 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     struct err err = {0};
     return io_remove_tree(folder, &err);
 }
@@ -67,7 +65,6 @@ static enum err_code check(const struct model_config *made, const struct model_c
 
 static void test_plain(void **state)
 {
-    (void)state;
     const char *text;
     for (int tied = 0; tied < 2; tied++) {
         struct model_config config = config_of(tied == 1);
@@ -77,7 +74,6 @@ static void test_plain(void **state)
 
 static void test_untied_without_head(void **state)
 {
-    (void)state;
     const char *text;
     struct model_config tied = config_of(true), untied = config_of(false);
     assert_int_equal(check(&tied, &untied, &text), ERR_MODEL);
@@ -88,7 +84,6 @@ static void test_untied_without_head(void **state)
 /* The head of an untied model is not its embedding. */
 static void test_tied_with_another_head(void **state)
 {
-    (void)state;
     const char *text;
     struct model_config tied = config_of(true), untied = config_of(false);
     assert_int_equal(check(&untied, &tied, &text), ERR_MODEL);
@@ -141,7 +136,6 @@ static enum err_code check_folder(const struct model_config *config, const char 
 
 static void test_tied_with_its_head(void **state)
 {
-    (void)state;
     const char *text;
     struct model_config config = config_of(true);
     write_with(&config, "lm_head.weight", DTYPE_F32, DTYPE_F32);
@@ -153,7 +147,6 @@ static void test_tied_with_its_head(void **state)
 /* A tensor that config.json knows nothing of would be ignored; some old buffers may be. */
 static void test_more_tensors(void **state)
 {
-    (void)state;
     const char *text;
     struct model_config config = config_of(true);
     static const char *const refused[] = {
@@ -175,7 +168,6 @@ static void test_more_tensors(void **state)
 /* Types are refused before anything is read. */
 static void test_other_types(void **state)
 {
-    (void)state;
     const char *text;
     struct model_config config = config_of(true);
     static const char header[] =
@@ -195,7 +187,6 @@ static void test_other_types(void **state)
 
 static void test_other_shape(void **state)
 {
-    (void)state;
     const char *text;
     struct model_config made = config_of(true), wanted = config_of(true);
     wanted.intermediate_size = 24;

@@ -4,7 +4,6 @@
 
 static void test_command_lines(void **state)
 {
-    (void)state;
     static const char *const wrong[][8] = {
         {NULL},
         {"--help", NULL},
@@ -32,7 +31,6 @@ static void test_command_lines(void **state)
 
 static void test_numbers(void **state)
 {
-    (void)state;
     static const char *const wrong[] = {"", "x", "-1", "1x", "64", "99999999999999999999"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         int status = PROGRAM("--rank", wrong[i], "--attempt-dir", program.folder);
@@ -48,7 +46,6 @@ static void test_numbers(void **state)
 /* What a role's own failure becomes. */
 static void test_roles_that_fail(void **state)
 {
-    (void)state;
     struct err err;
     CLEANUP(mem_free_ptr) char *absent = io_join(program.folder, "absent");
     CLEANUP(mem_free_ptr) char *words = io_join(program.folder, "last-words-3");
@@ -75,14 +72,12 @@ static void test_roles_that_fail(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     program_open("worker/ithaca-worker");
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     program_close();
     assert_int_equal(mem_live(), 0);
     return 0;
