@@ -1,4 +1,5 @@
-/* sgemm_rate: products of 512 to 1024 run at a quarter of the FMA peak or more.
+/* sgemm_rate: products of 512 to 1024 run at a quarter of the FMA peak or more, and above the peak
+ * of plain x86-64 where the CPU has more: a kernel for any CPU cannot.
  *
  * Both run on one thread and are timed by that thread's CPU time, which load from others does not
  * stretch. The peak is measured in the same minute by a loop of independent multiply-adds in
@@ -80,22 +81,29 @@ static int64_t cpu_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static double fma_rate(const char **ret_isa)
+typedef double fma_loop(volatile float *sink);
+
+static fma_loop *fma_widest(const char **ret_isa)
 {
-    double rates[RUNS];
-    volatile float sink[2] = {0, 0};
-    double (*loop)(volatile float *) = fma_plain;
     *ret_isa = "plain";
 #if defined(__x86_64__)
     struct cpu_blas_features features = cpu_blas_env_features();
     if (features.avx512) {
-        loop = fma_avx512;
         *ret_isa = "AVX-512";
-    } else if (features.avx2_fma) {
-        loop = fma_avx2;
+        return fma_avx512;
+    }
+    if (features.avx2_fma) {
         *ret_isa = "AVX2";
+        return fma_avx2;
     }
 #endif
+    return fma_plain;
+}
+
+static double fma_rate(fma_loop *loop)
+{
+    double rates[RUNS];
+    volatile float sink[2] = {0, 0};
     for (int run = 0; run < RUNS; run++) {
         int64_t from = cpu_ns();
         double done = loop(sink);
@@ -116,23 +124,26 @@ static double gemm_rate(int64_t n, const float *a, const float *b, float *c)
     return median_sort(rates, RUNS);
 }
 
-static void test_quarter_of_the_peak(void **state)
+static void test_shares_of_the_peak(void **state)
 {
     static const int64_t sizes[] = {512, 768, 1024};
     const float *a = testing_normal(1024 * 1024), *b = testing_normal(1024 * 1024);
     float *c = testing_poison(1024 * 1024);
     const char *isa = "";
+    fma_loop *widest = fma_widest(&isa);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        double share = 0;
-        for (int turn = 0; turn < TURNS && share < 0.25; turn++) {
-            double peak = fma_rate(&isa), rate = gemm_rate(sizes[i], a, b, c);
-            share = fmax(share, rate / peak);
-            print_message("sgemm of %d: %.1f GF/s, FMA peak %.1f GF/s (%s, one thread): %.2f\n",
-                          (int)sizes[i], rate, peak, isa, rate / peak);
+        bool good = false;
+        for (int turn = 0; turn < TURNS && !good; turn++) {
+            double peak = fma_rate(widest), plain = fma_rate(fma_plain);
+            double rate = gemm_rate(sizes[i], a, b, c);
+            good = rate >= 0.25 * peak && (widest == fma_plain || rate > plain);
+            print_message("sgemm of %d: %.1f GF/s, FMA peak %.1f GF/s (%s, one thread): %.2f; "
+                          "plain %.1f\n",
+                          (int)sizes[i], rate, peak, isa, rate / peak, plain);
         }
-        if (share < 0.25)
-            fail_msg("sgemm of %d runs at %.2f of the FMA peak; OPENBLAS_CORETYPE=%s",
-                     (int)sizes[i], share, getenv("OPENBLAS_CORETYPE"));
+        if (!good)
+            fail_msg("sgemm of %d is slow; OPENBLAS_CORETYPE=%s", (int)sizes[i],
+                     getenv("OPENBLAS_CORETYPE"));
     }
 }
 
@@ -149,7 +160,7 @@ int main(int argc, char **argv)
         return 1; /* no /proc */
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_quarter_of_the_peak, testing_free),
+        cmocka_unit_test_teardown(test_shares_of_the_peak, testing_free),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
