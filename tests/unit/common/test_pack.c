@@ -31,22 +31,29 @@ static void check(const int64_t *lengths, int64_t examples, int64_t seq_len,
     }
 }
 
-/* Best fit decreasing by the definition, quadratic. */
-static int64_t reference_sequences(const int64_t *lengths, int64_t examples, int64_t seq_len)
+/* Best fit decreasing by the definition, quadratic: into[e] = the sequence of example e. */
+static int64_t reference_assign(const int64_t *lengths, int64_t examples, int64_t seq_len,
+                                int64_t *into)
 {
     CLEANUP(mem_free_ptr) int64_t *room = mem_new((size_t)examples, sizeof *room);
+    CLEANUP(mem_free_ptr) int64_t *came = mem_new((size_t)examples, sizeof *came); /* to its room */
     int64_t sequences = 0;
+    int64_t now = 0;
     for (int64_t length = seq_len; length > 0; length--) {
         for (int64_t e = 0; e < examples; e++) {
             if (lengths[e] != length)
                 continue;
             int64_t best = -1;
             for (int64_t s = 0; s < sequences; s++)
-                if (room[s] >= length && (best < 0 || room[s] < room[best]))
+                if (room[s] >= length &&
+                    (best < 0 || room[s] < room[best] ||
+                     (room[s] == room[best] && came[s] > came[best])))
                     best = s;
             if (best < 0)
                 room[best = sequences++] = seq_len;
             room[best] -= length;
+            came[best] = ++now;
+            into[e] = best;
         }
     }
     return sequences;
@@ -72,7 +79,11 @@ static void test_properties(void **state)
         struct pack again;
         assert_int_equal(pack_build(lengths, examples, seq_len, true, &pack, &err), 0);
         check(lengths, examples, seq_len, &pack);
-        assert_int_equal(pack.sequences, reference_sequences(lengths, examples, seq_len));
+        int64_t into[200];
+        assert_int_equal(pack.sequences, reference_assign(lengths, examples, seq_len, into));
+        for (int64_t s = 0; s < pack.sequences; s++) /* as many, and these share: the same ones */
+            for (int64_t i = pack.first[s]; i < pack.first[s + 1]; i++)
+                assert_int_equal(into[pack.members[i]], into[pack.members[pack.first[s]]]);
         assert_int_equal(pack_build(lengths, examples, seq_len, true, &again, &err), 0);
         assert_memory_equal(pack.members, again.members, (size_t)examples * sizeof *pack.members);
         assert_memory_equal(pack.first, again.first,
