@@ -45,9 +45,8 @@ static int64_t reference_assign(const int64_t *lengths, int64_t examples, int64_
                 continue;
             int64_t best = -1;
             for (int64_t s = 0; s < sequences; s++)
-                if (room[s] >= length &&
-                    (best < 0 || room[s] < room[best] ||
-                     (room[s] == room[best] && came[s] > came[best])))
+                if (room[s] >= length && (best < 0 || room[s] < room[best] ||
+                                          (room[s] == room[best] && came[s] > came[best])))
                     best = s;
             if (best < 0)
                 room[best = sequences++] = seq_len;
