@@ -1,9 +1,7 @@
 /* host_posix: the real host seam.
  *
- * spawn: fork + exec by clone3 with CLONE_PIDFD would do; posix_spawn and pidfd_open are as good
- * here, because a child's pid cannot be reused before we reap it, and they need no code between
- * fork and exec. The child gets: its own session, default signals and an empty mask, no fd but
- * stdin, stdout and stderr (the files named, else /dev/null): all our fds are CLOEXEC.
+ * spawn: host_spawn.h. A child's pid cannot be reused before we reap it, so it is watched by a
+ * pidfd that is opened afterwards.
  *
  * Exit: the pidfd becomes readable; waitid() reaps our child. An adopted process is not our child:
  * its pidfd says only that it ended. */
@@ -13,6 +11,7 @@
 #include "common/mem.h"
 #include "common/must.h"
 #include "common/proc_stat.h"
+#include "daemon/host_spawn.h"
 #include "daemon/loop.h"
 
 #include <ctype.h>
@@ -20,14 +19,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/pidfd.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,64 +102,6 @@ static int host_watch(struct host_posix *self, int pidfd, bool child, host_exit_
     }
     *ret = process;
     return 0;
-}
-
-static int host_spawn_attributes(posix_spawnattr_t *attributes)
-{
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    int errnum = posix_spawnattr_setsigmask(attributes, &none);
-    if (errnum == 0)
-        errnum = posix_spawnattr_setsigdefault(attributes, &all);
-    if (errnum == 0)
-        errnum = posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
-                                                          POSIX_SPAWN_SETSIGDEF);
-    return errnum;
-}
-
-static int host_spawn_files(posix_spawn_file_actions_t *files, const struct host_spawn *spawn)
-{
-    const int append = O_WRONLY | O_CREAT | O_APPEND;
-    const char *input = spawn->input_path != NULL ? spawn->input_path : "/dev/null";
-    int errnum = posix_spawn_file_actions_addopen(files, 0, input, O_RDONLY, 0);
-    if (errnum == 0)
-        errnum = posix_spawn_file_actions_addopen(files, 1, spawn->output_path, append, 0600);
-    if (errnum == 0 && spawn->error_path != NULL)
-        errnum = posix_spawn_file_actions_addopen(files, 2, spawn->error_path, append, 0600);
-    else if (errnum == 0)
-        errnum = posix_spawn_file_actions_adddup2(files, 1, 2);
-    if (errnum == 0) /* ours are CLOEXEC; what the daemon itself inherited may not be */
-        errnum = posix_spawn_file_actions_addclosefrom_np(files, 3);
-    return errnum;
-}
-
-static int host_spawn_child(const struct host_spawn *spawn, pid_t *ret_pid, struct err *err)
-{
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    if (posix_spawn_file_actions_init(&files) != 0)
-        return mem_fail(err, sizeof files, "a child's files");
-    if (posix_spawnattr_init(&attributes) != 0) {
-        (void)posix_spawn_file_actions_destroy(&files); /* cannot fail */
-        return mem_fail(err, sizeof attributes, "a child's attributes");
-    }
-    int errnum = host_spawn_attributes(&attributes);
-    if (errnum == 0)
-        errnum = host_spawn_files(&files, spawn);
-    if (errnum == 0)
-        errnum = posix_spawn(ret_pid, spawn->argv[0], &files, &attributes,
-                             (char *const *)(uintptr_t)spawn->argv,
-                             (char *const *)(uintptr_t)spawn->envp);
-    (void)posix_spawn_file_actions_destroy(&files); /* cannot fail */
-    (void)posix_spawnattr_destroy(&attributes);     /* cannot fail */
-    if (errnum == 0 && spawn->goes_last)
-        (void)setpriority(PRIO_PROCESS, (id_t)*ret_pid, 19); /* else it goes with the others */
-    if (errnum == EAGAIN)                                    /* as many processes as there may be */
-        return err_set(err, ERR_UNAVAILABLE, "start %s: %s", spawn->argv[0], strerror(errnum));
-    return errnum == 0 ? 0
-                       : err_set_errno(err, errnum, "start %s, its output to %s", spawn->argv[0],
-                                       spawn->output_path); /* it may be either */
 }
 
 static int host_posix_spawn(struct host *host, const struct host_spawn *spawn,

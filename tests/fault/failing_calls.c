@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -104,10 +103,9 @@ int rename(const char *from, const char *to)
     return fails(RENAME) ? -1 : NEXT(rename)(from, to);
 }
 
-int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *files,
-                const posix_spawnattr_t *attributes, char *const argv[], char *const envp[])
+pid_t fork(void)
 {
-    return fails(SPAWN) ? errno : NEXT(posix_spawn)(pid, path, files, attributes, argv, envp);
+    return fails(SPAWN) ? -1 : NEXT(fork)();
 }
 
 void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
