@@ -10,6 +10,7 @@
 #include "daemon/dashboard.h"
 #include "daemon/files.h"
 #include "daemon/http.h"
+#include "daemon/loop.h"
 #include "daemon/models.h"
 #include "daemon/preview.h"
 #include "daemon/replay.h"
@@ -140,7 +141,10 @@ int api_handle(struct api *api, struct http_request *request, struct err *err)
     };
     bool known = http_request_who(request)->scope != AUTH_SCOPE_NONE;
     store_set_request(api->store, known ? &asked : NULL);
-    int rc = api_handlers[http_request_route(request)->route](api, request, err);
+    const enum route_id route = http_request_route(request)->route;
+    loop_doing(api->loop, route_method(route), route_path(route));
+    int rc = api_handlers[route](api, request, err);
+    loop_doing(api->loop, "HTTP", "connections");
     store_set_request(api->store, NULL);
     return rc;
 }

@@ -9,6 +9,8 @@ static void turns_on_turn(void *context)
     struct api_turns *turns = context;
     bool done = false;
     struct err err;
+    const enum route_id route = http_request_route(turns->request)->route;
+    loop_doing(turns->loop, route_method(route), route_path(route));
     if (turns->turn(turns->context, &done, &err) != 0)
         http_answer_error(turns->request, &err);
     else if (!done)
@@ -35,6 +37,7 @@ int api_turns_start(struct api_turns *turns, struct loop *loop, struct err *err)
         return 0;
     TRY(loop_timer_new(loop, turns_on_turn, turns, &turns->timer, err));
     loop_timer_set(turns->timer, 0, 0);
+    turns->loop = loop;
     http_defer(turns->request, turns_on_gone, turns);
     return 0;
 }

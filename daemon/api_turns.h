@@ -22,6 +22,7 @@ struct api_turns {
     api_turn_fn *turn;
     void *context;     /* of turn */
     bool only_answers; /* nothing but the answer comes of it: it ends when the client leaves */
+    struct loop *loop;
     struct loop_timer *timer; /* the next turn; NULL: the first was enough; owned */
 };
 

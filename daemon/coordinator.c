@@ -9,6 +9,7 @@
 #include "common/must.h"
 #include "daemon/checkpoints.h"
 #include "daemon/coordinator_private.h"
+#include "daemon/loop.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -119,6 +120,7 @@ int coordinator_new(const struct coordinator_config *config, struct host *host, 
     coordinator->host = host;
     coordinator->store = store;
     coordinator->bus = bus;
+    coordinator->loop = loop;
     coordinator->jobs_end = &coordinator->jobs;
     int rc = coordinator_init(coordinator, loop, err);
     if (rc != 0) {
@@ -255,15 +257,19 @@ void coordinator_drop_ended(struct coordinator *coordinator)
 
 void coordinator_tick(struct coordinator *coordinator)
 {
+    loop_doing(coordinator->loop, "tick:", "points into the store");
     coordinator_flush(coordinator);
+    loop_doing(coordinator->loop, "tick:", "ranks and GPUs");
     ingest_tick(coordinator->ingest);
     coordinator_gpus_look(coordinator);
+    loop_doing(coordinator->loop, "tick:", "jobs");
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
         coordinator_attempt_follow_clock(job);
         if (job->retry_ms <= coordinator_now(coordinator))
             coordinator_job_step(job);
     }
     coordinator_drop_ended(coordinator);
+    loop_doing(coordinator->loop, "tick:", "the queue");
     coordinator_queue_tick(coordinator);
 }
 

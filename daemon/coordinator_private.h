@@ -94,6 +94,7 @@ struct coordinator {
     struct host *host;
     struct store *store;
     struct bus *bus;
+    struct loop *loop; /* it is told what is done */
     struct ingest *ingest;
     struct inventory inventory;
     struct gpu_watch *watch;  /* over the GPUs; NULL on the CPU */

@@ -96,6 +96,7 @@ static void experiments_round(void *context)
     struct err err, untold;
     bool again = false;
     self->due = false;
+    loop_doing(self->api->loop, "experiments:", "their next points");
     int stepped = experiments_step_all(self, &again, &err);
     int deleted = experiments_delete_one(self, &again, stepped != 0 ? &untold : &err);
     const bool failed = stepped != 0 || deleted != 0;

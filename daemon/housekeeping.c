@@ -138,6 +138,7 @@ static void housekeeping_round(void *context)
     int64_t now_ms = self->api->host->ops->wall_ms(self->api->host);
     bool found = false;
     struct err err;
+    loop_doing(self->api->loop, "housekeeping:", "what is old");
     int rc = housekeeping_file(self, now_ms, &found, &err);
     if (rc == 0)
         rc = housekeeping_upload(self, now_ms, &found, &err);

@@ -31,6 +31,7 @@ int64_t http_doors_run(struct http *http)
         MHD_UNSIGNED_LONG_LONG timeout_ms;
         if (http->doors[i].mhd == NULL)
             continue;
+        loop_doing(http->loop, "HTTP", "connections");
         (void)MHD_run(http->doors[i].mhd); /* fails only for another kind of daemon */
         if (MHD_get_timeout(http->doors[i].mhd, &timeout_ms) != MHD_YES)
             continue;

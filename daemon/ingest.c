@@ -193,6 +193,7 @@ static void ingest_read(struct ingest_link *link)
 static void ingest_link_ready(void *context, uint32_t events)
 {
     struct ingest_link *link = context;
+    loop_doing(link->ingest->loop, "ranks:", "their frames");
     if ((events & EPOLLOUT) != 0)
         ingest_flush(link);
     if (!link->closing && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0)

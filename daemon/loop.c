@@ -5,6 +5,8 @@
  * watches are only marked (ready = NULL) and freed after the batch. */
 #include "daemon/loop.h"
 
+#include "common/clock.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/must.h"
 
@@ -56,6 +58,7 @@ struct loop {
         void *context;
     } prepares[LOOP_PREPARE_MAX];
     int prepare_count;
+    struct loop_turns turns;
 };
 
 static void loop_signal_ready(void *context, uint32_t events)
@@ -289,6 +292,29 @@ void loop_wake(struct loop *loop)
     (void)!write(loop->wake_fd, &one, sizeof one); /* full means that it is already awake */
 }
 
+const struct loop_turns *loop_get_turns(const struct loop *loop)
+{
+    return &loop->turns;
+}
+
+void loop_doing(struct loop *loop, const char *what, const char *which)
+{
+    loop_turns_doing(&loop->turns, clock_monotonic_ns(), what, which);
+}
+
+/* The turn of the sleep before ends. */
+static int loop_sleep(struct loop *loop, struct epoll_event batch[LOOP_BATCH], int64_t sleep_ms)
+{
+    char line[LOOP_TURNS_LINE_BYTES];
+    if (loop_turns_end(&loop->turns, clock_monotonic_ns(), clock_process_ns(), line))
+        log_warn("loop", "%s", line);
+    int count = epoll_wait(loop->epoll_fd, batch, LOOP_BATCH, (int)sleep_ms);
+    const int why = errno;
+    loop_turns_begin(&loop->turns, clock_monotonic_ns(), clock_process_ns());
+    errno = why;
+    return count;
+}
+
 int loop_turn(struct loop *loop, int64_t max_ms, struct err *err)
 {
     int64_t sleep_ms = max_ms;
@@ -303,13 +329,15 @@ int loop_turn(struct loop *loop, int64_t max_ms, struct err *err)
     if (loop->stopped)
         sleep_ms = 0; /* a prepare hook stopped the loop */
     struct epoll_event batch[LOOP_BATCH];
-    int count = epoll_wait(loop->epoll_fd, batch, LOOP_BATCH, (int)sleep_ms);
+    int count = loop_sleep(loop, batch, sleep_ms);
     if (count < 0 && errno != EINTR)
         return err_set_errno(err, errno, "event loop");
     for (int i = 0; i < count; i++) {
         struct loop_watch *watch = batch[i].data.ptr;
-        if (watch->ready != NULL)
-            watch->ready(watch->context, batch[i].events);
+        if (watch->ready == NULL)
+            continue;
+        loop_doing(loop, "small", "things");
+        watch->ready(watch->context, batch[i].events);
     }
     loop_free_removed(loop);
     return 0;

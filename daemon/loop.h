@@ -17,6 +17,7 @@
  *     loop_free(loop); */
 #pragma once
 #include "common/err.h"
+#include "daemon/loop_turns.h"
 
 #include <stdint.h>
 
@@ -63,3 +64,7 @@ void loop_on_prepare(struct loop *loop, loop_prepare_fn *prepare, void *context)
 /* Helper threads: loop_wake() is safe from any thread; the loop then calls `woken` once or more. */
 void loop_on_wake(struct loop *loop, loop_fn *woken, void *context);
 void loop_wake(struct loop *loop);
+
+/* What is done from here on, until the next call says something else: see loop_turns.h. */
+void loop_doing(struct loop *loop, const char *what, const char *which);
+const struct loop_turns *loop_get_turns(const struct loop *loop);

@@ -11,6 +11,7 @@
 #include "daemon/http.h"
 #include "daemon/inventory.h"
 #include "daemon/job_fsm.h"
+#include "daemon/loop.h"
 #include "daemon/prometheus_gpus.h"
 
 #include <stdio.h>
@@ -72,6 +73,18 @@ static void prometheus_store(const struct store *store, const struct exposition 
                                store_write_times(store, 0), "database", "jobs");
     exposition_print_histogram(out, "ithaca_store_write_duration_seconds",
                                store_write_times(store, 1), "database", "metrics");
+}
+
+static void prometheus_loop(const struct loop *loop, const struct exposition *out)
+{
+    const struct loop_turns *turns = loop_get_turns(loop);
+    exposition_family(out, "ithaca_loop_turn_duration_seconds", "histogram",
+                      "Time of a turn of the loop, for which every client waits: by the clock, and "
+                      "of a processor.");
+    exposition_print_histogram(out, "ithaca_loop_turn_duration_seconds", &turns->wall, "clock",
+                               "wall");
+    exposition_print_histogram(out, "ithaca_loop_turn_duration_seconds", &turns->processor, "clock",
+                               "processor");
 }
 
 static int prometheus_webhooks(struct store *store, const struct exposition *out, struct err *err)
@@ -240,6 +253,7 @@ int prometheus_get(struct api *api, struct http_request *request, struct err *er
     prometheus_machine(api, &out);
     prometheus_requests(api->http, &out);
     prometheus_store(api->store, &out);
+    prometheus_loop(api->loop, &out);
     TRY(prometheus_webhooks(api->store, &out, err));
     TRY(prometheus_users(api, access_viewer(request), &out, err));
     TRY(prometheus_running(api, access_viewer(request), &out, err));

@@ -333,6 +333,7 @@ static void prune_on_turn(void *context)
     struct prune *prune = context;
     struct prune_run *run = prune->runs;
     struct err err;
+    loop_doing(prune->api->loop, "prune:", "things into the trash");
     prune_things(prune, run);
     if (run->at == run->count) {
         if (run->frees_shards && prune_cache(prune, &err) != 0)

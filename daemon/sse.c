@@ -277,6 +277,7 @@ static bool sse_fill(void *context, struct buf *out)
     struct err err;
     if (stream->over)
         return false;
+    loop_doing(stream->sse->api->loop, "streams:", "what is new");
     if (!stream->greeted) {
         stream->greeted = true;
         buf_printf(out, "retry: %d\nid: %lld-%lld\n\n", SSE_RETRY_MS, (long long)stream->event_row,

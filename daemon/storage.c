@@ -285,6 +285,7 @@ static void storage_on_turn(void *context)
     struct storage *self = context;
     struct err err;
     bool done = false;
+    loop_doing(self->api->loop, "storage:", "the survey");
     int rc = self->walk == NULL ? storage_begin(self, &err) : storage_step(self, &done, &err);
     if (rc == 0 && done)
         rc = storage_finish(self, &err);

@@ -207,6 +207,7 @@ static void webhooks_round(void *context)
     struct err err;
     bool more = false;
     int64_t waiting = 0;
+    loop_doing(self->api->loop, "webhooks:", "their messages");
     int rc = webhooks_collect(self, &more, &err);
     if (rc == 0)
         rc = webhooks_send(self, &err);

@@ -107,6 +107,9 @@ class Prometheus(unittest.TestCase):
         self.assertGreater(value("ithaca_store_write_duration_seconds_count", database="jobs"), 4)
         self.assertGreater(value("ithaca_store_write_duration_seconds_count", database="metrics"), 0)
         self.assertGreater(value("ithaca_http_request_duration_seconds_count", protocol="http"), 0)
+        for clock in ("wall", "processor"):
+            self.assertGreater(value("ithaca_loop_turn_duration_seconds_count", clock=clock), 10)
+        self.assertGreater(value("ithaca_loop_turn_duration_seconds_sum", clock="wall"), 0)
 
     def test_openmetrics(self):
         answer = self.scrape("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
