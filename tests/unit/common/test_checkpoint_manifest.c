@@ -1,6 +1,7 @@
 /* checkpoint_manifest: the round trip, every flipped bit of the file, every file that is not as
  * said, and the list. */
 #include "common/checkpoint_manifest.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "tests/lib/cmocka.h"
 
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char job_dir[64];
@@ -99,25 +101,27 @@ static void test_round_trip(void **state)
     if (checkpoint_manifest_read(dir, &read, &err) != 0)
         fail_msg("%s", err.text);
     assert_true(isnan(read.progress.valid_loss));
-    read.progress.valid_loss = wrote.progress.valid_loss;
+    read.progress.valid_loss = wrote.progress.valid_loss; /* NaN */
     assert_memory_equal(&read, &wrote, sizeof read);
     assert_int_equal(checkpoint_manifest_bytes(&read), 303);
     mem_free(dir);
     assert_int_equal(mem_live(), 0);
 }
 
+static const struct job_spec adapters = {.model = "org/base",
+                                         .lora = true,
+                                         .lora_r = 8,
+                                         .lora_alpha = 24,
+                                         .lora_dropout = 0.05,
+                                         .lora_modules = 5,
+                                         .lora_export = JOB_lora_export_MERGED};
+
 static void test_adapters(void **state)
 {
     struct err err;
     char *dir = make_checkpoint(10);
     struct checkpoint_manifest wrote = example(), read;
-    wrote.adapters = (struct job_spec){.model = "org/base",
-                                       .lora = true,
-                                       .lora_r = 8,
-                                       .lora_alpha = 24,
-                                       .lora_dropout = 0.05,
-                                       .lora_modules = 5,
-                                       .lora_export = JOB_lora_export_MERGED};
+    wrote.adapters = adapters;
     assert_int_equal(checkpoint_manifest_write(dir, &wrote, &err), 0);
     if (checkpoint_manifest_read(dir, &read, &err) != 0)
         fail_msg("%s", err.text);
@@ -155,6 +159,134 @@ static void test_every_flipped_bit_shows(void **state)
     buf_done(&text);
     mem_free(path);
     mem_free(dir);
+    assert_int_equal(mem_live(), 0);
+}
+
+/* ---- one value changed, with the hash put right ---- */
+
+static void change(const char *dir, const char *path, const char *value)
+{
+    struct err err;
+    char *file = io_join(dir, "manifest.json"), hash[IO_HASH_BYTES];
+    struct buf text;
+    json_t *object = NULL;
+    buf_init(&text, 1 << 16);
+    assert_int_equal(json_parse_own_file(file, 1 << 16, &object, &err), 0);
+    assert_int_equal(
+        json_set_path(object, path, json_loads(value, JSON_DECODE_ANY, NULL), ERR_CORRUPT, &err),
+        0);
+    if (strcmp(path, "hash") != 0) {
+        assert_int_equal(json_object_del(object, "hash"), 0);
+        assert_int_equal(json_print(object, &text, &err), 0);
+        io_hash(buf_str(&text), text.length, hash);
+        assert_int_equal(json_object_set_new(object, "hash", json_string(hash)), 0);
+    }
+    buf_clear(&text);
+    assert_int_equal(json_print(object, &text, &err), 0);
+    put(file, text.data, text.length);
+    json_decref(object);
+    buf_done(&text);
+    mem_free(file);
+}
+
+/* says: words of the refusal, NULL: it is read. */
+static void changed(const char *path, const char *value, const char *says)
+{
+    struct err err = {0};
+    struct checkpoint_manifest manifest = example(), read;
+    manifest.adapters = adapters;
+    char *dir = make_checkpoint(10);
+    assert_int_equal(checkpoint_manifest_write(dir, &manifest, &err), 0);
+    change(dir, path, value);
+    int rc = checkpoint_manifest_read(dir, &read, &err);
+    if (says == NULL ? rc != 0 : rc != -ERR_CORRUPT || strstr(err.text, says) == NULL)
+        fail_msg("%s = %s: rc %d: %s", path, value, rc, err.text);
+    mem_free(dir);
+}
+
+static void test_numbers_out_of_range(void **state)
+{
+    static const struct {
+        const char *path;
+        long long min, max;
+    } counts[] = {
+        {"version", 1, 1},
+        {"attempt", 1, INT32_MAX},
+        {"world", 3, LIMIT_RANKS}, /* there are three files */
+        {"created_ms", 0, INT64_MAX},
+        {"loader.position", 0, INT64_MAX},
+        {"step", 10, 10},   /* the folder's */
+        {"updates", 0, 10}, /* no more than steps */
+        {"trained_tokens", 0, INT64_MAX},
+        {"metrics.best_step", 0, 10},
+        {"metrics.stale", 0, 10},
+        {"lora.r", 1, 1024},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        const char *dot = strrchr(counts[i].path, '.');
+        const char *key = dot != NULL ? dot + 1 : counts[i].path;
+        const char *where = strcmp(key, "world") == 0  ? "\"files\" has 3"
+                            : strcmp(key, "step") == 0 ? "step"
+                                                       : key;
+        char value[32];
+        for (int top = 0; top < 2; top++) {
+            long long last = top ? counts[i].max : counts[i].min;
+            (void)snprintf(value, sizeof value, "%lld", last);
+            changed(counts[i].path, value, NULL);
+            if (last == INT64_MAX)
+                continue;
+            (void)snprintf(value, sizeof value, "%lld", top ? last + 1 : last - 1);
+            changed(counts[i].path, value, top && where[0] == '"' ? "\"world\"" : where);
+        }
+        changed(counts[i].path, "\"1\"", key);
+        changed(counts[i].path, "null", key);
+    }
+    changed("world", "0", "\"world\" is 0");
+    changed("step", "-1", "\"step\" is -1");
+    assert_int_equal(mem_live(), 0);
+}
+
+static void test_other_values(void **state)
+{
+#define HASH "\"0123456789abcdef0123456789abcdef\""
+#define FILE_OF(name, bytes) "{\"name\":\"" name "\",\"bytes\":" bytes ",\"hash\":" HASH "}"
+#define TWO_FILES FILE_OF("rank-0.ckpt", "100") "," FILE_OF("rank-1.ckpt", "101") ","
+#define LONG "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" /* 64 */
+    static const struct {
+        const char *path, *value, *says;
+    } cases[] = {
+        {"hash", HASH, "hash does not match"},
+        {"hash", "1", "hash"},
+        {"model_digest", HASH, NULL},
+        {"model_digest", "\"0123456789abcdef0123456789abcde\"", "\"model_digest\" is not a hash"},
+        {"model_digest", "1", "model_digest"},
+        {"data_digest", "\"0123456789abcdef0123456789abcdef0\"", "\"data_digest\" is not a hash"},
+        {"data_digest", "1", "data_digest"},
+        {"job_id", "\"" LONG "\"", NULL},
+        {"job_id", "\"" LONG "0\"", "\"job_id\" is too long"},
+        {"job_id", "1", "job_id"},
+        {"metrics.loss", "null", NULL},
+        {"metrics.loss", "\"1\"", "loss"},
+        {"metrics.valid_loss", "\"1\"", "valid_loss"},
+        {"metrics.best_valid_loss", "\"1\"", "best_valid_loss"},
+        {"files", "[" TWO_FILES FILE_OF("rank-2.ckpt", "102") "]", NULL},
+        {"files", "[" FILE_OF("rank-0.ckpt", "100") "]", NULL}, /* every rank holds all */
+        {"files", "[]", "\"files\" has 0"},
+        {"files", "[" TWO_FILES TWO_FILES "1]", "\"files\" has 5"},
+        {"files", "[" TWO_FILES FILE_OF("rank-2.ckpt", "0") "]", "\"bytes\" is 0"},
+        {"files", "[" TWO_FILES FILE_OF("rank-2.ckpt", "\"1\"") "]", "bytes"},
+        {"files", "[" TWO_FILES FILE_OF("rank-2.ckpt", "103") "]", "the manifest says 103"},
+        {"files", "[" TWO_FILES FILE_OF("rank-3.ckpt", "102") "]", "unknown keys or file names"},
+        {"files", "[" TWO_FILES "{\"bytes\":1,\"hash\":\"\"}]", "\"hash\" is not a hash"},
+        {"metrics.other", "1", "unknown keys"},
+        {"lora.model", "1", "model"},
+        {"lora.model", "\"" LONG LONG "\"", NULL},
+        {"lora.model", "\"" LONG LONG "0\"", "\"model\" is too long"},
+        {"lora.export", "\"all\"", "\"lora.export\" is missing or wrong"},
+        {"lora", "null", "model"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        changed(cases[i].path, cases[i].value, cases[i].says);
     assert_int_equal(mem_live(), 0);
 }
 
@@ -201,6 +333,9 @@ static void test_list(void **state)
                                         "step-30.tmp",
                                         "other",
                                         "step--1",
+                                        "stop-7",
+                                        "step-999999999999999999",
+                                        "step-1000000000000000000",
                                         "step-99999999999999999999"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[160];
@@ -208,12 +343,28 @@ static void test_list(void **state)
         assert_int_equal(io_make_dirs(path, 0700, &err), 0);
     }
     assert_int_equal(checkpoint_list(job_dir, &steps, &count, &err), 0);
-    assert_int_equal(count, 4);
-    const int64_t want[] = {100, 20, 9, 0};
+    assert_int_equal(count, 5);
+    const int64_t want[] = {999999999999999999, 100, 20, 9, 0};
     assert_memory_equal(steps, want, sizeof want);
     mem_free(steps);
     assert_int_equal(checkpoint_step_of("/a/b/step-12"), 12);
     assert_int_equal(checkpoint_step_of("/a/step-12/b"), -1);
+    assert_int_equal(mem_live(), 0);
+}
+
+static void test_write(void **state)
+{
+    struct err err;
+    struct stat info;
+    struct checkpoint_manifest manifest = example();
+    char *dir = make_checkpoint(10), *path = io_join(dir, "manifest.json");
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0600);
+    io_fault_after(1);
+    assert_int_equal(checkpoint_manifest_write(dir, &manifest, &err), -ERR_NO_SPACE);
+    io_fault_after(0);
+    mem_free(path);
+    mem_free(dir);
     assert_int_equal(mem_live(), 0);
 }
 
@@ -241,8 +392,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_job_dir, remove_job_dir)
     const struct CMUnitTest tests[] = {
-        TEST(test_round_trip),      TEST(test_adapters), TEST(test_every_flipped_bit_shows),
-        TEST(test_files_and_names), TEST(test_list),     TEST(test_out_of_memory),
+        TEST(test_round_trip),
+        TEST(test_adapters),
+        TEST(test_every_flipped_bit_shows),
+        TEST(test_numbers_out_of_range),
+        TEST(test_other_values),
+        TEST(test_files_and_names),
+        TEST(test_list),
+        TEST(test_write),
+        TEST(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
