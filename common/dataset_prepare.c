@@ -1,21 +1,18 @@
 /* dataset, the prepare step: rows in, token shard and report out. Rows are rendered in batches by
  * several threads (dataset_batch, dataset_row); what depends on order (which faults are listed, the
- * shard itself) is done here, row by row.
- *
- * Before the first row is judged its bytes are looked at for what is no text file at all, and
- * afterwards for what is JSON but not one value a line: one sentence about the file is worth more
- * than a thousand about its lines, so reading stops there. */
+ * shard itself) is done here, row by row. What is no training file as a whole (dataset_foreign) is
+ * read no further. */
 #include "common/cores.h"
 #include "common/dataset.h"
 #include "common/dataset_batch.h"
 #include "common/dataset_file.h"
+#include "common/dataset_foreign.h"
 #include "common/dataset_report.h"
 #include "common/dataset_source.h"
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
-#include "common/utf8.h"
 
 #include <string.h>
 
@@ -25,8 +22,8 @@ struct prepare {
     struct dataset_writer *writer;
     struct dataset_batch *batch;
     struct dataset_report report;
-    int64_t content_rows; /* not blank */
-    bool stop;            /* the file as a whole was refused */
+    struct dataset_foreign foreign;
+    bool stop; /* the file as a whole was refused */
 };
 
 static void prepare_done(struct prepare *prepare)
@@ -35,81 +32,6 @@ static void prepare_done(struct prepare *prepare)
     dataset_source_close(&prepare->source);
     dataset_writer_free(prepare->writer);
     dataset_report_done(&prepare->report);
-}
-
-/* ---- the file as a whole ---- */
-
-static const struct {
-    const char *magic;
-    size_t at; /* byte of the file */
-    const char *what;
-} prepare_foreigners[] = {
-    {.magic = "PK\x03\x04", .what = "a zip file"},
-    {.magic = "PAR1", .what = "a Parquet file"},
-    {.magic = "ARROW1", .what = "an Arrow file"},
-    {.magic = "SQLite format 3", .what = "an SQLite database"},
-    {.magic = "BZh", .what = "a bzip2 file"},
-    {.magic = "\xfd"
-              "7zXZ",
-     .what = "an xz file"},
-    {.magic = "\x1f\x8b", .what = "a gzip file within a compressed one"},
-    {.magic = "\x28\xb5\x2f\xfd", .what = "a zstd file within a compressed one"},
-    {.magic = "ustar", .at = 257, .what = "a tar archive"},
-};
-
-/* Characters of two bytes or four: the first one has a mark, or a byte that is 0. */
-static bool prepare_wide(const char *bytes, size_t length)
-{
-    return length >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0 ||
-                           memchr(bytes, '\0', 2) != NULL);
-}
-
-/* No text file at all, told by its first bytes. */
-static bool prepare_foreign(const struct dataset_row *row, struct example_fault *fault)
-{
-    size_t length = row->too_long ? 0 : (size_t)row->length;
-    for (size_t i = 0; i < sizeof prepare_foreigners / sizeof prepare_foreigners[0]; i++) {
-        const char *magic = prepare_foreigners[i].magic;
-        size_t at = prepare_foreigners[i].at;
-        if (length >= at && utf8_begins(row->bytes + at, length - at, magic)) {
-            example_fault_set(fault, "unserved_format", 0,
-                              "this is %s, which is not served; served: JSONL, a JSON array, "
-                              "plain text (.txt), each also as .gz or .zst",
-                              prepare_foreigners[i].what);
-            return true;
-        }
-    }
-    if (utf8_begins(row->bytes, length, IO_LFS_START))
-        example_fault_set(fault, "unserved_format", 0, "this is " IO_LFS_POINTER);
-    else if (prepare_wide(row->bytes, length))
-        example_fault_set(fault, "not_utf8", 1,
-                          "the file is not UTF-8 (looks like UTF-16); save it as UTF-8");
-    else
-        return false;
-    return true;
-}
-
-/* JSON that is not JSONL, told by the first row, which did not parse. */
-static bool prepare_pretty(const struct dataset_row *row, struct example_fault *fault)
-{
-    const char *text = row->bytes + strspn(row->bytes, " \t");
-    if (text[0] != '{' || text[1 + strspn(text + 1, " \t")] != '\0')
-        return false;
-    example_fault_set(fault, "not_jsonl", 1,
-                      "the file is pretty-printed JSON; each example must be whole on one line "
-                      "(jq -c . FILE); reading stopped here");
-    return true;
-}
-
-static void prepare_judge_file(struct prepare *prepare, struct dataset_row *row)
-{
-    if (prepare->report.lines == 1 && prepare_foreign(row, &row->fault)) {
-        prepare->stop = true;
-        row->kept = false;
-    }
-    if (strcmp(row->fault.code, "blank_line") != 0 && prepare->content_rows++ == 0 && !row->kept &&
-        strcmp(row->fault.code, "invalid_json") == 0)
-        prepare->stop = prepare_pretty(row, &row->fault);
 }
 
 /* ---- lengths ---- */
@@ -177,7 +99,7 @@ static int prepare_row(struct prepare *prepare, struct dataset_row *row, struct 
 {
     const struct dataset_request *request = prepare->request;
     prepare->report.lines++;
-    prepare_judge_file(prepare, row);
+    prepare->stop = dataset_foreign_row(&prepare->foreign, row);
     if (!row->kept)
         return dataset_report_refuse(&prepare->report, row->number, &row->fault, err);
     int64_t length = row->tokens.count;
@@ -209,12 +131,11 @@ static int prepare_start(struct prepare *prepare, struct err *err)
                               err);
 }
 
-/* A file that breaks off (damaged compression, an array that does not end) is a fault of its last
- * row. */
+/* A file that breaks off has this fault in its last row. */
 static int prepare_broken(struct prepare *prepare, const char *why, struct err *err)
 {
     struct example_fault fault = {.code = ""};
-    example_fault_set(&fault, "broken_file", 0, "%s; reading stopped here", why);
+    dataset_foreign_broken(why, &fault);
     prepare->report.lines++;
     prepare->stop = true;
     return dataset_report_refuse(&prepare->report, prepare->source.reader.lines + 1, &fault, err);

@@ -2,6 +2,7 @@
  * what becomes of their tokens differs. */
 #include "common/dataset_preview.h"
 
+#include "common/dataset_foreign.h"
 #include "common/dataset_source.h"
 #include "common/limits.h"
 #include "common/mem.h"
@@ -14,7 +15,9 @@ struct preview {
     const struct dataset_request *request;
     struct dataset_source source;
     struct chat_writer writer;
+    struct dataset_foreign foreign;
     json_t *rows;
+    bool stop; /* the file as a whole was refused */
 };
 
 static void preview_done(struct preview *preview)
@@ -116,6 +119,7 @@ static int preview_row(struct preview *preview, const struct line *line, struct 
                               .number = line->number,
                               .too_long = line->too_long};
     int rc = dataset_row_render(&preview->source.rules, &preview->writer, &row, err);
+    preview->stop = dataset_foreign_row(&preview->foreign, &row);
     if (rc == 0 && row.kept && row.tokens.count > preview->request->seq_len &&
         preview->request->overlength == JOB_overlength_REFUSE) {
         row.kept = false;
@@ -132,6 +136,17 @@ static int preview_row(struct preview *preview, const struct line *line, struct 
     return rc;
 }
 
+/* The row that the file breaks off in. */
+static int preview_broken(struct preview *preview, const char *why, struct err *err)
+{
+    struct dataset_row row = {.number = preview->source.reader.lines + 1};
+    dataset_foreign_broken(why, &row.fault);
+    preview->stop = true;
+    return json_array_append_new(preview->rows, preview_refused(&row)) == 0
+               ? 0
+               : mem_fail(err, sizeof row, "a preview");
+}
+
 int dataset_preview(const struct dataset_request *request, int64_t rows, json_t **ret,
                     struct err *err)
 {
@@ -139,16 +154,23 @@ int dataset_preview(const struct dataset_request *request, int64_t rows, json_t 
     CLEANUP(preview_done) struct preview preview = {.request = request, .rows = json_array()};
     TRY(dataset_source_open(&preview.source, request, err));
     struct line line = {.end = false};
-    for (int64_t row = 0; row <= rows; row++) {
-        TRY(line_reader_next(&preview.source.reader, &line, err));
-        if (line.end)
+    for (int64_t row = 0; row <= rows && !preview.stop && !line.end; row++) {
+        struct err broken;
+        int rc = line_reader_next(&preview.source.reader, &line, &broken);
+        if (rc != 0 && rc != -ERR_DATA) {
+            *err = broken;
+            return rc;
+        }
+        if (row == rows) /* it was only to see whether there is one */
             break;
-        if (row < rows)
+        if (rc != 0)
+            TRY(preview_broken(&preview, broken.text, err));
+        else if (!line.end)
             TRY(preview_row(&preview, &line, err));
     }
-    *ret =
-        json_pack("{s:s, s:s, s:I, s:b, s:O}", "object", "fine_tuning.preview", "template",
-                  preview.source.chat != NULL ? chat_template_name(preview.source.chat) : "",
-                  "seq_len", (json_int_t)request->seq_len, "more", !line.end, "rows", preview.rows);
+    *ret = json_pack("{s:s, s:s, s:I, s:b, s:O}", "object", "fine_tuning.preview", "template",
+                     preview.source.chat != NULL ? chat_template_name(preview.source.chat) : "",
+                     "seq_len", (json_int_t)request->seq_len, "more", !line.end && !preview.stop,
+                     "rows", preview.rows);
     return *ret != NULL ? 0 : mem_fail(err, 1 << 16, "a preview");
 }

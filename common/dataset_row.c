@@ -5,6 +5,7 @@
 
 #include "common/document.h"
 #include "common/mem.h"
+#include "common/utf8.h"
 
 #include <string.h>
 
@@ -58,6 +59,23 @@ static bool dataset_row_blank(const struct dataset_row *row)
     return (size_t)row->length == strspn(row->bytes, " \t\r\n");
 }
 
+/* The byte of a plain text that is no UTF-8, with its place; false where all of it is. */
+static bool dataset_row_utf8_fault(struct dataset_row *row)
+{
+    size_t good = utf8_prefix(row->bytes, (size_t)row->length), start = 0;
+    int64_t lines = 0;
+    if (good == (size_t)row->length)
+        return false;
+    for (size_t i = 0; i < good; i++)
+        if (row->bytes[i] == '\n') {
+            lines++;
+            start = i + 1;
+        }
+    example_fault_utf8(&row->fault, (int64_t)(good - start) + 1, row->bytes[good]);
+    row->fault.line = lines;
+    return true;
+}
+
 int dataset_row_render(const struct dataset_rules *rules, struct chat_writer *writer,
                        struct dataset_row *row, struct err *err)
 {
@@ -83,9 +101,9 @@ int dataset_row_render(const struct dataset_rules *rules, struct chat_writer *wr
                        : 0;
         rc = dataset_row_example(rules, writer, &example, row, err);
     }
-    if (rc == -ERR_DATA && row->fault.code[0] == '\0')
-        example_fault_set(&row->fault, rules->text ? "invalid_utf8" : "unserved_message", 0, "%s",
-                          err->text);
+    if (rc == -ERR_DATA && row->fault.code[0] == '\0' &&
+        !(rules->text && dataset_row_utf8_fault(row)))
+        example_fault_set(&row->fault, "unserved_message", 0, "%s", err->text);
     if (rc == 0 && example.kind != EXAMPLE_TOKENS) { /* the list goes with the row */
         row->tokens = writer->tokens;
         writer->tokens = (struct tokens){0};

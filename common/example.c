@@ -25,6 +25,13 @@ void example_fault_set(struct example_fault *fault, const char *code, int64_t co
     utf8_scrub(fault->text);
 }
 
+void example_fault_utf8(struct example_fault *fault, int64_t column, char byte)
+{
+    example_fault_set(fault, "invalid_utf8", column,
+                      "byte 0x%02x is not UTF-8; save the file as UTF-8",
+                      (unsigned)(unsigned char)byte);
+}
+
 /* Sets the fault and is false, so that a rule can end with it. */
 #define FAULT(fault, code, ...) (example_fault_set(fault, code, 0, __VA_ARGS__), false)
 
@@ -47,15 +54,16 @@ static bool example_utf8(const char *row, size_t length, struct example_fault *f
                           "a byte 0, which no JSON has; the file may be damaged, or not text");
         return false;
     }
-    example_fault_set(fault, "invalid_utf8", (int64_t)good + 1,
-                      "byte 0x%02x is not UTF-8; save the file as UTF-8",
-                      (unsigned)(unsigned char)row[good]);
+    example_fault_utf8(fault, (int64_t)good + 1, row[good]);
     return false;
 }
 
 /* What a row that is not JSON may be instead. */
-static const char *example_hint(const char *row, enum json_error_code code)
+static const char *example_hint(const char *row, const json_error_t *where)
 {
+    enum json_error_code code = json_error_code(where);
+    if (where->position > 0 && row[where->position - 1] == '\'')
+        return "; strings stand in double quotes (Python: json.dumps)";
     if (code == json_error_premature_end_of_input)
         return "; an example must be whole on one line (pretty-printed? jq -c . FILE)";
     if (code == json_error_end_of_input_expected)
@@ -73,7 +81,7 @@ static json_t *example_parse(const char *row, size_t length, struct example_faul
         json_loadb(row, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
     if (value == NULL) {
         example_fault_set(fault, "invalid_json", where.column, "not valid JSON: %s%s", where.text,
-                          example_hint(row, json_error_code(&where)));
+                          example_hint(row, &where));
         fault->line = where.line > 1 ? where.line - 1 : 0;
         return NULL;
     }

@@ -50,6 +50,9 @@ struct example_fault {
 void example_fault_set(struct example_fault *fault, const char *code, int64_t column,
                        const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* The fault of a byte that is no UTF-8. */
+void example_fault_utf8(struct example_fault *fault, int64_t column, char byte);
+
 enum example_kind { EXAMPLE_CHAT, EXAMPLE_TEXT, EXAMPLE_TOKENS };
 struct example {
     enum example_kind kind;

@@ -12,8 +12,11 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 enum { STREAM_IN_BYTES = 1 << 18, STREAM_GZIP_ONLY = 16 /* added to window bits: gzip's header */ };
+#define STREAM_GZIP "\x1f\x8b"
+#define STREAM_AFTER "bytes of another kind follow its end"
 
 void io_stream_close(struct io_stream *stream)
 {
@@ -51,9 +54,9 @@ static bool stream_is_skippable(const char *bytes)
 
 static int stream_start(struct io_stream *stream, struct err *err)
 {
-    static const char gzip[] = "\x1f\x8b", zstd[] = "\x28\xb5\x2f\xfd";
+    static const char zstd[] = "\x28\xb5\x2f\xfd";
     TRY(stream_fill(stream, err));
-    if (stream->in_filled >= 2 && memcmp(stream->in, gzip, 2) == 0) {
+    if (stream->in_filled >= 2 && memcmp(stream->in, STREAM_GZIP, 2) == 0) {
         z_stream *decoder = mem_new(1, sizeof *decoder);
         if (decoder == NULL || inflateInit2(decoder, MAX_WBITS + STREAM_GZIP_ONLY) != Z_OK) {
             mem_free(decoder);
@@ -97,6 +100,8 @@ static int stream_gzip(struct io_stream *stream, void *bytes, size_t size, size_
                        struct err *err)
 {
     z_stream *decoder = stream->decoder;
+    if (stream->whole && stream->in[stream->in_used] != STREAM_GZIP[0])
+        return stream_damaged(stream, STREAM_AFTER, err);
     if (stream->whole && inflateReset(decoder) != Z_OK) /* another member follows */
         return stream_damaged(stream, "it cannot be begun again", err);
     decoder->next_in = (Bytef *)stream->in + stream->in_used;
@@ -121,7 +126,10 @@ static int stream_zstd(struct io_stream *stream, void *bytes, size_t size, size_
     stream->in_used = in.pos;
     *ret_got = out.pos;
     stream->whole = rc == 0;
-    return ZSTD_isError(rc) ? stream_damaged(stream, ZSTD_getErrorName(rc), err) : 0;
+    if (!ZSTD_isError(rc))
+        return 0;
+    bool after = ZSTD_getErrorCode(rc) == ZSTD_error_prefix_unknown;
+    return stream_damaged(stream, after ? STREAM_AFTER : ZSTD_getErrorName(rc), err);
 }
 
 static int stream_plain(struct io_stream *stream, void *bytes, size_t size, size_t *ret_got)
@@ -145,7 +153,7 @@ int io_stream_read(struct io_stream *stream, void *bytes, size_t size, size_t *r
             TRY(stream_fill(stream, err));
             if (stream->in_filled == 0) {
                 if (stream->kind != IO_STREAM_PLAIN && !stream->whole)
-                    return stream_damaged(stream, "it ends early", err);
+                    return stream_damaged(stream, "it ends early; was it copied whole?", err);
                 break;
             }
         }

@@ -221,8 +221,10 @@ static int chat_answer_sample(struct http_request *request, const char *id, int6
     return 0;
 }
 
-static const struct chat_kind chat_sample = {
-    .role = "--sample", .prefix = "chatcmpl-", .answer = chat_answer_sample};
+static const struct chat_kind chat_sample = {.role = "--sample",
+                                             .prefix = "chatcmpl-",
+                                             .late = "ask for fewer max_tokens",
+                                             .answer = chat_answer_sample};
 
 static void chat_ended(void *context, const struct host_exit *ended)
 {
@@ -306,8 +308,8 @@ static void chat_late(void *context)
 {
     struct chat_question *question = context;
     struct err err;
-    err_set(&err, ERR_TOO_LARGE, "%s gave no whole answer in %d s; ask for fewer max_tokens",
-            question->model.name, CHAT_LIMIT_MS / 1000);
+    err_set(&err, ERR_TOO_LARGE, "%s gave no whole answer in %d s; %s", question->model.name,
+            CHAT_LIMIT_MS / 1000, question->kind->late);
     if (question->request != NULL)
         http_answer_error(question->request, &err);
     if (question->process != NULL)

@@ -23,6 +23,7 @@ api_handler chat_create;
 struct chat_kind {
     const char *role;   /* "--sample" */
     const char *prefix; /* of ids: "chatcmpl-" */
+    const char *late;   /* what to do when it takes too long */
     int (*answer)(struct http_request *request, const char *id, int64_t created_ms,
                   const char *model, const json_t *output, struct err *err);
 };

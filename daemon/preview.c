@@ -22,8 +22,10 @@ static int preview_answer(struct http_request *request, const char *id, int64_t 
     return 0;
 }
 
-static const struct chat_kind preview_kind = {
-    .role = "--preview", .prefix = "preview-", .answer = preview_answer};
+static const struct chat_kind preview_kind = {.role = "--preview",
+                                              .prefix = "preview-",
+                                              .late = "its rows are large: ask for fewer",
+                                              .answer = preview_answer};
 
 /* Takes "rows" out of the body. */
 static int preview_take_rows(json_t *body, int64_t *ret_rows, struct err *err)

@@ -43,6 +43,43 @@ static void test_text_file(void **state)
     assert_int_equal(dataset.tokens, 3);
 }
 
+/* The tokenizer splits texts into words as GPT-2's does, and takes UTF-8 alone. */
+static void use_words(bool words)
+{
+    struct err err = {0};
+    CLEANUP(mem_free_ptr) char *path = io_join(folder, "tokenizer.json");
+    CLEANUP(json_unref) json_t *json = NULL;
+    assert_int_equal(tokenizer_write_builtin(folder, &err), 0);
+    if (!words)
+        return;
+    assert_int_equal(json_parse_file(path, 1 << 20, &json, &err), 0);
+    json_object_set_new(json_object_get(json, "pre_tokenizer"), "use_regex", json_true());
+    assert_int_equal(json_write_file(path, json, 0644, &err), 0);
+}
+
+/* A byte of a text that is not UTF-8 is told by its place in the file, however large a row is. */
+static void test_text_place(void **state)
+{
+    (void)state;
+    request.name = "book.txt";
+    use_words(true);
+    static const char text[] = "first\nsecond \xe4\n";
+    for (int lines = 0; lines < 3000; lines += 1499) {
+        struct buf book;
+        buf_init(&book, 1 << 20);
+        for (int i = 0; i < lines; i++)
+            buf_text(&book, "a line\n");
+        buf_text(&book, text);
+        request.line_bytes_max = lines == 0 ? 0 : 1000; /* rows of many lines */
+        prepare(buf_str(&book), book.length);
+        buf_done(&book);
+        const json_t *fault = expect_fault(0, lines + 2, "invalid_utf8", "0xe4");
+        assert_int_equal(json_integer_value(json_object_get(fault, "column")), 8);
+    }
+    assert_int_equal(field("bad"), 1);
+    use_words(false);
+}
+
 static void test_token_ids(void **state) /* R14 */
 {
     prepare_text("{\"input_ids\":[65,66,67],\"labels\":[-100,66,-100]}\n"
@@ -155,6 +192,11 @@ static void test_compressed(void **state)
             expect_fault((size_t)field("dropped") - 1, field("lines"), "broken_file",
                          kinds[i].name);
         }
+        twice[length] = 'x';
+        prepare(twice, length + 1); /* something else behind it */
+        expect_counts(1, 1, 1);
+        expect_fault(0, 2, "broken_file", "bytes of another kind follow");
+        memcpy(twice + length, kinds[i].bytes, length);
         twice[length + 5] ^= 0x55; /* the second one is damaged, or says something else */
         prepare(twice, 2 * length);
         assert_true(field("kept") >= 1);
@@ -180,7 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_chunks),     TEST(test_text_file), TEST(test_token_ids), TEST(test_no_template),
-        TEST(test_compressed), TEST(test_threads),   TEST(test_frames),
+        TEST(test_compressed), TEST(test_threads),   TEST(test_frames),    TEST(test_text_place),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

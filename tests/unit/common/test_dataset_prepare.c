@@ -103,6 +103,10 @@ static void test_foreign_files(void **state)
         {"ARROW1\0\0\n", 9, "an Arrow file"},
         {"SQLite format 3\0\n", 17, "an SQLite database"},
         {"BZh91AY\n", 8, "a bzip2 file"},
+        {"\x04\x22\x4d\x18\n", 5, "an lz4 file"},
+        {"7z\xbc\xaf\x27\x1c\n", 7, "a 7z archive"},
+        {"\x89HDF\r\n\x1a\n", 8, "an HDF5 file"},
+        {"%PDF-1.7\n", 9, "a PDF file"},
         {tar, sizeof tar, "a tar archive"},
         {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", 63,
          "run git lfs pull"},
@@ -112,9 +116,16 @@ static void test_foreign_files(void **state)
         expect_counts(0, 1, 1); /* the rest of the file is not read */
         expect_fault(0, 1, "unserved_format", cases[i].word);
     }
+    request.name = "book.txt"; /* which would be text, were it not for its first bytes */
+    prepare_text("{\\rtf1\\ansi A long story.}");
+    expect_counts(0, 1, 1);
+    expect_fault(0, 1, "unserved_format", "an RTF file");
+    request.name = NULL;
     prepare_text("prompt,completion\n" GOOD);
     expect_counts(1, 1, 1);
     expect_fault(0, 1, "invalid_json", "CSV and the like must be converted");
+    prepare_text("{'messages': []}\n");
+    expect_fault(0, 1, "invalid_json", "json.dumps");
     prepare_text(GOOD GOOD "\n" GOOD ",\n");
     expect_counts(0, 2, 2);
     expect_fault(0, 1, "invalid_json", "with nothing after it");

@@ -56,6 +56,32 @@ static void test_overlength(void **state)
     assert_true(json_is_false(json_object_get(row(cut, 0), "kept"))); /* nothing left to train */
 }
 
+/* A file that is none is told as it is when a job checks it, and nothing more of it is shown. */
+static void test_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *code, *word;
+    } cases[] = {
+        {"PAR1\n" GOOD "\n", "unserved_format", "a Parquet file"},
+        {"{\n\"messages\": []\n}\n", "not_jsonl", "pretty-printed"},
+        {"[\n", "broken_file", "]"},
+        {"\x1f\x8b\x08", "broken_file", "ends early"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CLEANUP(json_unref) json_t *json = preview(cases[i].text, 3);
+        assert_int_equal(json_array_size(json_object_get(json, "rows")), 1);
+        assert_true(json_is_false(json_object_get(json, "more")));
+        assert_string_equal(json_string_value(json_object_get(row(json, 0), "code")),
+                            cases[i].code);
+        assert_non_null(
+            strstr(json_string_value(json_object_get(row(json, 0), "message")), cases[i].word));
+    }
+    CLEANUP(json_unref) json_t *json = preview("[" GOOD ",\n" GOOD "\n", 5); /* no ] */
+    assert_int_equal(json_array_size(json_object_get(json, "rows")), 3);
+    assert_int_equal(json_integer_value(json_object_get(row(json, 2), "line")), 3);
+}
+
 /* Long rows and odd bytes stay short and UTF-8. */
 static void test_bounds(void **state)
 {
@@ -91,6 +117,7 @@ static void test_bounds(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_rows), TEST(test_overlength), TEST(test_bounds)};
+    const struct CMUnitTest tests[] = {TEST(test_rows), TEST(test_overlength), TEST(test_files),
+                                       TEST(test_bounds)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
