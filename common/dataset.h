@@ -71,8 +71,9 @@ struct dataset_request {
  * breaks off (damaged compression), a fault says so and reading stops there. */
 int dataset_prepare(const struct dataset_request *request, struct err *err);
 
-/* A token shard written an example at a time; it appears at path by commit. Beside it lie
- * temporary files of the same size until then. */
+/* A token shard written an example at a time; it appears at path by commit. On its disk stand
+ * temporary files of the same size until then, without names: they end with the process. One writer
+ * commits once. */
 struct dataset_writer;
 int dataset_writer_new(const char *path, int64_t vocab, struct dataset_writer **ret,
                        struct err *err);

@@ -150,9 +150,11 @@ static int prepare_batch(struct prepare *prepare, size_t *ret_count, struct err 
         dataset_batch_fill(prepare->batch, &prepare->source.reader, rows_max, ret_count, &broken);
     if (rc != 0 && rc != -ERR_DATA) {
         *err = broken;
-        return rc;
+        return err_wrap(err, rc, "%s: ", prepare->request->path);
     }
-    TRY(dataset_batch_render(prepare->batch, err));
+    int render = dataset_batch_render(prepare->batch, err);
+    if (render != 0)
+        return err_wrap(err, render, "%s: ", prepare->request->path);
     for (size_t i = 0; i < *ret_count && !prepare->stop; i++)
         TRY(prepare_row(prepare, dataset_batch_row(prepare->batch, i), err));
     return rc != 0 && !prepare->stop ? prepare_broken(prepare, broken.text, err) : 0;
@@ -211,9 +213,7 @@ int dataset_prepare(const struct dataset_request *request, struct err *err)
     must(request->seq_len > 0 && request->seq_len <= LIMIT_SEQ_LEN);
     CLEANUP(prepare_done) struct prepare prepare = {.request = request};
     TRY(prepare_start(&prepare, err));
-    int rc = prepare_rows(&prepare, err);
-    if (rc != 0)
-        return err_wrap(err, rc, "%s: ", request->path);
+    TRY(prepare_rows(&prepare, err));
     TRY(dataset_writer_commit(prepare.writer, err));
     CLEANUP(json_unref)
     json_t *report = dataset_report_json(

@@ -1,6 +1,8 @@
 /* dataset, the writer. How many examples there will be is known at the end, but their offsets stand
  * first; so offsets, ids and flags grow in three temporary files beside the target, and commit
- * joins them behind the header. Nothing is kept in memory, however long the data.
+ * joins them behind the header. Nothing is kept in memory, however long the data. The three have no
+ * names, so that a writer that is killed leaves nothing, and give their room back as they are
+ * joined, so that a shard takes little more than its size.
  *
  * The hash is taken over a mapping of the joined file: its pages are in the cache, and a file being
  * read back whole is also a check that it can be. */
@@ -12,33 +14,60 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum dataset_part { PART_OFFSETS, PART_IDS, PART_TRAINED, PART_COUNT };
-static const char *const dataset_part_names[PART_COUNT] = {
-    [PART_OFFSETS] = "offsets", [PART_IDS] = "ids", [PART_TRAINED] = "trained"};
+enum { PART_GIVEN_BACK = 16 << 20 /* bytes: of a part, at once */ };
 
 struct dataset_writer {
-    struct io_file file;
-    struct io_file parts[PART_COUNT]; /* never committed */
-    struct dataset_header header;     /* counts so far */
+    char *path;                   /* where the shard will appear; owned */
+    int parts[PART_COUNT];        /* files without a name, or -1 */
+    struct dataset_header header; /* counts so far */
 };
+
+static void dataset_close_fd(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd); /* only read, or of no use any more */
+}
 
 void dataset_writer_free(struct dataset_writer *writer)
 {
     if (writer == NULL)
         return;
     for (int part = 0; part < PART_COUNT; part++)
-        io_file_abort(&writer->parts[part]);
-    io_file_abort(&writer->file);
+        dataset_close_fd(&writer->parts[part]);
+    mem_free(writer->path);
     mem_free(writer);
 }
 
 static void dataset_writer_unref(struct dataset_writer **writer)
 {
     dataset_writer_free(*writer);
+}
+
+static int dataset_part_write(struct dataset_writer *writer, enum dataset_part part,
+                              const void *bytes, size_t length, struct err *err)
+{
+    int rc = io_write_full(writer->parts[part], bytes, length, err);
+    return rc == 0 ? 0
+                   : err_wrap(err, rc, "%s, after %lld tokens: ", writer->path,
+                              (long long)writer->header.tokens);
+}
+
+/* A file beside `path` that has no name. */
+static int dataset_part_open(const char *path, int *ret_fd, struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *name = mem_printf("%s.part-XXXXXX", path);
+    if (name == NULL)
+        return mem_fail(err, strlen(path), "a path");
+    *ret_fd = mkostemp(name, O_CLOEXEC);
+    if (*ret_fd < 0 || unlink(name) != 0)
+        return err_set_errno(err, errno, "%s", name);
+    return 0;
 }
 
 int dataset_writer_new(const char *path, int64_t vocab, struct dataset_writer **ret,
@@ -48,20 +77,17 @@ int dataset_writer_new(const char *path, int64_t vocab, struct dataset_writer **
     CLEANUP(dataset_writer_unref) struct dataset_writer *writer = mem_new(1, sizeof *writer);
     if (writer == NULL)
         return mem_fail(err, sizeof *writer, "a token shard's writer");
-    writer->file.fd = -1;
     for (int part = 0; part < PART_COUNT; part++)
-        writer->parts[part].fd = -1;
+        writer->parts[part] = -1;
     writer->header.vocab = vocab;
     memcpy(writer->header.magic, DATASET_MAGIC, sizeof writer->header.magic);
-    TRY(io_file_create(&writer->file, path, 0644, err));
-    for (int part = 0; part < PART_COUNT; part++) {
-        CLEANUP(mem_free_ptr) char *name = mem_printf("%s.%s", path, dataset_part_names[part]);
-        if (name == NULL)
-            return mem_fail(err, strlen(path), "a path");
-        TRY(io_file_create(&writer->parts[part], name, 0644, err));
-    }
+    writer->path = mem_strdup(path);
+    if (writer->path == NULL)
+        return mem_fail(err, strlen(path), "a path");
+    for (int part = 0; part < PART_COUNT; part++)
+        TRY(dataset_part_open(path, &writer->parts[part], err));
     int64_t first = 0;
-    TRY(io_write_full(writer->parts[PART_OFFSETS].fd, &first, sizeof first, err));
+    TRY(dataset_part_write(writer, PART_OFFSETS, &first, sizeof first, err));
     *ret = writer;
     writer = NULL;
     return 0;
@@ -80,44 +106,39 @@ int dataset_writer_add(struct dataset_writer *writer, const int32_t *ids, const 
     writer->header.examples++;
     writer->header.tokens += count;
     int64_t end = writer->header.tokens;
-    TRY(io_write_full(writer->parts[PART_OFFSETS].fd, &end, sizeof end, err));
-    TRY(io_write_full(writer->parts[PART_IDS].fd, ids, tokens * sizeof *ids, err));
-    return io_write_full(writer->parts[PART_TRAINED].fd, trained, tokens, err);
+    TRY(dataset_part_write(writer, PART_OFFSETS, &end, sizeof end, err));
+    TRY(dataset_part_write(writer, PART_IDS, ids, tokens * sizeof *ids, err));
+    return dataset_part_write(writer, PART_TRAINED, trained, tokens, err);
 }
 
-static void dataset_close_fd(int *fd)
+/* Appends a part to the shard; what was copied is given back, where the filesystem can. */
+static int dataset_writer_join(int part, struct io_file *file, struct err *err)
 {
-    if (*fd >= 0)
-        (void)close(*fd); /* opened for reading */
-}
-
-static int dataset_writer_join(struct dataset_writer *writer, enum dataset_part part,
-                               struct err *err)
-{
-    const char *path = writer->parts[part].temp_path;
-    CLEANUP(dataset_close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set_errno(err, errno, "%s", path);
+    off_t at = 0, given = 0;
     for (;;) {
         char chunk[1 << 16];
-        ssize_t got = read(fd, chunk, sizeof chunk);
+        ssize_t got = pread(part, chunk, sizeof chunk, at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return err_set_errno(err, errno, "%s", path);
+            return err_set_errno(err, errno, "reading tokens back");
         if (got == 0)
             return 0;
-        TRY(io_write_full(writer->file.fd, chunk, (size_t)got, err));
+        TRY(io_write_full(file->fd, chunk, (size_t)got, err));
+        at += got;
+        if (at - given < PART_GIVEN_BACK)
+            continue;
+        (void)fallocate(part, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, given, at - given);
+        given = at; /* without it there is only less room */
     }
 }
 
-static int dataset_writer_hash(struct dataset_writer *writer, uint64_t *ret_hash, struct err *err)
+static int dataset_writer_hash(const struct dataset_header *header, const char *path,
+                               uint64_t *ret_hash, struct err *err)
 {
-    const char *path = writer->file.temp_path;
     CLEANUP(dataset_close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_set_errno(err, errno, "%s", path);
-    const struct dataset_header *header = &writer->header;
     size_t bytes =
         DATASET_HEADER_BYTES + 8 * (size_t)(header->examples + 1) + 5 * (size_t)header->tokens;
     void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -128,13 +149,23 @@ static int dataset_writer_hash(struct dataset_writer *writer, uint64_t *ret_hash
     return 0;
 }
 
-int dataset_writer_commit(struct dataset_writer *writer, struct err *err)
+static int dataset_writer_fill(struct dataset_writer *writer, struct io_file *file, struct err *err)
 {
     uint64_t hash = 0;
-    TRY(io_write_full(writer->file.fd, &writer->header, sizeof writer->header, err));
-    for (int part = 0; part < PART_COUNT; part++)
-        TRY(dataset_writer_join(writer, (enum dataset_part)part, err));
-    TRY(dataset_writer_hash(writer, &hash, err));
-    TRY(io_write_full(writer->file.fd, &hash, sizeof hash, err));
-    return io_file_commit(&writer->file, err);
+    TRY(io_write_full(file->fd, &writer->header, sizeof writer->header, err));
+    for (int part = 0; part < PART_COUNT; part++) {
+        TRY(dataset_writer_join(writer->parts[part], file, err));
+        dataset_close_fd(&writer->parts[part]);
+        writer->parts[part] = -1;
+    }
+    TRY(dataset_writer_hash(&writer->header, file->temp_path, &hash, err));
+    return io_write_full(file->fd, &hash, sizeof hash, err);
+}
+
+int dataset_writer_commit(struct dataset_writer *writer, struct err *err)
+{
+    CLEANUP(io_file_abort) struct io_file file;
+    TRY(io_file_create(&file, writer->path, 0644, err));
+    int rc = dataset_writer_fill(writer, &file, err);
+    return rc == 0 ? io_file_commit(&file, err) : err_wrap(err, rc, "%s: ", writer->path);
 }

@@ -369,8 +369,29 @@ static void test_full_disk(void **state)
         if (rc == 0)
             break;
         assert_int_equal(rc, -ERR_NO_SPACE);
+        assert_null(strstr(err.text, in_path)); /* it is not the training file that is written */
     }
     assert_true(failed > 8);
+}
+
+/* A shard that is not finished has no name that a child which is killed could leave behind. */
+static void test_unfinished_shard(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct dataset_writer *writer = NULL;
+    const int32_t ids[] = {1, 2, 3};
+    const uint8_t trained[] = {0, 1, 1};
+    (void)unlink(out_path);
+    int before = entries();
+    assert_int_equal(dataset_writer_new(out_path, 10, &writer, &err), 0);
+    assert_int_equal(dataset_writer_add(writer, ids, trained, 3, &err), 0);
+    assert_int_equal(entries(), before);
+    assert_int_equal(dataset_writer_commit(writer, &err), 0);
+    dataset_writer_free(writer);
+    assert_int_equal(entries(), before + 1);
+    assert_int_equal(dataset_open(out_path, &dataset, &err), 0);
+    assert_int_equal(dataset.tokens, 3);
 }
 
 /* Any bytes get a report and a shard that opens. */
@@ -409,6 +430,7 @@ int main(void)
         TEST(test_failures),
         TEST(test_mutations),
         TEST(test_full_disk),
+        TEST(test_unfinished_shard),
         TEST(test_foreign_files),
         TEST(test_mistakes_come_first),
         TEST(test_hopeless),
