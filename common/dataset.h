@@ -37,6 +37,13 @@
 
 enum { DATASET_FAULTS_MAX = 100 };
 
+/* How far the reading of a file is. */
+struct dataset_progress {
+    int64_t bytes, rows; /* of the file */
+    int64_t bad;         /* rows that are mistakes */
+    const json_t *fault; /* the first of them, as in the report; NULL: none; borrowed */
+};
+
 struct dataset_request {
     const char *path;        /* the file */
     const char *name;        /* as its user calls it, for its ending; NULL: path */
@@ -50,7 +57,7 @@ struct dataset_request {
     int64_t vocab;         /* of the model; 0: the tokenizer's */
     size_t line_bytes_max; /* longest line served; 0: LIMIT_LINE_BYTES */
     int threads;           /* 0: one a core */
-    void (*progress)(void *context, int64_t bytes, int64_t lines); /* of the file; or NULL */
+    void (*progress)(void *context, const struct dataset_progress *at); /* or NULL */
     void *progress_context;
 };
 

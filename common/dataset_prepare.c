@@ -193,6 +193,15 @@ static int prepare_shard(struct prepare *prepare, struct err *err)
     return rc;
 }
 
+static void prepare_tell(const struct prepare *prepare)
+{
+    const struct dataset_progress at = {.bytes = prepare->source.reader.stream.file_bytes,
+                                        .rows = prepare->report.lines,
+                                        .bad = prepare->report.bad,
+                                        .fault = json_array_get(prepare->report.faults, 0)};
+    prepare->request->progress(prepare->request->progress_context, &at);
+}
+
 static int prepare_rows(struct prepare *prepare, struct err *err)
 {
     const struct dataset_request *request = prepare->request;
@@ -203,7 +212,7 @@ static int prepare_rows(struct prepare *prepare, struct err *err)
     for (size_t count = 1; count > 0 && !prepare->stop;) {
         TRY(prepare_batch(prepare, &count, err));
         if (request->progress != NULL)
-            request->progress(request->progress_context, stream->file_bytes, prepare->report.lines);
+            prepare_tell(prepare);
     }
     return 0;
 }

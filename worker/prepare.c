@@ -23,7 +23,7 @@ struct prepare_progress {
     int64_t told_ms;
 };
 
-static void prepare_tell(void *context, int64_t bytes, int64_t rows)
+static void prepare_tell(void *context, const struct dataset_progress *at)
 {
     struct prepare_progress *progress = context;
     int64_t now_ms = clock_monotonic_ms();
@@ -32,9 +32,10 @@ static void prepare_tell(void *context, int64_t bytes, int64_t rows)
     progress->told_ms = now_ms;
     CLEANUP(json_unref)
     json_t *json =
-        json_pack("{s:I, s:I, s:I, s:I, s:I}", "file", (json_int_t)progress->file + 1, "files",
-                  (json_int_t)progress->request->file_count, "bytes", (json_int_t)bytes,
-                  "bytes_total", (json_int_t)progress->bytes_total, "rows", (json_int_t)rows);
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:O?}", "file", (json_int_t)progress->file + 1,
+                  "files", (json_int_t)progress->request->file_count, "bytes",
+                  (json_int_t)at->bytes, "bytes_total", (json_int_t)progress->bytes_total, "rows",
+                  (json_int_t)at->rows, "bad", (json_int_t)at->bad, "fault", at->fault);
     struct err ignored; /* the next second tells again */
     if (json != NULL)
         (void)json_write_file(progress->request->progress_path, json, 0600, &ignored);

@@ -78,6 +78,21 @@ static void jobs_print_measured(const json_t *report)
                  number_plain(cli_number(report, "network_wait_s"), 4).text);
 }
 
+/* How far the check of the training file is. */
+static void jobs_print_preparing(const json_t *preparing)
+{
+    const json_t *fault = json_object_get(preparing, "fault");
+    (void)printf("checked: %.0f of %.0f bytes of file %.0f of %.0f, %.0f rows\n",
+                 cli_number(preparing, "bytes"), cli_number(preparing, "bytes_total"),
+                 cli_number(preparing, "file"), cli_number(preparing, "files"),
+                 cli_number(preparing, "rows"));
+    if (json_is_object(fault))
+        (void)printf("  wrong so far: %.0f; the first is line %.0f column %.0f: %s: %s\n",
+                     cli_number(preparing, "bad"), cli_number(fault, "line"),
+                     cli_number(fault, "column"), cli_text(fault, "code"),
+                     cli_text(fault, "message"));
+}
+
 /* What became of the training file, and how long its examples are. */
 static void jobs_print_data(const json_t *data)
 {
@@ -86,10 +101,7 @@ static void jobs_print_data(const json_t *data)
     size_t i;
     const json_t *preparing = json_object_get(data, "preparing");
     if (preparing != NULL)
-        (void)printf("checked: %.0f of %.0f bytes of file %.0f of %.0f, %.0f rows\n",
-                     cli_number(preparing, "bytes"), cli_number(preparing, "bytes_total"),
-                     cli_number(preparing, "file"), cli_number(preparing, "files"),
-                     cli_number(preparing, "rows"));
+        jobs_print_preparing(preparing);
     if (!json_is_object(data) || preparing != NULL)
         return;
     (void)printf("data: %.0f of %.0f lines kept: %.0f examples of %.0f tokens, %.0f with loss\n",

@@ -139,9 +139,13 @@ static bool watch_check(struct progress *progress, const json_t *job)
     if (at == NULL)
         return true;
     const double done = all > 0 ? fmin(cli_number(at, "bytes") / all, 1) : 0;
-    (void)snprintf(text, sizeof text, "checking file %lld of %lld: %.0f%%, %lld rows",
-                   cli_whole(at, "file"), cli_whole(at, "files"), 100 * done,
-                   cli_whole(at, "rows"));
+    int length =
+        snprintf(text, sizeof text, "checking file %lld of %lld: %.0f%%, %lld rows",
+                 cli_whole(at, "file"), cli_whole(at, "files"), 100 * done, cli_whole(at, "rows"));
+    if (cli_whole(at, "bad") > 0)
+        (void)snprintf(text + length, sizeof text - (size_t)length,
+                       ", %lld wrong, the first in line %lld", cli_whole(at, "bad"),
+                       cli_whole(json_object_get(at, "fault"), "line"));
     progress_check(progress, done, text);
     return true;
 }

@@ -21,7 +21,8 @@ function why(own) {
 function preparing(data) {
   if (!data?.preparing) return null;
   const at = data.preparing;
-  return note("", `Its files are checked: ${whole(at.rows)} rows, ${bytes(at.bytes)} of ${bytes(at.bytes_total)}.`, progress(at.bytes, at.bytes_total));
+  return note("", `Its files are checked: ${whole(at.rows)} rows, ${bytes(at.bytes)} of ${bytes(at.bytes_total)}.${at.fault
+    ? ` Wrong so far: ${whole(at.bad)}; line ${whole(at.fault.line)}: ${at.fault.code}: ${at.fault.message}` : ""}`, progress(at.bytes, at.bytes_total));
 }
 
 // What the check of its training file found.

@@ -71,6 +71,15 @@ static void test_show(void **state)
               "");
     scene_run(s, cmd_show, "ftjob-a", NULL);
     scene_expect(s, ROW "checked: 70 of 80 bytes of file 1 of 2, 5 rows\n");
+    reply_job(s,
+              ",\"data\":{\"preparing\":{\"file\":1,\"files\":1,\"bytes\":70,\"bytes_total\":80,"
+              "\"rows\":3000007,\"bad\":2,\"fault\":{\"line\":3000001,\"column\":7,\"code\":"
+              "\"invalid_json\",\"message\":\"not valid JSON\"}}}",
+              "");
+    scene_run(s, cmd_show, "ftjob-a", NULL);
+    scene_expect(s,
+                 ROW "checked: 70 of 80 bytes of file 1 of 1, 3000007 rows\n  wrong so far: 2; the "
+                     "first is line 3000001 column 7: invalid_json: not valid JSON\n");
     scene_run(s, cmd_show, NULL);
     scene_expect_usage(s, "the job's id is missing");
     s->json = true;

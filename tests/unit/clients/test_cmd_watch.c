@@ -51,7 +51,8 @@ static void test_check_of_files(void **state)
         STREAM "event: event\nid: 1-0\ndata: {\"message\":\"queued\"}\n\n" END;
     static const char at[] = "{\"id\":\"ftjob-a\",\"ithaca\":{\"state\":\"validating\",\"data\":{"
                              "\"preparing\":{\"file\":1,\"files\":2,\"bytes\":70,"
-                             "\"bytes_total\":80,\"rows\":12345}}}}";
+                             "\"bytes_total\":80,\"rows\":12345,\"bad\":2,\"fault\":{\"line\":"
+                             "678}}}}}";
     scene_reply(s, 200, "{\"id\":\"ftjob-a\",\"ithaca\":{\"state\":\"validating\",\"data\":null}}");
     for (int i = 0; i < 2; i++) /* a line at first and each fifth second */
         scene_reply(s, 200, at);
@@ -61,7 +62,7 @@ static void test_check_of_files(void **state)
     scene_run(s, cmd_watch, "ftjob-a", NULL);
     assert_int_equal(s->rc, -ERR_CANCELLED);
     assert_non_null(strstr(s->errors, "[#####################---]  checking file 1 of 2: 88%, "
-                                      "12345 rows\nqueued\n"));
+                                      "12345 rows, 2 wrong, the first in line 678\nqueued\n"));
     assert_int_equal(s->server.asked_count, 6);
 }
 

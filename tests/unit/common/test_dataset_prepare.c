@@ -374,6 +374,42 @@ static void test_full_disk(void **state)
     assert_true(failed > 8);
 }
 
+struct told {
+    int64_t calls, bad, line, rows; /* of the last call but for `line`, the first that was told */
+};
+
+static void tell(void *context, const struct dataset_progress *at)
+{
+    struct told *told = context;
+    told->calls++;
+    assert_true(at->rows >= told->rows && at->bad >= told->bad && (at->bad > 0) == !!at->fault);
+    told->bad = at->bad;
+    told->rows = at->rows;
+    if (told->line == 0 && at->fault != NULL)
+        told->line = json_integer_value(json_object_get(at->fault, "line"));
+}
+
+/* A row that is wrong is told while the rest is still read. */
+static void test_progress(void **state)
+{
+    (void)state;
+    enum { ROWS = 9000, BAD = 100 };
+    struct told told = {0};
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    for (int line = 1; line <= ROWS; line++)
+        buf_text(&text, line == BAD || line == ROWS ? "{bad\n" : GOOD "\n");
+    request.threads = 1;
+    request.progress = tell;
+    request.progress_context = &told;
+    prepare(buf_str(&text), text.length);
+    buf_done(&text);
+    assert_int_equal(told.line, BAD);
+    assert_int_equal(told.bad, 2);
+    assert_int_equal(told.rows, ROWS);
+    assert_true(told.calls > 3);
+}
+
 /* A shard that is not finished has no name that a child which is killed could leave behind. */
 static void test_unfinished_shard(void **state)
 {
@@ -431,6 +467,7 @@ int main(void)
         TEST(test_mutations),
         TEST(test_full_disk),
         TEST(test_unfinished_shard),
+        TEST(test_progress),
         TEST(test_foreign_files),
         TEST(test_mistakes_come_first),
         TEST(test_hopeless),
