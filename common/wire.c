@@ -216,9 +216,6 @@ static void wire_plan(struct codec *codec, struct wire_frame *frame)
 {
     const char *json = codec->out != NULL ? frame->plan.json : codec->in;
     size_t length = codec->out != NULL ? frame->plan.length : codec->in_length;
-    codec_check(codec, length <= LIMIT_FRAME_BYTES, "the plan is too long");
-    if (codec->bad != NULL)
-        return;
     codec_check(codec, utf8_valid(json, length), "the plan is not UTF-8");
     if (codec->out != NULL) {
         buf_append(codec->out, json, length);
@@ -309,7 +306,6 @@ int wire_encode(const struct wire_frame *frame, struct buf *out, struct err *err
     const char *wrong = wire_header_wrong(frame->type, frame->seq);
     if (wrong != NULL)
         return err_set(err, ERR_PROTOCOL, "frame %s: %s", wire_type_name(frame->type), wrong);
-    TRY(buf_error(out, err));
     size_t start = out->length;
     struct wire_frame copy = *frame; /* the codec takes fields it may write */
     struct codec codec = {.out = out};

@@ -316,6 +316,16 @@ static void test_files_and_names(void **state)
     assert_int_equal(mem_live(), 0);
 }
 
+static void make_dirs(const char *const *names, size_t count)
+{
+    struct err err;
+    for (size_t i = 0; i < count; i++) {
+        char path[160];
+        (void)snprintf(path, sizeof path, "%s/checkpoints/%s", job_dir, names[i]);
+        assert_int_equal(io_make_dirs(path, 0700, &err), 0);
+    }
+}
+
 static void test_list(void **state)
 {
     struct err err;
@@ -337,11 +347,7 @@ static void test_list(void **state)
                                         "step-999999999999999999",
                                         "step-1000000000000000000",
                                         "step-99999999999999999999"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[160];
-        (void)snprintf(path, sizeof path, "%s/checkpoints/%s", job_dir, names[i]);
-        assert_int_equal(io_make_dirs(path, 0700, &err), 0);
-    }
+    make_dirs(names, sizeof names / sizeof names[0]);
     assert_int_equal(checkpoint_list(job_dir, &steps, &count, &err), 0);
     assert_int_equal(count, 5);
     const int64_t want[] = {999999999999999999, 100, 20, 9, 0};
@@ -349,6 +355,51 @@ static void test_list(void **state)
     mem_free(steps);
     assert_int_equal(checkpoint_step_of("/a/b/step-12"), 12);
     assert_int_equal(checkpoint_step_of("/a/step-12/b"), -1);
+    assert_int_equal(mem_live(), 0);
+}
+
+/* More than are there at first room for. */
+static void test_list_of_many(void **state)
+{
+    enum { MANY = 50 };
+    struct err err;
+    int64_t *steps = NULL;
+    size_t count = 0;
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "step-%d", i * 7 % MANY);
+        make_dirs(&(const char *){name}, 1);
+    }
+    assert_int_equal(checkpoint_list(job_dir, &steps, &count, &err), 0);
+    assert_int_equal(count, MANY);
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(steps[i], MANY - 1 - i);
+    mem_free(steps);
+    assert_int_equal(mem_live(), 0);
+}
+
+static void test_discard(void **state)
+{
+    struct err err;
+    int64_t *steps = NULL;
+    size_t count = 0;
+    static const char *const names[] = {"step-5", "step-9", "step-12", "step-12.tmp/old"};
+    make_dirs(names, sizeof names / sizeof names[0]);
+    assert_int_equal(checkpoint_discard_after(job_dir, 9, &err), 0);
+    assert_int_equal(checkpoint_list(job_dir, &steps, &count, &err), 0);
+    assert_int_equal(count, 2);
+    assert_int_equal(steps[0], 9);
+    char *gone = io_join(job_dir, "checkpoints/step-12.tmp"), *old = io_join(gone, "old");
+    assert_true(io_exists(gone));
+    assert_false(io_exists(old)); /* what was there before made room */
+    mem_free(steps);
+    assert_int_equal(checkpoint_discard_after(job_dir, -1, &err), 0);
+    assert_int_equal(checkpoint_list(job_dir, &steps, &count, &err), 0);
+    assert_int_equal(count, 0);
+    assert_int_equal(checkpoint_discard_after(job_dir, -1, &err), 0); /* nothing is left to do */
+    mem_free(old);
+    mem_free(gone);
+    mem_free(steps);
     assert_int_equal(mem_live(), 0);
 }
 
@@ -399,6 +450,8 @@ int main(void)
         TEST(test_other_values),
         TEST(test_files_and_names),
         TEST(test_list),
+        TEST(test_list_of_many),
+        TEST(test_discard),
         TEST(test_write),
         TEST(test_out_of_memory),
     };

@@ -102,6 +102,85 @@ static void test_round_trip(void **state)
     safetensors_free(st);
 }
 
+/* `count` tensors t0, t1, ... of 0, 1, 2, 0, ... values, of two types: the fault that came, or 0.
+ */
+static int write_many(const char *path, int count, struct err *err)
+{
+    static const float values[] = {0.5f, -2};
+    struct safetensors_writer *writer = NULL;
+    int rc = safetensors_writer_new(path, &writer, err);
+    for (int i = 0; i < count && rc == 0; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "t%d", i);
+        rc = safetensors_writer_declare(writer, name, i % 2 ? DTYPE_F32 : DTYPE_BF16, 1,
+                                        (int64_t[]){i % 3}, err);
+    }
+    for (int i = 0; i < count && rc == 0; i++)
+        if (i % 3 > 0)
+            rc = safetensors_writer_put_f32(writer, values, i % 3, err);
+    if (rc == 0)
+        rc = safetensors_writer_put_f32(writer, values, 0, err);
+    if (rc == 0)
+        rc = safetensors_writer_commit(writer, err);
+    safetensors_writer_free(writer);
+    return rc;
+}
+
+/* None at all, only empty ones, the first empty, more than there is at first room for. */
+static void test_writer_counts(void **state)
+{
+    CLEANUP(mem_free_ptr) char *path = in_folder("many.safetensors");
+    static const int counts[] = {0, 1, 2, 3, 4, 5, 6, 7, 64, 65, 300};
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        struct err err;
+        struct safetensors *st = NULL;
+        assert_int_equal(write_many(path, counts[c], &err), 0);
+        CLEANUP(buf_done) struct buf bytes;
+        buf_init(&bytes, 1 << 20);
+        assert_int_equal(io_read_file(path, 1 << 20, &bytes, &err), 0);
+        assert_int_equal(bytes.data[0] % 8, 0); /* so that what is mapped is aligned */
+        assert_int_equal(safetensors_open(path, &st, &err), 0);
+        assert_int_equal(safetensors_count(st), counts[c]);
+        for (int i = 0; i < counts[c]; i++) {
+            char name[16];
+            float back[2] = {0.5f, -2};
+            (void)snprintf(name, sizeof name, "t%d", i);
+            const struct safetensors_entry *entry = safetensors_find(st, name);
+            assert_int_equal(entry->elements, i % 3);
+            assert_int_equal(safetensors_read_f32(st, entry, 0, i % 3, back, &err), 0);
+            assert_true(back[0] == 0.5f && back[1] == -2);
+        }
+        safetensors_free(st);
+    }
+}
+
+/* Memory or the disk is full at every call: an error, nothing left behind, no half of a file. */
+static void test_writer_faults(void **state)
+{
+    CLEANUP(mem_free_ptr) char *path = in_folder("writer-faults.safetensors");
+    int64_t before = mem_live();
+    for (int disk = 0; disk < 2; disk++) {
+        struct err err = {0};
+        int faults_after_rename = 0;
+        for (int n = 1;; n++) {
+            (disk ? io_fault_after : mem_fault_after)(n);
+            int rc = write_many(path, 70, &err);
+            (disk ? io_fault_after : mem_fault_after)(0);
+            assert_int_equal(mem_live(), before);
+            if (rc == 0) {
+                assert_true(n > 4);
+                break;
+            }
+            assert_int_equal(rc, disk ? -ERR_NO_SPACE : -ERR_NOMEM);
+            assert_int_equal(rc, -(int)err.code);
+            if (unlink(path) == 0) /* only the sync of its folder comes after it has appeared */
+                faults_after_rename++;
+        }
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(faults_after_rename, 1);
+    }
+}
+
 static void test_writer_aborts(void **state)
 {
     struct err err;
@@ -329,6 +408,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_writer_counts),
+        cmocka_unit_test(test_writer_faults),
         cmocka_unit_test(test_writer_aborts),
         cmocka_unit_test(test_hostile_headers),
         cmocka_unit_test(test_integers_are_no_weights),

@@ -136,6 +136,80 @@ static void test_layout_is_the_documented_one(void **state)
     buf_done(&out);
 }
 
+/* Every field in its place, of every type that has some: a rank of one build speaks to the daemon
+ * of another. 0x11 and on: no byte is like its neighbour. */
+static void test_payloads_are_the_documented_ones(void **state)
+{
+    static const struct {
+        struct wire_frame frame;
+        const char *payload;
+        size_t length;
+    } cases[] = {
+#define PAYLOAD(bytes) bytes, sizeof bytes - 1
+        {{.type = WIRE_HELLO,
+          .hello = {.job_id = "job",
+                    .attempt = 0x14131211,
+                    .rank = 0x24232221,
+                    .pid = 0x34333231,
+                    .secret = "0123456789abcdefghijklmnopqrstu"}},
+         PAYLOAD("\3\0job\x11\x12\x13\x14!\"#$1234"
+                 "0123456789abcdefghijklmnopqrstu\0")},
+        {{.type = WIRE_PLAN, .plan = {.json = "{}", .length = 2}}, PAYLOAD("{}")},
+        {{.type = WIRE_READY, .ready = {.steps_total = 0x1817161514131211}},
+         PAYLOAD("\x11\x12\x13\x14\x15\x16\x17\x18")},
+        {{.type = WIRE_HEARTBEAT,
+          .heartbeat = {.step = 0x1817161514131211, .phase = 3, .coll_seq = 0x2827262524232221}},
+         PAYLOAD("\x11\x12\x13\x14\x15\x16\x17\x18"
+                 "\3\0\0\0"
+                 "!\"#$%&'(")},
+        {{.type = WIRE_METRICS,
+          .metrics = {.step = 0x1817161514131211,
+                      .wall_s = 0.5,
+                      .count = 1,
+                      .points = {{.metric = 2, .value = -2}}}},
+         PAYLOAD("\x11\x12\x13\x14\x15\x16\x17\x18"
+                 "\0\0\0\0\0\0\xe0\x3f"
+                 "\1\0\0\0"
+                 "\2\0"
+                 "\0\0\0\0\0\0\0\xc0")},
+        {{.type = WIRE_EVENT, .event = {.level = 1, .step = 0x1817161514131211, .text = "hi"}},
+         PAYLOAD("\1"
+                 "\x11\x12\x13\x14\x15\x16\x17\x18"
+                 "\2\0hi")},
+        {{.type = WIRE_DONE,
+          .done = {.steps = 0x1817161514131211,
+                   .trained_tokens = 0x2827262524232221,
+                   .final_loss = 0.5}},
+         PAYLOAD("\x11\x12\x13\x14\x15\x16\x17\x18"
+                 "!\"#$%&'("
+                 "\0\0\0\0\0\0\xe0\x3f")},
+        {{.type = WIRE_FAILED,
+          .failed = {.code = ERR_NOMEM, .step = 0x1817161514131211, .phase = 4, .text = "no"}},
+         PAYLOAD("\15\0out_of_memory"
+                 "\x11\x12\x13\x14\x15\x16\x17\x18"
+                 "\4\0\0\0"
+                 "\2\0no")},
+        {{.type = WIRE_CHECKPOINTED,
+          .checkpointed = {.step = 0x1817161514131211, .bytes = 0x2827262524232221}},
+         PAYLOAD("\x11\x12\x13\x14\x15\x16\x17\x18"
+                 "!\"#$%&'(")},
+        {{.type = WIRE_PAUSED,
+          .paused = {.step = 0x1817161514131211, .trained_tokens = 0x2827262524232221}},
+         PAYLOAD("\x11\x12\x13\x14\x15\x16\x17\x18"
+                 "!\"#$%&'(")},
+        {{.type = WIRE_PROFILE, .number = 0x21}, PAYLOAD("!\0\0\0")},
+    };
+    struct buf out;
+    buf_init(&out, 1000);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        buf_clear(&out);
+        encode(&out, &cases[i].frame);
+        assert_int_equal(out.length, HEADER_BYTES + cases[i].length);
+        assert_memory_equal(out.data + HEADER_BYTES, cases[i].payload, cases[i].length);
+    }
+    buf_done(&out);
+}
+
 static void test_non_finite_values_pass(void **state)
 {
     struct err err;
@@ -252,6 +326,16 @@ static void test_spoilt_payloads_are_refused(void **state)
     encode(&out, &(struct wire_frame){.type = WIRE_HEARTBEAT, .seq = 1});
     out.data[HEADER_BYTES + 8] = WIRE_PHASE_COUNT;
     assert_refused(&out, "phase");
+    buf_clear(&out);
+    encode(&out, &(struct wire_frame){.type = WIRE_PLAN, .plan = {.json = "{}", .length = 2}});
+    out.data[HEADER_BYTES] = (char)0xff;
+    assert_refused(&out, "the plan is not UTF-8");
+    buf_clear(&out);
+    encode(&out, &(struct wire_frame){.type = WIRE_PROFILE, .number = 1});
+    out.data[HEADER_BYTES] = 0;
+    assert_refused(&out, "too many steps to profile, or none");
+    out.data[HEADER_BYTES + 3] = 1;
+    assert_refused(&out, "too many steps to profile, or none");
     buf_done(&out);
 }
 
@@ -276,13 +360,17 @@ static void test_encoder_refuses_and_leaves_nothing(void **state)
     buf_init(&out, 200 * 1024);
     encode(&out, &(struct wire_frame){.type = WIRE_READY, .seq = 1});
     size_t before = out.length;
-    struct wire_frame bad[6] = {
+    struct wire_frame bad[] = {
         {.type = WIRE_CANCEL, .seq = 1},
         {.type = (enum wire_type)99},
         {.type = WIRE_METRICS, .metrics = {.count = WIRE_METRICS_MAX + 1}},
         {.type = WIRE_HEARTBEAT, .heartbeat = {.phase = WIRE_PHASE_COUNT}},
         {.type = WIRE_EVENT},
         {.type = WIRE_PLAN, .plan = {.length = LIMIT_FRAME_BYTES + 1}},
+        {.type = WIRE_PLAN, .plan = {.json = "\xff", .length = 1}},
+        {.type = WIRE_FAILED, .failed = {.code = ERR_COUNT}},
+        {.type = WIRE_PROFILE, .number = 0},
+        {.type = WIRE_PROFILE, .number = LIMIT_PROFILE_STEPS + 1},
     };
     memset(bad[4].event.text, 'x', sizeof bad[4].event.text); /* no NUL */
     char *long_plan = mem_new(1, LIMIT_FRAME_BYTES + 1);
@@ -293,7 +381,12 @@ static void test_encoder_refuses_and_leaves_nothing(void **state)
         assert_int_equal(out.length, before);
     }
     bad[5].plan.length = LIMIT_FRAME_BYTES;
+    out.length = 0;
     encode(&out, &bad[5]);
+    struct wire_frame frame;
+    size_t bytes;
+    assert_int_equal(wire_decode(&out, &frame, &bytes, &err), 0);
+    assert_int_equal(bytes, HEADER_BYTES + LIMIT_FRAME_BYTES);
     buf_done(&out);
     mem_free(long_plan);
 }
@@ -386,6 +479,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type_round_trips),
         cmocka_unit_test(test_layout_is_the_documented_one),
+        cmocka_unit_test(test_payloads_are_the_documented_ones),
         cmocka_unit_test(test_non_finite_values_pass),
         cmocka_unit_test(test_cut_frames_ask_for_more),
         cmocka_unit_test(test_spoilt_headers_are_refused),
