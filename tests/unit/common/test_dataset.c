@@ -1,6 +1,7 @@
 /* dataset: shards written and read back, every kind of damage refused, seeded mutations. */
 #include "common/dataset.h"
 
+#include "common/dataset_random.h"
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/rng.h"
@@ -170,6 +171,36 @@ static void test_damage(void **state)
     }
 }
 
+/* Counts that no shard has, though the bytes that they come to are those of the file. */
+static void test_damaged_counts(void **state)
+{
+    static const int64_t counts[][2] = {{-2, 17}, {13, -7}}; /* examples, tokens */
+    struct err err;
+    struct dataset dataset;
+    struct dataset_writer *writer = NULL;
+    CLEANUP(buf_done) struct buf bytes;
+    buf_init(&bytes, 1 << 20);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(8 * (counts[i][0] + 1) + 5 * counts[i][1], 8 * 4 + 5 * 9);
+        assert_int_equal(write_good(&err), 0);
+        read_all(&bytes);
+        memcpy(bytes.data + 8, counts[i], 16);
+        write_hashed(&bytes);
+        assert_int_equal(dataset_open(path, &dataset, &err), -ERR_CORRUPT);
+        assert_non_null(strstr(err.text, "not what its header says"));
+    }
+    assert_int_equal(dataset_writer_new(path, 1, &writer, &err), 0);
+    assert_int_equal(dataset_writer_commit(writer, &err), 0);
+    dataset_writer_free(writer);
+    assert_int_equal(dataset_open(path, &dataset, &err), 0); /* no tokens, and one that could be */
+    dataset_close(&dataset);
+    read_all(&bytes);
+    bytes.data[32] = 0;
+    write_hashed(&bytes);
+    assert_int_equal(dataset_open(path, &dataset, &err), -ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "a vocabulary of 0"));
+}
+
 /* Mutated shards whose hash fits: refused, or every field can be used. */
 static void test_mutations(void **state)
 {
@@ -204,31 +235,65 @@ static void test_mutations(void **state)
     assert_true(accepted > 0);
 }
 
-static void test_allocation_failures(void **state)
+/* Memory or the disk is full at every call: an error, nothing left behind, no half of a shard. */
+static void test_faults(void **state)
 {
     int64_t before = mem_live();
-    for (int n = 1;; n++) {
-        struct err err = {0};
-        mem_fault_after(n);
-        int rc = write_good(&err);
-        mem_fault_after(0);
-        assert_int_equal(mem_live(), before);
-        if (rc == 0)
-            break;
-        assert_int_equal(rc, -ERR_NOMEM);
-        assert_true(n < 100);
+    for (int disk = 0; disk < 2; disk++) {
+        (void)unlink(path);
+        int faults_after_rename =
+            0; /* only the sync of the folder comes after the shard is there */
+        for (int n = 1;; n++) {
+            struct err err = {0};
+            (disk ? io_fault_after : mem_fault_after)(n);
+            int rc = write_good(&err);
+            (disk ? io_fault_after : mem_fault_after)(0);
+            assert_int_equal(mem_live(), before);
+            if (rc == 0)
+                break;
+            assert_int_equal(rc, disk ? -ERR_NO_SPACE : -ERR_NOMEM);
+            assert_true(n < 100);
+            faults_after_rename += unlink(path) == 0;
+            assert_int_equal(files_in_folder(), 0);
+        }
+        assert_int_equal(faults_after_rename, 1);
+        assert_int_equal(files_in_folder(), 1);
     }
-    assert_int_equal(files_in_folder(), 1);
+}
+
+static void test_random(void **state)
+{
+    enum { DOCUMENTS = 3, LENGTH = 200, VOCAB = 7 };
+    struct err err;
+    struct dataset dataset;
+    assert_int_equal(dataset_random_write(path, DOCUMENTS, LENGTH, VOCAB, &err), 0);
+    assert_int_equal(dataset_open(path, &dataset, &err), 0);
+    assert_int_equal(dataset.examples, DOCUMENTS);
+    assert_int_equal(dataset.tokens, DOCUMENTS * LENGTH);
+    assert_int_equal(dataset.trained_tokens, dataset.tokens);
+    assert_int_equal(dataset.vocab, VOCAB);
+    int seen[VOCAB] = {0};
+    for (int64_t t = 0; t < LENGTH; t++) {
+        seen[dataset.ids[t]]++;
+        for (int64_t d = 0; d < DOCUMENTS; d++)
+            assert_int_equal(dataset.ids[d * LENGTH + t], dataset.ids[t]);
+    }
+    for (int id = 0; id < VOCAB; id++)
+        assert_in_range(seen[id], 1, LENGTH / 2);
+    dataset_close(&dataset);
+    io_fault_after(2);
+    assert_int_equal(dataset_random_write(path, DOCUMENTS, LENGTH, VOCAB, &err), -ERR_NO_SPACE);
+    io_fault_after(0);
+    assert_int_equal(dataset_random_write("/nonexistent-folder/x", 1, 1, 1, &err), -ERR_NOT_FOUND);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_mutations),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_damage),         cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_damaged_counts), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
