@@ -194,14 +194,14 @@ int io_file_commit(struct io_file *file, struct err *err)
 {
     must(file->fd >= 0);
     int rc = 0;
-    if (io_sync(file->fd) != 0)
+    if (!file->scratch && io_sync(file->fd) != 0)
         rc = err_set_errno(err, errno, "%s: sync", file->temp_path);
     else if (io_rename(file->temp_path, file->path, 0) != 0)
         rc = err_set_errno(err, errno, "%s: rename", file->path);
     else {
         mem_free(file->temp_path); /* renamed: abort has nothing to remove */
         file->temp_path = NULL;
-        rc = io_sync_parent(file->path, err);
+        rc = file->scratch ? 0 : io_sync_parent(file->path, err);
     }
     io_file_abort(file);
     return rc;
@@ -217,14 +217,27 @@ void io_file_abort(struct io_file *file)
     *file = (struct io_file){.fd = -1};
 }
 
-int io_write_file(const char *path, const void *bytes, size_t length, mode_t mode, struct err *err)
+static int io_write_whole(const char *path, const void *bytes, size_t length, mode_t mode,
+                          bool scratch, struct err *err)
 {
     CLEANUP(io_file_abort) struct io_file file;
     TRY(io_file_create(&file, path, mode, err));
+    file.scratch = scratch;
     int rc = io_write_full(file.fd, bytes, length, err);
     if (rc != 0)
         return err_wrap(err, rc, "%s: ", path);
     return io_file_commit(&file, err);
+}
+
+int io_write_file(const char *path, const void *bytes, size_t length, mode_t mode, struct err *err)
+{
+    return io_write_whole(path, bytes, length, mode, false, err);
+}
+
+int io_write_scratch(const char *path, const void *bytes, size_t length, mode_t mode,
+                     struct err *err)
+{
+    return io_write_whole(path, bytes, length, mode, true, err);
 }
 
 int io_make_dirs(const char *path, mode_t mode, struct err *err)

@@ -19,6 +19,10 @@ int io_read_secret(const char *path, mode_t refused, size_t max_bytes, struct bu
 
 /* Writes `path` atomically with the mode given. */
 int io_write_file(const char *path, const void *bytes, size_t length, mode_t mode, struct err *err);
+/* The same of a file that nobody wants after the machine was off, such as one for a child of ours:
+ * it does not wait for the disk. */
+int io_write_scratch(const char *path, const void *bytes, size_t length, mode_t mode,
+                     struct err *err);
 
 /* Full reads and writes: EINTR and short counts are handled. io_read_full fails with ERR_IO at end
  * of file. */
@@ -31,6 +35,7 @@ struct io_file {
     int fd;          /* the temporary file, or -1 */
     char *path;      /* where it will appear */
     char *temp_path; /* where it is written: path + ".tmp-<pid>-<n>" */
+    bool scratch;    /* the disk is not waited for */
 };
 int io_file_create(struct io_file *file, const char *path, mode_t mode, struct err *err);
 int io_file_commit(struct io_file *file, struct err *err); /* fsync, rename, fsync folder */

@@ -124,6 +124,14 @@ int json_write_file(const char *path, const json_t *value, mode_t mode, struct e
     return io_write_file(path, buf_str(&text), text.length, mode, err);
 }
 
+int json_write_scratch(const char *path, const json_t *value, struct err *err)
+{
+    CLEANUP(buf_done) struct buf text;
+    buf_init(&text, (size_t)LIMIT_TOKENIZER_BYTES);
+    TRY(json_print_pretty(value, &text, err));
+    return io_write_scratch(path, buf_str(&text), text.length, 0600, err);
+}
+
 json_t *json_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();

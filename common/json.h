@@ -34,8 +34,9 @@ int json_parse_own_file(const char *path, size_t max_bytes, json_t **ret_value, 
 int json_print(const json_t *value, struct buf *out, struct err *err);
 int json_print_pretty(const json_t *value, struct buf *out,
                       struct err *err); /* indent 2, ends with a newline */
-int json_write_file(const char *path, const json_t *value, mode_t mode,
-                    struct err *err); /* pretty, atomic */
+int json_write_file(const char *path, const json_t *value, mode_t mode, struct err *err);
+/* See io_write_scratch(); mode 0600. */
+int json_write_scratch(const char *path, const json_t *value, struct err *err); /* pretty, atomic */
 
 /* New reference: a real, or null when not finite. */
 json_t *json_number(double value);

@@ -74,7 +74,7 @@ int prepare_request_write(const char *path, const struct prepare_request *reques
                   "checkpoint_dir", request->checkpoint_dir, "source_dir", request->source_dir);
     if (root == NULL)
         return mem_fail(err, 0, "a prepare request");
-    return json_write_file(path, root, 0600, err);
+    return json_write_scratch(path, root, err);
 }
 
 void prepare_request_done(struct prepare_request *request)

@@ -345,7 +345,7 @@ static int chat_fill(struct chat_question *question, const char *model, json_t *
     if (json_object_set_new(input, "chat_template", json_string(question->model.chat_template)) !=
         0)
         return mem_fail(err, 0, "a question");
-    return json_write_file(question->input_path, input, 0600, err);
+    return json_write_scratch(question->input_path, input, err);
 }
 
 int chat_ask(struct api *api, struct http_request *request, const struct chat_kind *kind,

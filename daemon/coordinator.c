@@ -255,7 +255,27 @@ void coordinator_drop_ended(struct coordinator *coordinator)
     coordinator->jobs_end = at;
 }
 
-void coordinator_tick(struct coordinator *coordinator)
+/* A step of each job; several may write and wait for the disk, so those for which no time is left
+ * have theirs in the next tick. Returns whether there are none. */
+static bool coordinator_step_jobs(struct coordinator *coordinator)
+{
+    const int64_t end_ms = coordinator_now(coordinator) + COORDINATOR_SLICE_MS;
+    for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
+        if (job->round > coordinator->round)
+            continue; /* it has had its step */
+        const int64_t now_ms = coordinator_now(coordinator);
+        if (now_ms >= end_ms)
+            return false;
+        job->round = coordinator->round + 1;
+        coordinator_attempt_follow_clock(job);
+        if (job->retry_ms <= now_ms)
+            coordinator_job_step(job);
+    }
+    coordinator->round++;
+    return true;
+}
+
+bool coordinator_tick(struct coordinator *coordinator)
 {
     loop_doing(coordinator->loop, "tick:", "points into the store");
     coordinator_flush(coordinator);
@@ -263,14 +283,12 @@ void coordinator_tick(struct coordinator *coordinator)
     ingest_tick(coordinator->ingest);
     coordinator_gpus_look(coordinator);
     loop_doing(coordinator->loop, "tick:", "jobs");
-    for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
-        coordinator_attempt_follow_clock(job);
-        if (job->retry_ms <= coordinator_now(coordinator))
-            coordinator_job_step(job);
-    }
+    const bool all = coordinator_step_jobs(coordinator);
+    coordinator_progress_tick(coordinator);
     coordinator_drop_ended(coordinator);
     loop_doing(coordinator->loop, "tick:", "the queue");
     coordinator_queue_tick(coordinator);
+    return !all;
 }
 
 void coordinator_stop(struct coordinator *coordinator)

@@ -129,7 +129,9 @@ bool coordinator_queue_is_drained(const struct coordinator *coordinator);
 /* Whether a job that has not ended has it as a training or validation file. */
 bool coordinator_uses_file(const struct coordinator *coordinator, const char *file_id);
 
-void coordinator_tick(struct coordinator *coordinator);
+/* true: there was no time for all jobs, and the others wait for the next tick, which is to come at
+ * once. */
+bool coordinator_tick(struct coordinator *coordinator);
 
 /* The daemon stops: running jobs are paused and go back to the queue for the next daemon, or are
  * left to it (leave_running). Then tick until it is idle; what is not by then is left too. */

@@ -152,65 +152,13 @@ int coordinator_attempt_start(struct coordinator_job *job, struct err *err)
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-int64_t coordinator_attempt_ran_ms(const struct coordinator_job *job)
-{
-    int64_t now_ms = coordinator_now(job->coordinator);
-    return job->ran_ms + (job->running_ms > 0 ? now_ms - job->running_ms : 0);
-}
-
-/* What a rank sends again after a daemon was killed is counted once: steps of an attempt rise. */
-void coordinator_attempt_stepped(struct coordinator_job *job, const struct wire_metrics *metrics)
-{
-    const int64_t step = (int64_t)metrics->step;
-    if (job->attempt_tokens == 0 && step <= job->attempt_from_step) {
-        job->attempt_from_step = step - 1; /* the newest checkpoint was damaged */
-        job->attempt_step = step - 1;
-    }
-    if (step <= job->attempt_step)
-        return;
-    job->attempt_step = step;
-    for (uint32_t i = 0; i < metrics->count; i++)
-        if (metrics->points[i].metric == METRIC_TOKENS)
-            job->attempt_tokens += (int64_t)metrics->points[i].value;
-}
-
-int coordinator_attempt_progress(struct coordinator_job *job, struct err *err)
-{
-    const struct store_progress progress = {
-        .steps_done = job->steps_done,
-        .steps_total = job->steps_total,
-        .trained_tokens = job->trained_tokens,
-        .ran_ms = coordinator_attempt_ran_ms(job),
-        .attempt = job->has_attempt ? job->attempt : 0,
-        .from_step = job->attempt_from_step,
-        .step = job->attempt_step,
-        .tokens = job->attempt_tokens,
-    };
-    TRY(store_job_progress(job->coordinator->store, job->id, &progress, err));
-    job->progress_changed = false;
-    return 0;
-}
-
-static void attempt_write_progress(struct coordinator_job *job)
-{
-    int64_t now_ms = coordinator_now(job->coordinator);
-    struct err err;
-    if (!job->progress_changed || now_ms - job->progress_ms < COORDINATOR_RETRY_MS)
-        return;
-    job->progress_ms = now_ms;
-    int rc = coordinator_attempt_progress(job, &err);
-    if (rc != 0 && !job->progress_failing)
-        log_warn("coordinator", "%s: its steps are not stored for now: %s", job->id, err.text);
-    job->progress_failing = rc != 0;
-}
-
 /* So little of the time limit is left that the last step and its checkpoint must come now. */
 static bool attempt_time_is_up(const struct coordinator_job *job)
 {
     int64_t limit_ms = job->spec.time_limit_s * 1000;
     int64_t margin_ms =
         limit_ms / 10 < ATTEMPT_LIMIT_MARGIN_MS ? limit_ms / 10 : ATTEMPT_LIMIT_MARGIN_MS;
-    return limit_ms > 0 && coordinator_attempt_ran_ms(job) >= limit_ms - margin_ms;
+    return limit_ms > 0 && coordinator_progress_ran_ms(job) >= limit_ms - margin_ms;
 }
 
 static int attempt_tell_time_limit(const struct coordinator_job *job, const char *rest,
@@ -231,7 +179,7 @@ static void attempt_check(struct coordinator_job *job)
         time_is_up)
         supervisor_pause(job->supervisor);
     int64_t last_ms = job->spec.time_limit_s * 1000 + coordinator->config.stop_grace_ms;
-    if (time_is_up && coordinator_attempt_ran_ms(job) > last_ms) {
+    if (time_is_up && coordinator_progress_ran_ms(job) > last_ms) {
         struct err why;
         (void)attempt_tell_time_limit(job, "it did not end in time by itself", &why);
         supervisor_stop(job->supervisor, &why);
@@ -390,7 +338,7 @@ static void attempt_release(struct coordinator_job *job, const char *outcome, co
     coordinator_queue_charge(coordinator, true);
     attempt_give_slots(job);
     job->has_attempt = false;
-    job->ran_ms = coordinator_attempt_ran_ms(job);
+    job->ran_ms = coordinator_progress_ran_ms(job);
     job->running_ms = 0;
 }
 
@@ -427,7 +375,7 @@ static int attempt_end(struct coordinator_job *job, struct err *err)
         coordinator_gpus_blame(job, &why);
     if (well && paused && job->supervisor->ranks[0].paused) /* some steps' metrics may be missing */
         job->steps_done = (int64_t)job->supervisor->paused.step;
-    TRY(coordinator_attempt_progress(job, err));
+    TRY(coordinator_progress_put(job, err));
     bool has_learnt =
         well && !paused && job->state != JOB_STATE_CANCELLING && !job_spec_measures(&job->spec);
     if (has_learnt && !job->has_results)
@@ -477,6 +425,5 @@ int coordinator_attempt_step(struct coordinator_job *job, struct err *err)
     if (job->state != JOB_STATE_CANCELLING)
         attempt_check(job);
     coordinator_alert_check(job);
-    attempt_write_progress(job);
     return 0;
 }

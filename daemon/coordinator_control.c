@@ -18,6 +18,15 @@ static int control_check_cancelled(void *context, const struct store_job *row, s
                    job_state_name(row->state));
 }
 
+/* Nothing of it runs or may run, so that it is cancelled with one write. */
+static bool control_is_still(const struct coordinator_job *job)
+{
+    const bool waits = job->state == JOB_STATE_QUEUED || job->state == JOB_STATE_PAUSED ||
+                       job->state == JOB_STATE_VALIDATING;
+    return waits && !coordinator_job_has_process(job) && !job->has_attempt &&
+           job->recover_until_ms == 0;
+}
+
 int coordinator_cancel(struct coordinator *coordinator, const char *job_id, struct err *err)
 {
     struct coordinator_job *job = coordinator_find(coordinator, job_id);
@@ -27,6 +36,11 @@ int coordinator_cancel(struct coordinator *coordinator, const char *job_id, stru
         return 0;
     struct err why;
     (void)err_set(&why, ERR_CANCELLED, "The job was cancelled.");
+    if (control_is_still(job)) {
+        TRY(coordinator_job_move_to(job, JOB_STATE_CANCELLED, &why, "Job is cancelled.", err));
+        coordinator_drop_ended(coordinator);
+        return 0;
+    }
     TRY(coordinator_job_move_to(job, JOB_STATE_CANCELLING, &why, "Job is being cancelled.", err));
     job->retry_ms = 0;
     if (job->preparation != NULL)
@@ -125,7 +139,7 @@ static int control_resume(struct coordinator_job *job, const char *checkpoint_id
         return coordinator_job_move_to(job, JOB_STATE_VALIDATING, NULL,
                                        "Job is resumed; its files are being checked.", err);
     job->steps_done = step > 0 ? step : 0;
-    TRY(coordinator_attempt_progress(job, err));
+    TRY(coordinator_progress_put(job, err));
     (void)snprintf(text, sizeof text, "Job is resumed: it goes on after step %lld.",
                    (long long)job->steps_done);
     return coordinator_job_enqueue(job, &(struct job_move){.event_text = text}, err);

@@ -26,6 +26,7 @@
 
 enum {
     COORDINATOR_PREPARING_MAX = 2, /* prepare children at once: a long file delays one other only */
+    COORDINATOR_SLICE_MS = 10,     /* steps of jobs in one turn of the loop */
     COORDINATOR_RETRY_MS = 1000,   /* after a step that failed (disk full), and between writes of */
                                    /* a job's progress */
     COORDINATOR_KEEPER_MS = 10000, /* a keeper that was started just before the daemon was killed */
@@ -66,8 +67,6 @@ struct coordinator_job {
     int64_t restarts;         /* so far */
     int64_t steps_done, steps_total;
     bool progress_changed;     /* since it was written to the store */
-    int64_t progress_ms;       /* when it was written (monotonic) */
-    bool progress_failing;     /* it could not be: that is told once */
     int step_failing;          /* what its last step returned: likewise */
     int64_t trained_tokens;    /* told by DONE; 0: not yet */
     int64_t ran_ms;            /* time in RUNNING and PAUSING before running_ms */
@@ -77,6 +76,7 @@ struct coordinator_job {
     bool stall_told;           /* that the next one does not come */
     int64_t nonfinite_attempt; /* of which it was told that a loss is not finite */
     int64_t retry_ms;          /* no step before this (monotonic) */
+    int64_t round;             /* of steps, its next; see coordinator_tick() */
     bool depends;              /* on jobs that have not succeeded */
     bool depends_known;        /* `depends` is as it is; else the next step finds it out */
     bool visited;              /* scratch of a search along dependencies */
@@ -113,9 +113,12 @@ struct coordinator {
     struct coordinator_job *jobs;      /* oldest first */
     struct coordinator_job **jobs_end; /* where the next one is put */
     int64_t job_count;
-    int preparing;      /* prepare children */
-    bool stopping;      /* running jobs are paused, or left: config.leave_running */
-    bool flush_failing; /* so that it is logged once */
+    int64_t round;         /* of the steps of all jobs, under way */
+    int preparing;         /* prepare children */
+    bool stopping;         /* running jobs are paused, or left: config.leave_running */
+    bool flush_failing;    /* so that it is logged once */
+    int64_t progress_ms;   /* when the jobs' progress was written (monotonic) */
+    bool progress_failing; /* it could not be: that is logged once */
 };
 
 int64_t coordinator_now(const struct coordinator *coordinator);   /* monotonic ms */
@@ -161,8 +164,6 @@ int64_t coordinator_plan_host_bytes(const struct coordinator_job *job);
 /* coordinator_attempt.c */
 int coordinator_attempt_start(struct coordinator_job *job, struct err *err); /* was scheduled */
 int coordinator_attempt_step(struct coordinator_job *job, struct err *err);
-/* Writes steps and times to the store. */
-int coordinator_attempt_progress(struct coordinator_job *job, struct err *err);
 /* Where the wall clock was set, the start of what runs is set with it: what it has held since stays
  * what it was. */
 void coordinator_attempt_follow_clock(struct coordinator_job *job);
@@ -170,9 +171,14 @@ void coordinator_attempt_follow_clock(struct coordinator_job *job);
 int coordinator_attempt_put(struct coordinator_job *job, const char *outcome, const struct err *why,
                             struct err *err);
 
+/* coordinator_progress.c */
 /* A step of rank 0 has ended. */
-void coordinator_attempt_stepped(struct coordinator_job *job, const struct wire_metrics *metrics);
-int64_t coordinator_attempt_ran_ms(const struct coordinator_job *job); /* over all attempts */
+void coordinator_progress_stepped(struct coordinator_job *job, const struct wire_metrics *metrics);
+int64_t coordinator_progress_ran_ms(const struct coordinator_job *job); /* over all attempts */
+/* Writes steps and times of a job to the store, now. */
+int coordinator_progress_put(struct coordinator_job *job, struct err *err);
+/* Those of all that run, when it is time. */
+void coordinator_progress_tick(struct coordinator *coordinator);
 
 /* coordinator_change.c */
 /* The spec as the store keeps it. */

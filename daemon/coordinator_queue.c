@@ -105,7 +105,7 @@ void coordinator_queue_entered(struct coordinator_job *job)
 /* How much longer the job will have its slots, once it has them; 0: not known. */
 static int64_t queue_lasts(const struct coordinator_job *job)
 {
-    int64_t ran_ms = coordinator_attempt_ran_ms(job);
+    int64_t ran_ms = coordinator_progress_ran_ms(job);
     int64_t limit_ms = job->spec.time_limit_s * 1000;
     int64_t left = job->steps_total - job->steps_done;
     double step_ms = job->steps_done > 0 && ran_ms > 0 ? (double)ran_ms / (double)job->steps_done

@@ -71,7 +71,7 @@ static int ranks_metrics(struct coordinator_job *job, uint32_t rank,
     gpu_load_take(&job->supervisor->ranks[rank].load, &all);
     TRY(telemetry_add(&job->coordinator->telemetry, job->id, job->attempt, rank, &all, err));
     if (rank == 0)
-        coordinator_attempt_stepped(job, metrics);
+        coordinator_progress_stepped(job, metrics);
     if (rank == 0 && (int64_t)metrics->step != job->steps_done) {
         job->steps_done = (int64_t)metrics->step; /* less, when an older checkpoint was taken */
         job->progress_changed = true;
@@ -93,7 +93,7 @@ static int ranks_keep(struct coordinator_job *job, uint32_t rank, const struct w
     } else {
         return 0;
     }
-    return coordinator_attempt_progress(job, err);
+    return coordinator_progress_put(job, err);
 }
 
 /* The first cause of a failure that a rank tells, for the next daemon too. */

@@ -77,7 +77,8 @@ static void main_on_stop(void *context)
 static void main_on_tick(void *context)
 {
     struct main_daemon *self = context;
-    coordinator_tick(self->api.coordinator);
+    if (coordinator_tick(self->api.coordinator)) /* others are served before the next */
+        loop_timer_set(self->api.tick, 0, COORDINATOR_TICK_MS);
 }
 
 /* From the loop, so that a loop that hangs is found. */

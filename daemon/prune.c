@@ -313,7 +313,7 @@ static void prune_things(struct prune *prune, struct prune_run *run)
     struct err err;
     while (run->at < run->count && clock_monotonic_ns() < until_ns)
         prune_thing(prune, run);
-    if (store_events_together(prune->api->store, prune_tell_turn, &turn, &err) != 0)
+    if (store_together(prune->api->store, prune_tell_turn, &turn, &err) != 0)
         log_warn("prune", "no event tells what was removed of %zu things: %s", run->at - turn.from,
                  err.text);
 }

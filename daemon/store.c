@@ -351,7 +351,9 @@ int store_transaction_begin(struct store_transaction *transaction, enum store_da
     sqlite3 *handle = transaction->store->databases[database];
     transaction->begun_ns = clock_monotonic_ns();
     TRY(store_guests_find_files(transaction->store, database, err));
-    SQL_TRY(handle, sqlite3_exec(handle, "BEGIN IMMEDIATE", NULL, NULL, NULL));
+    transaction->within = sqlite3_get_autocommit(handle) == 0;
+    if (!transaction->within)
+        SQL_TRY(handle, sqlite3_exec(handle, "BEGIN IMMEDIATE", NULL, NULL, NULL));
     transaction->database = database;
     transaction->open = true;
     return 0;
@@ -361,8 +363,10 @@ int store_transaction_commit(struct store_transaction *transaction, struct err *
 {
     sqlite3 *handle = transaction->store->databases[transaction->database];
     must(transaction->open);
-    SQL_TRY(handle, sqlite3_exec(handle, "COMMIT", NULL, NULL, NULL));
-    store_count_write(transaction->store, transaction->database, transaction->begun_ns);
+    if (!transaction->within) {
+        SQL_TRY(handle, sqlite3_exec(handle, "COMMIT", NULL, NULL, NULL));
+        store_count_write(transaction->store, transaction->database, transaction->begun_ns);
+    }
     transaction->open = false;
     return 0;
 }
@@ -374,6 +378,14 @@ void store_transaction_end(struct store_transaction *transaction)
     sqlite3 *handle = transaction->store->databases[transaction->database];
     (void)sqlite3_exec(handle, "ROLLBACK", NULL, NULL, NULL); /* the error before it counts */
     transaction->open = false;
+}
+
+int store_together(struct store *store, store_write_fn *write, void *context, struct err *err)
+{
+    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
+    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
+    TRY(write(context, err));
+    return store_transaction_commit(&transaction, err);
 }
 
 int store_page_start(struct store *store, const struct store_page *page, const char *sql,

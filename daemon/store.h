@@ -33,6 +33,10 @@ void store_close(struct store *store);                 /* NULL is fine; checkpoi
 int store_check(struct store *store, struct err *err); /* for /readyz: both answer a query */
 /* ERR_UNAVAILABLE while a file of theirs is not where it was opened: then nothing is written. */
 int store_check_files(struct store *store, struct err *err);
+/* Calls `write`: whatever it writes to jobs.db is one transaction, with one wait for the disk. An
+ * error of it, or of anything that it writes, undoes all. */
+typedef int store_write_fn(void *context, struct err *err);
+int store_together(struct store *store, store_write_fn *write, void *context, struct err *err);
 
 /* How long writes take; database 0: jobs.db, 1: metrics.db. */
 struct exposition_histogram;
@@ -193,12 +197,6 @@ struct store_event {
                            /* user and request_id are added where a request made it */
 };
 typedef int store_event_fn(void *context, const struct store_event *event, struct err *err);
-
-/* Calls `write`, which inserts events and nothing that is a transaction of its own: all of them
- * are one, with one wait for the disk. An error of `write` undoes them. */
-typedef int store_write_fn(void *context, struct err *err);
-int store_events_together(struct store *store, store_write_fn *write, void *context,
-                          struct err *err);
 
 int store_event_insert(struct store *store, const struct store_event *event, int64_t *ret_row,
                        struct err *err); /* row is not read */

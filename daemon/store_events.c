@@ -79,15 +79,6 @@ int store_event_insert_once(struct store *store, const struct store_event *event
                            err);
 }
 
-int store_events_together(struct store *store, store_write_fn *write, void *context,
-                          struct err *err)
-{
-    CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store};
-    TRY(store_transaction_begin(&transaction, STORE_JOBS, err));
-    TRY(write(context, err));
-    return store_transaction_commit(&transaction, err);
-}
-
 int store_events_list(struct store *store, const char *job_id, const struct store_page *page,
                       store_event_fn *row, void *context, bool *ret_has_more, struct err *err)
 {

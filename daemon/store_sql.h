@@ -126,12 +126,14 @@ int store_query_id(struct store *store, enum store_database database, const char
 int store_query_i64(struct store *store, enum store_database database, const char *sql,
                     const struct store_value *values, int64_t *ret_value, struct err *err);
 
-/* A write transaction (BEGIN IMMEDIATE) that rolls back unless it was committed.
+/* A write transaction (BEGIN IMMEDIATE) that rolls back unless it was committed. One within another
+ * (store_together()) is a part of it: it is committed with that one, and rolls back all of it.
  *     CLEANUP(store_transaction_end) struct store_transaction transaction = {.store = store}; */
 struct store_transaction {
     struct store *store;
     enum store_database database;
     bool open;
+    bool within; /* another one */
     int64_t begun_ns;
 };
 int store_transaction_begin(struct store_transaction *transaction, enum store_database database,

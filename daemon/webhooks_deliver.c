@@ -124,7 +124,7 @@ static int webhooks_spawn(struct webhooks *self, struct webhooks_child *child,
     if (child->input == NULL || child->output == NULL)
         return mem_fail(err, LIMIT_PATH_BYTES, "a path");
     TRY(webhooks_request(self, message, reach, &request, err));
-    TRY(json_write_file(child->input, request, 0600, err));
+    TRY(json_write_scratch(child->input, request, err));
     static const char *const argv[] = {"/proc/self/exe", "webhook", NULL};
     static const char *const envp[] = {NULL};
     const struct host_spawn spawn = {.argv = argv,

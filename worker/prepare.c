@@ -38,7 +38,7 @@ static void prepare_tell(void *context, const struct dataset_progress *at)
                   (json_int_t)at->rows, "bad", (json_int_t)at->bad, "fault", at->fault);
     struct err ignored; /* the next second tells again */
     if (json != NULL)
-        (void)json_write_file(progress->request->progress_path, json, 0600, &ignored);
+        (void)json_write_scratch(progress->request->progress_path, json, &ignored);
 }
 
 /* One file, made or found in the cache, which only ever saves work: its faults are printed. */

@@ -308,7 +308,7 @@ class Again(unittest.TestCase):
             self.assertEqual(len(client.get("/v1/fine_tuning/jobs").json()["data"]), 2)
             asked = client.post(f"/v1/fine_tuning/jobs/{keyed}/cancel")
             events = client.get(f"/v1/fine_tuning/jobs/{keyed}/events").json()["data"]
-            told = [event["data"] for event in events if event["data"].get("state") == "cancelling"]
+            told = [event["data"] for event in reversed(events) if "cancel" in event["data"].get("state", "")][:1]
             if asked.status == 200:  # it had not ended before
                 self.assertEqual([(one["user"], one["request_id"]) for one in told],
                                  [("admin", asked.headers["X-Request-Id"])])

@@ -28,6 +28,7 @@ struct fake_host {
     struct host host; /* first */
     int64_t now_ms;   /* monotonic; wall time is a million ms later, and: */
     int64_t wall_jump_ms;
+    int64_t look_ms; /* that pass with each look at the monotonic clock */
     uint32_t random; /* state of the generator */
     struct host_process processes[FAKE_PROCESSES_MAX];
     int count;
@@ -45,7 +46,9 @@ static inline struct fake_host *fake_host_of(struct host *host)
 
 static inline int64_t fake_monotonic_ms(struct host *host)
 {
-    return fake_host_of(host)->now_ms;
+    struct fake_host *fake = fake_host_of(host);
+    fake->now_ms += fake->look_ms;
+    return fake->now_ms;
 }
 
 static inline int64_t fake_wall_ms(struct host *host)

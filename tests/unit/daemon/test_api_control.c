@@ -40,9 +40,17 @@ static void test_cancel_waits_for_processes(void **state)
     world_attempt_close(&a);
     struct world_job waiting = world_submit(h->w, 1, "");
     job_path(&waiting, "/cancel", path);
-    ask(h, "POST", path, ""); /* no process: nothing is waited for */
+    const struct exposition_histogram *writes = store_write_times(h->w->store, 0);
+    int64_t before = writes->count;
+    ask(h, "POST", path, ""); /* no process: one wait for the disk, and for nothing else */
     expect(h, 200, "status", "cancelled");
+    assert_int_equal(writes->count, before + 1);
     job_path(&waiting, "/events", path);
+    ask(h, "GET", path, NULL);
+    expect(h, 200, "data.0.data.state", "cancelled");
+    expect(h, 200, "data.0.data.user", "admin");
+    assert_true(json_is_string(answer(h, "data.0.data.request_id")));
+    job_path(&job, "/events", path);
     ask(h, "GET", path, NULL);
     expect(h, 200, "data.0.data.state", "cancelled"); /* what followed is the daemon's doing */
     assert_null(answer(h, "data.0.data.user"));

@@ -1,5 +1,6 @@
 /* coordinator: jobs from submit to each of their ends, on a fake host with fake ranks that connect
  * to the real job socket. */
+#include "daemon/coordinator_private.h"
 #include "daemon/store_sql.h"
 #include "tests/lib/coordinator_world.h"
 
@@ -279,6 +280,24 @@ static void test_rehearsal(void **state)
     world_attempt_close(&a);
 }
 
+/* Steps that take long are some a tick, so that others are served meanwhile; each job has its. */
+static void test_a_tick_has_an_end(void **state)
+{
+    struct world *w = *state;
+    for (int i = 0; i < 30; i++)
+        (void)world_submit(w, 1, "");
+    world_run(w);
+    const int64_t before = w->coordinator->round;
+    int ticks = 1;
+    w->fake.look_ms = 1;
+    while (coordinator_tick(w->coordinator) && ticks < 100)
+        ticks++;
+    assert_in_range(ticks, 30 / COORDINATOR_SLICE_MS, 30);
+    assert_int_equal(w->coordinator->round, before + 1);
+    for (struct coordinator_job *job = w->coordinator->jobs; job != NULL; job = job->next)
+        assert_int_equal(job->round, before + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +309,7 @@ int main(void)
         WORLD_TEST(test_rehearsal),
         WORLD_TEST(test_queue_and_priority),
         WORLD_TEST(test_two_prepare_children_at_once),
+        WORLD_TEST(test_a_tick_has_an_end),
         WORLD_TEST(test_disk_full_keeps_frames_unseen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

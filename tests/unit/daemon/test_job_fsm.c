@@ -12,12 +12,12 @@
 
 /* As the API's documentation draws them. "unfinished" moves are added by the test. */
 static const char *const legal[] = {
-    "validating queued",    "queued starting",    "starting running", "running succeeded",
-    "running pausing",      "pausing paused",     "paused queued",    "running preempting",
-    "preempting queued",    "starting queued",    "running queued",   "cancelling cancelled",
-    "validating paused",    "validating pausing", "queued paused",    "starting pausing",
-    "pausing succeeded",    "paused validating",  "failed queued",    "preempting pausing",
-    "preempting succeeded",
+    "validating queued",    "queued starting",      "starting running", "running succeeded",
+    "running pausing",      "pausing paused",       "paused queued",    "running preempting",
+    "preempting queued",    "starting queued",      "running queued",   "cancelling cancelled",
+    "validating paused",    "validating pausing",   "queued paused",    "starting pausing",
+    "pausing succeeded",    "paused validating",    "failed queued",    "preempting pausing",
+    "preempting succeeded", "validating cancelled", "queued cancelled", "paused cancelled",
 };
 
 static bool is_legal(enum job_state from, enum job_state to)
