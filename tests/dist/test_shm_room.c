@@ -15,11 +15,19 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static int expect_timeout(struct coll *coll, int victim)
+/* A busy machine may keep a rank waiting for longer than a short deadline lasts. What is to end by
+ * one is tried under longer ones too before it counts as failed: a fault fails under all. */
+#define UNDER_A_DEADLINE(milliseconds, is_good)                                \
+    for (int64_t deadline_ms = (milliseconds); !(is_good); deadline_ms *= 6) { \
+        print_message("not within a deadline of %d ms\n", (int)deadline_ms);   \
+        assert_true(deadline_ms < 6000);                                       \
+    }
+
+static int expect_timeout(const struct scene *scene, struct coll *coll)
 {
     struct err err = {0};
     char named[32], alive[32];
-    (void)snprintf(named, sizeof named, " rank %d (pid ", victim);
+    (void)snprintf(named, sizeof named, " rank %d (pid ", scene->victim);
     (void)snprintf(alive, sizeof alive, " rank %d (pid ", coll->rank);
     int64_t start = clock_monotonic_ms();
     float data[3] = {0};
@@ -27,8 +35,8 @@ static int expect_timeout(struct coll *coll, int victim)
     EXPECT(strstr(err.text, named) != NULL);
     EXPECT(strstr(err.text, alive) == NULL);
     EXPECT(strstr(err.text, "all_reduce of 3 F32") != NULL);
-    EXPECT(clock_monotonic_ms() - start >= 990);
-    EXPECT(clock_monotonic_ms() - start < 5000);
+    EXPECT(clock_monotonic_ms() - start >= scene->timeout_ms - 10);
+    EXPECT(clock_monotonic_ms() - start < 5 * scene->timeout_ms);
     EXPECT(coll_barrier(coll, &err) == -ERR_COLL_ABORTED); /* of no more use */
     return 0;
 }
@@ -39,7 +47,7 @@ static int play_killed(const struct scene *scene, struct coll *coll)
     EXPECT(coll_barrier(coll, &err) == 0);
     if (coll->rank == scene->victim)
         (void)raise(SIGKILL);
-    return expect_timeout(coll, scene->victim);
+    return expect_timeout(scene, coll);
 }
 
 static int play_stopped(const struct scene *scene, struct coll *coll)
@@ -48,7 +56,7 @@ static int play_stopped(const struct scene *scene, struct coll *coll)
     EXPECT(coll_barrier(coll, &err) == 0);
     if (coll->rank == scene->victim)
         (void)raise(SIGSTOP);
-    return expect_timeout(coll, scene->victim);
+    return expect_timeout(scene, coll);
 }
 
 /* A call that was started does not wait; the wait for it has the deadline, and says the same. */
@@ -65,7 +73,7 @@ static int play_stopped_between(const struct scene *scene, struct coll *coll)
         (void)raise(SIGSTOP);
     int64_t start = clock_monotonic_ms();
     EXPECT(coll->ops->start(coll, NULL, &call, &err) == 0);
-    EXPECT(clock_monotonic_ms() - start < 300);
+    EXPECT(clock_monotonic_ms() - start < scene->timeout_ms);
     EXPECT(coll->ops->wait(coll, NULL, &err) == -ERR_COLL_TIMEOUT);
     EXPECT(strstr(err.text, named) != NULL && strstr(err.text, "all_gather of 1 F32") != NULL);
     EXPECT(coll->ops->start(coll, NULL, &call, &err) == -ERR_COLL_ABORTED);
@@ -73,16 +81,20 @@ static int play_stopped_between(const struct scene *scene, struct coll *coll)
     return 0;
 }
 
+static bool hears(int victim, int64_t timeout_ms,
+                  int (*play)(const struct scene *scene, struct coll *coll))
+{
+    return scene_is_good(
+        &(struct scene){.world = 3, .timeout_ms = timeout_ms, .victim = victim, .play = play});
+}
+
 static void test_dead_and_stopped_ranks_are_named(void **state)
 {
     for (int victim = 0; victim < 3; victim++) {
-        scene_play(
-            &(struct scene){.world = 3, .timeout_ms = 1000, .victim = victim, .play = play_killed});
-        scene_play(&(struct scene){
-            .world = 3, .timeout_ms = 1000, .victim = victim, .play = play_stopped});
+        UNDER_A_DEADLINE(1000, hears(victim, deadline_ms, play_killed));
+        UNDER_A_DEADLINE(1000, hears(victim, deadline_ms, play_stopped));
     }
-    scene_play(
-        &(struct scene){.world = 3, .timeout_ms = 400, .victim = 1, .play = play_stopped_between});
+    UNDER_A_DEADLINE(400, hears(1, deadline_ms, play_stopped_between));
 }
 
 /* A rank that has been reaped is noticed long before the deadline. */
@@ -169,7 +181,7 @@ static int join(int rank, int world, int64_t timeout_ms, int64_t slot_bytes, str
 }
 
 /* Ranks 0..world-1 except `absent` join; each must hear of the absent one. */
-static void join_without(int world, int absent)
+static bool join_without(int world, int absent, int64_t timeout_ms)
 {
     pid_t pids[WORLD_MAX];
     char named[32];
@@ -181,45 +193,51 @@ static void join_without(int world, int absent)
         struct err err = {0};
         if (rank == absent)
             _exit(0); /* dies before joining */
-        int rc = join(rank, world, 1000, SLOT, &err);
+        int rc = join(rank, world, timeout_ms, SLOT, &err);
         bool good = rc == -ERR_COLL_TIMEOUT && strstr(err.text, named) != NULL;
         if (!good)
             (void)fprintf(stderr, "rank %d without %d: %d %s\n", rank, absent, rc, err.text);
         _exit(good ? 0 : 1);
     }
+    bool good = true;
     for (int rank = 0; rank < world; rank++) {
         int status = 1;
         assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
-        assert_int_equal(status, 0);
+        good = good && status == 0;
     }
     assert_true(scene_name_is_gone());
+    return good;
 }
 
 static void test_absent_rank_is_named(void **state)
 {
     for (int absent = 0; absent < 3; absent++)
-        join_without(3, absent);
+        UNDER_A_DEADLINE(1000, join_without(3, absent, deadline_ms));
 }
 
-/* Rank 0 is killed while the others wait in its object: they leave and remove the name. */
-static void test_creator_killed_while_joining(void **state)
+/* Rank 0 is killed while another waits in its object: that one leaves and removes the name. */
+static bool join_with_killed_creator(int64_t timeout_ms)
 {
     struct err err = {0};
     pid_t creator = fork();
     if (creator == 0)
-        _exit(join(0, 3, 20000, SLOT, &err) == 0);
+        _exit(join(0, 3, 60000, SLOT, &err) == 0);
     pid_t other = fork();
     if (other == 0) {
-        int rc = join(1, 3, 1000, SLOT, &err);
+        int rc = join(1, 3, timeout_ms, SLOT, &err);
         _exit(rc == -ERR_COLL_TIMEOUT && strstr(err.text, "rank 0") != NULL ? 0 : 1);
     }
-    clock_sleep_ms(300);
+    clock_sleep_ms(timeout_ms / 3);
     assert_int_equal(kill(creator, SIGKILL), 0);
     int status = 1;
     assert_int_equal(waitpid(creator, NULL, 0), creator);
     assert_int_equal(waitpid(other, &status, 0), other);
-    assert_int_equal(status, 0);
-    assert_true(scene_name_is_gone());
+    return status == 0 && scene_name_is_gone();
+}
+
+static void test_creator_killed_while_joining(void **state)
+{
+    UNDER_A_DEADLINE(1000, join_with_killed_creator(deadline_ms));
 }
 
 static int play_barrier(const struct scene *scene, struct coll *coll)
@@ -251,19 +269,19 @@ static void test_living_object_is_refused(void **state)
     struct err err = {0};
     pid_t creator = fork();
     if (creator == 0)
-        _exit(join(0, 2, 20000, SLOT, &err) == 0);
+        _exit(join(0, 2, 60000, SLOT, &err) == 0);
     while (scene_name_is_gone())
         clock_sleep_ms(1);
     clock_sleep_ms(100);
-    assert_int_equal(join(0, 2, 1000, SLOT, &err), -ERR_IN_USE);
+    assert_int_equal(join(0, 2, 20000, SLOT, &err), -ERR_IN_USE);
     assert_non_null(strstr(err.text, scene_name));
-    assert_int_equal(join(1, 3, 1000, SLOT, &err), -ERR_INTERNAL); /* another world */
-    assert_int_equal(join(1, 2, 1000, 4 * SLOT, &err), -ERR_INTERNAL);
+    assert_int_equal(join(1, 3, 20000, SLOT, &err), -ERR_INTERNAL); /* another world */
+    assert_int_equal(join(1, 2, 20000, 4 * SLOT, &err), -ERR_INTERNAL);
     assert_false(scene_name_is_gone()); /* none of them has removed it */
     assert_int_equal(kill(creator, SIGKILL), 0);
     assert_int_equal(waitpid(creator, NULL, 0), creator);
-    assert_int_equal(join(1, 2, 50, SLOT, &err), -ERR_COLL_TIMEOUT);
-    assert_true(scene_name_is_gone());
+    UNDER_A_DEADLINE(50, join(1, 2, deadline_ms, SLOT, &err) == -ERR_COLL_TIMEOUT &&
+                             scene_name_is_gone());
 }
 
 static bool put(const char *path, const char *text)
