@@ -24,7 +24,13 @@ int testing_free(void **state); /* frees all of the above */
 /* ||got - want|| / ||size||, size being `want`, or `terms` where it is given: for sums that may
  * cancel, the sum of the magnitudes of what is added. 0 / 0 is 0; NaN when there is a NaN. */
 double testing_error(const float *got, const double *want, const double *terms, int64_t count);
-/* Fails the test, naming `what`, error, bound and seed, unless the error is at most `bound`. */
+/* Fails the test, naming `what`, error, bound and seed, unless the error is at most `bound`.
+ *
+ * It is a relative root mean square, of as many elements as have sizes near the largest: of one,
+ * where that is far above the rest. So `bound` is to hold for one element too: three times or more
+ * what roundings come to in the mean, sqrt(k) * 2.5e-8 for k of them (each is 6e-8 at worst). What
+ * breaks that is no matter of luck with few elements, but of sizes: results that cancel need
+ * `terms`, and what an operation rounds to zero needs a floor in them. */
 void testing_close(const char *what, const float *got, const double *want, const double *terms,
                    int64_t count, double bound);
 /* Fails unless all of x is still poison. */
