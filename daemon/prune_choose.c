@@ -134,7 +134,7 @@ int prune_trim(const struct storage_survey *survey, enum storage_kind kind, int6
     qsort(aged, count, sizeof *aged, prune_compare);
     for (size_t i = 0; i < count; i++) {
         chosen[aged[i].item] = bytes > bytes_max;
-        bytes -= bytes > bytes_max ? survey->items[aged[i].item].bytes : 0;
+        bytes -= survey->items[aged[i].item].bytes;
     }
     return 0;
 }

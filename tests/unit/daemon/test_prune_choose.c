@@ -19,7 +19,7 @@ static struct storage_thing things[THINGS] = {
 };
 /* Each item has another power of two of bytes, so a sum says which. */
 static struct storage_item items[] = {
-    {.kind = STORAGE_CHECKPOINTS, .thing = DONE, .step = 10, .bytes = 1 << 0},
+    {.kind = STORAGE_CHECKPOINTS, .thing = DONE, .step = 1, .bytes = 1 << 0},
     {.kind = STORAGE_MODELS, .thing = DONE, .bytes = 1 << 1},
     {.kind = STORAGE_LOGS, .thing = DONE, .bytes = 1 << 2},
     {.kind = STORAGE_SHARDS, .thing = DONE, .bytes = 1 << 3},
@@ -54,13 +54,30 @@ static int64_t chosen_bytes(const bool chosen[])
     return bytes;
 }
 
-static void expect_choice(const struct prune_policy *policy, int64_t bytes)
+/* A folder is listed in any order: the last item first, and back again by a second call. */
+static void turn_items(void)
 {
-    bool chosen[ITEMS];
-    prune_choose(&survey, policy, chosen);
+    for (size_t i = 0, k = ITEMS - 1; i < k; i++, k--) {
+        struct storage_item item = items[i];
+        items[i] = items[k];
+        items[k] = item;
+    }
+}
+
+static void expect_bytes(const bool chosen[], int64_t bytes)
+{
     int64_t got = chosen_bytes(chosen);
     if (got != bytes)
         fail_msg("chosen 0x%llx, not 0x%llx", (unsigned long long)got, (unsigned long long)bytes);
+}
+
+static void expect_choice(const struct prune_policy *policy, int64_t bytes)
+{
+    bool chosen[ITEMS];
+    for (int turned = 0; turned < 2; turned++, turn_items()) {
+        prune_choose(&survey, policy, chosen);
+        expect_bytes(chosen, bytes);
+    }
 }
 
 static void test_defaults(void **state)
@@ -122,24 +139,30 @@ static void test_trim(void **state)
     bool chosen[ITEMS];
     prune_policy_init(&policy, "");
     const struct {
+        enum storage_kind kind;
         int64_t bytes_max, goes;
     } cases[] = {
         /* 2001 bytes are there; oldest job first, of a job the oldest step */
-        {.bytes_max = 4096, .goes = 0},
-        {.bytes_max = 2001, .goes = 0},
-        {.bytes_max = 2000, .goes = 1 << 0},
-        {.bytes_max = 1999, .goes = 1 << 0 | 1 << 4},
-        {.bytes_max = 1984, .goes = 1 << 0 | 1 << 4},
-        {.bytes_max = 1983, .goes = 1 << 0 | 1 << 4 | 1 << 9},
-        {.bytes_max = 1, .goes = 1 << 0 | 1 << 4 | FAILED_SPARE},
+        {STORAGE_CHECKPOINTS, .bytes_max = 4096, .goes = 0},
+        {STORAGE_CHECKPOINTS, .bytes_max = 2001, .goes = 0},
+        {STORAGE_CHECKPOINTS, .bytes_max = 2000, .goes = 1 << 0},
+        {STORAGE_CHECKPOINTS, .bytes_max = 1999, .goes = 1 << 0 | 1 << 4},
+        {STORAGE_CHECKPOINTS, .bytes_max = 1984, .goes = 1 << 0 | 1 << 4},
+        {STORAGE_CHECKPOINTS, .bytes_max = 1983, .goes = 1 << 0 | 1 << 4 | 1 << 9},
+        {STORAGE_CHECKPOINTS, .bytes_max = 1, .goes = 1 << 0 | 1 << 4 | FAILED_SPARE},
+        /* 16424 bytes: the cache first, then a job's; what is needed stays */
+        {STORAGE_SHARDS, .bytes_max = 16423, .goes = CACHE},
+        {STORAGE_SHARDS, .bytes_max = 39, .goes = CACHE | 1 << 3},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         memset(policy.kinds, false, sizeof policy.kinds);
-        policy.kinds[STORAGE_CHECKPOINTS] = true;
-        prune_choose(&survey, &policy, chosen);
-        assert_int_equal(prune_trim(&survey, STORAGE_CHECKPOINTS, cases[i].bytes_max, chosen, &err),
-                         0);
-        assert_int_equal(chosen_bytes(chosen), cases[i].goes);
+        policy.kinds[cases[i].kind] = true;
+        for (int turned = 0; turned < 2; turned++, turn_items()) {
+            prune_choose(&survey, &policy, chosen);
+            assert_int_equal(prune_trim(&survey, cases[i].kind, cases[i].bytes_max, chosen, &err),
+                             0);
+            expect_bytes(chosen, cases[i].goes);
+        }
     }
 }
 
@@ -172,6 +195,7 @@ static void test_list(void **state)
     assert_int_equal(prune_list(&survey, chosen, &targets, &count, &err), 0);
     assert_int_equal(count, 3);
     assert_string_equal(targets[0].id, "ftjob-done");
+    assert_true(targets[0].is_job);
     assert_string_equal(targets[1].id, "ftjob-failed");
     assert_int_equal(targets[1].step, -60);
     assert_string_equal(targets[2].id, "");
