@@ -149,8 +149,7 @@ static void sched_count_running(struct sched_walk *walk)
         int64_t ends_ms = running->ends_ms > 0 ? running->ends_ms : SCHED_NEVER;
         sched_add_end(walk, running->ending ? pass->now_ms : ends_ms, sched_gives(running));
     }
-    if (sched_in_between(pass) > 0)
-        sched_add_end(walk, pass->now_ms, sched_in_between(pass));
+    sched_add_end(walk, pass->now_ms, sched_in_between(pass));
 }
 
 /* ---- the head ------------------------------------------------------------------------------ */
@@ -240,7 +239,7 @@ static bool sched_make_room(const struct sched_walk *walk)
     const bool enough = coming >= 0;
     while ((victim = sched_spared(pass, enough ? coming : LIMIT_RANKS)) != NULL) {
         victim->preempt = false;
-        coming -= enough ? sched_gives(victim) : 0;
+        coming -= sched_gives(victim);
     }
     return enough;
 }

@@ -54,7 +54,7 @@ static char name_of(const struct sched_job *job)
     return *(const char *)job->object;
 }
 
-static const struct sched_job *find(const struct scene *s, char name)
+static struct sched_job *find(struct scene *s, char name)
 {
     for (size_t i = 0; i < s->pass.job_count; i++)
         if (name_of(&s->jobs[i]) == name)
@@ -73,7 +73,7 @@ static void decide(struct scene *s, const char *wanted)
     assert_string_equal(order, wanted);
 }
 
-static void expect(const struct scene *s, char name, enum sched_verdict verdict, int64_t position)
+static void expect(struct scene *s, char name, enum sched_verdict verdict, int64_t position)
 {
     assert_int_equal(find(s, name)->verdict, verdict);
     assert_int_equal(find(s, name)->position, position);
@@ -161,6 +161,7 @@ static void test_caps_of_a_user(void **state)
     wait_for(&s, 'c', 1);
     wait_for(&s, 'd', 4)->user = 1;
     decide(&s, "aDBc"); /* b and c stand behind the penalty of a */
+    decide(&s, "aDBc"); /* nothing of a pass counts in the next */
     expect(&s, 'a', SCHED_USER_SLOTS, 1);
     expect(&s, 'c', SCHED_USER_SLOTS, 2);
     scene_init(&s, 8);
@@ -201,8 +202,12 @@ static void test_nobody_passes_whose_end_is_not_known(void **state)
     decide(&s, "ab");
     expect(&s, 'a', SCHED_SLOTS, 1);
     expect(&s, 'b', SCHED_BEHIND, 2);
-    assert_int_equal(find(&s, 'a')->start_ms, 0);
-    assert_int_equal(s.pass.head_ms, 0);
+    for (int known = 1; known >= 0; known--) { /* and no longer known */
+        s.running[0].ends_ms = known ? NOW + 10000 : 0;
+        decide(&s, "ab");
+        assert_int_equal(find(&s, 'a')->start_ms, s.running[0].ends_ms);
+        assert_int_equal(s.pass.head_ms, s.running[0].ends_ms);
+    }
 }
 
 static void test_what_ends_in_time_passes(void **state)
@@ -232,6 +237,15 @@ static void test_slots_that_the_head_leaves(void **state)
     wait_for(&s, 'c', 1);
     wait_for(&s, 'd', 1); /* the one is taken */
     decide(&s, "abCd");
+    find(&s, 'b')->slots = 1; /* ends before that, and takes nothing of what is to spare */
+    find(&s, 'b')->lasts_ms = 10000;
+    decide(&s, "aBCd");
+    scene_init(&s, 8); /* by what ends first, not by any: with the later one alone none is to spare */
+    run(&s, 4, 10000);
+    run(&s, 3, 20000);
+    wait_for(&s, 'a', 4);
+    wait_for(&s, 'b', 1);
+    decide(&s, "aB");
     scene_init(&s, 8); /* ends not known: a can do without one slot whichever ends first */
     run(&s, 3, 0);
     run(&s, 3, 0);
@@ -335,6 +349,9 @@ static void test_room_for_the_head(void **state)
     assert_true(find(&s, 'a')->claims);
     expect(&s, 'b', SCHED_BEHIND, 2);
     assert_true(low->preempt && late->preempt && !early->preempt);
+    s.jobs[0].slots = 2; /* with less to make room for, less is preempted */
+    decide(&s, "ab");
+    assert_true(low->preempt && !late->preempt && !early->preempt);
 }
 
 static void test_no_more_than_it_takes(void **state)
