@@ -107,9 +107,9 @@ int mem_fail(struct err *err, size_t bytes, const char *what)
     return err_set(err, ERR_NOMEM, "out of host memory: %zu bytes for %s", bytes, what);
 }
 
-void mem_fault_after(int64_t allocations)
+bool mem_fault_after(int64_t allocations)
 {
-    atomic_store(&mem_fault_in, allocations);
+    return atomic_exchange(&mem_fault_in, allocations) <= 0;
 }
 
 int64_t mem_live(void)

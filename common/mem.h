@@ -12,6 +12,7 @@
 #pragma once
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,8 +38,10 @@ int mem_fail(struct err *err, size_t bytes, const char *what);
 #define mem_fail(...) (mem_fail(__VA_ARGS__), -1) /* as in err.h */
 #endif
 
-void mem_fault_after(int64_t allocations); /* 0 switches it off */
-int64_t mem_live(void);                    /* blocks allocated and not freed; threads included */
+/* 0 switches it off. Returns whether the allocation of the call before has failed: so a test knows
+ * that a failure was reported, not passed over. */
+bool mem_fault_after(int64_t allocations);
+int64_t mem_live(void); /* blocks allocated and not freed; threads included */
 
 #define CLEANUP(function) __attribute__((cleanup(function)))
 

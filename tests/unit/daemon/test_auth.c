@@ -18,6 +18,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The machine's users, instead of those of libc: who asks, and who is known by a name. */
+static uid_t own_uid;
+static int lookups;
+
+uid_t geteuid(void)
+{
+    return own_uid;
+}
+
+struct passwd *getpwuid(uid_t uid)
+{
+    static char admin[] = "admin", nobody[] = "nobody", odd[] = "a b";
+    static struct passwd entry;
+    entry.pw_name = uid == 501 ? admin : uid == 502 ? nobody : odd;
+    lookups++;
+    return uid >= 501 && uid <= 503 ? &entry : NULL;
+}
+
 struct fixture {
     char folder[64];
     struct loop *loop;
@@ -30,6 +48,7 @@ static int open_all(void **state)
 {
     static struct fixture fixture;
     struct err err;
+    own_uid = getuid();
     fixture = (struct fixture){.folder = "/tmp/ithaca-auth-XXXXXX"};
     *state = &fixture;
     assert_non_null(mkdtemp(fixture.folder));
@@ -97,6 +116,9 @@ static void test_admin(void **state)
     assert_int_equal(who.expires_ms, 0);
     memcpy(header, "bEARER", 6); /* the scheme's case does not matter */
     assert_int_equal(check(fixture, header), 0);
+    char spaced[128];
+    (void)snprintf(spaced, sizeof spaced, "Bearer   %.50s", header + strlen("Bearer "));
+    assert_int_equal(check(fixture, spaced), 0);
     assert_int_equal(check(fixture, NULL), -ERR_AUTH);
     assert_int_equal(check(fixture, ""), -ERR_AUTH);
     assert_int_equal(check(fixture, "Bearer "), -ERR_AUTH);
@@ -158,6 +180,23 @@ static void test_keys(void **state)
     assert_int_equal(io_write_file(path, "short", 5, 0600, &err), 0);
     assert_int_equal(auth_new(fixture->folder, fixture->store, fixture->host, &auth, &err),
                      -ERR_CORRUPT);
+    assert_int_equal(remove(path), 0);
+    path_of(fixture, "admin.token", path);
+    const char *good = header + strlen("Bearer ");
+    char files[4][64]; /* too short, too long, another word, with space behind it */
+    (void)snprintf(files[0], sizeof files[0], "%.49s", good);
+    (void)snprintf(files[1], sizeof files[1], "%.50sA", good);
+    (void)snprintf(files[2], sizeof files[2], "Ithaca-%.43s", good + strlen("ithaca-"));
+    (void)snprintf(files[3], sizeof files[3], "%.50s \n\n", good);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(io_write_file(path, files[i], strlen(files[i]), 0600, &err), 0);
+        assert_int_equal(auth_new(fixture->folder, fixture->store, fixture->host, &auth, &err),
+                         i < 3 ? -ERR_CORRUPT : 0);
+    }
+    auth_free(auth);
+    assert_int_equal(check(fixture, header), -ERR_AUTH); /* by the key of before */
+    reopen(fixture);
+    assert_int_equal(check(fixture, header), 0);
 }
 
 /* A token of ann's; ret_header takes "Bearer " and the secret. */
@@ -191,6 +230,7 @@ static void test_grants(void **state)
     wish.expires_ms = now_ms - 1;
     grant(fixture, &wish, other, ended);
     assert_string_not_equal(id, other);
+    assert_memory_equal(id, "token-", 6);
     assert_int_equal(auth_check(fixture->auth, ended, &who, &err), -ERR_AUTH);
     assert_string_equal(err.text, "the token has expired");
     /* The public part alone is worth nothing. */
@@ -206,9 +246,12 @@ static void test_grants(void **state)
     assert_int_equal(auth_check_session(fixture->auth, secret, &who, &err), 0);
     assert_string_equal(who.caller, id);
     assert_string_equal(who.session, session);
+    assert_memory_equal(session, "session-", 8);
+    assert_int_equal(who.expires_ms, wish.expires_ms);
     assert_int_equal(auth_check_session(fixture->auth, ended + strlen("Bearer "), &who, &err),
                      -ERR_AUTH); /* no token is a session */
     assert_int_equal(auth_check_session(fixture->auth, "", &who, &err), -ERR_AUTH);
+    assert_string_equal(err.text, "the session is not known");
     assert_int_equal(store_token_revoke(fixture->store, id, now_ms, &err), 0);
     assert_int_equal(auth_check_session(fixture->auth, secret, &who, &err), -ERR_AUTH);
     assert_string_equal(err.text, "the session was revoked");
@@ -262,33 +305,44 @@ static void test_scopes_and_users(void **state)
 static void test_peers(void **state)
 {
     struct fixture *fixture = *state;
-    char nobody[] = "nobody";
-    struct settings_pair pair = {.value = nobody};
-    struct settings_list none = {.count = 0}, admins = {.items = &pair, .count = 1};
+    char nobody[] = "nobody", somebody[] = "somebody";
+    struct settings_pair pairs[] = {{.value = somebody}, {.value = nobody}};
+    const struct settings_list none = {.count = 0}, others = {.items = pairs, .count = 1},
+                               admins = {.items = pairs, .count = 2};
+    static const struct {
+        int64_t uid;
+        bool listed; /* as an admin */
+        enum auth_scope scope;
+        const char *user;
+    } rows[] = {
+        {0, false, AUTH_SCOPE_ADMIN, "admin"},      {4711, false, AUTH_SCOPE_ADMIN, "admin"},
+        {1, false, AUTH_SCOPE_SUBMIT, "uid-1"},     {502, false, AUTH_SCOPE_SUBMIT, "nobody"},
+        {502, true, AUTH_SCOPE_ADMIN, "nobody"},    {501, true, AUTH_SCOPE_SUBMIT, "uid-501"},
+        {503, false, AUTH_SCOPE_SUBMIT, "uid-503"},
+    };
     struct auth_who who;
     struct err err;
-    const struct passwd *entry = getpwnam("nobody");
-    assert_non_null(entry);
-    int64_t other = entry->pw_uid;
-    const int64_t own[] = {0, geteuid()};
-    for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(auth_check_peer(fixture->auth, own[i], &none, &who, &err), 0);
-        assert_string_equal(who.user, "admin");
-        assert_int_equal(who.scope, AUTH_SCOPE_ADMIN);
+    own_uid =
+        4711; /* the daemon's own user; that one and root are the admin, one named so is not */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char caller[32];
+        (void)snprintf(caller, sizeof caller, "uid-%d", (int)rows[i].uid);
+        assert_int_equal(auth_check_peer(fixture->auth, rows[i].uid,
+                                         rows[i].listed ? &admins : &none, &who, &err),
+                         0);
+        assert_string_equal(who.user, rows[i].user);
+        assert_string_equal(who.caller, caller);
+        assert_int_equal(who.scope, rows[i].scope);
+        assert_true(auth_still_counts(fixture->auth, &who)); /* no token that could end */
     }
-    for (int again = 0; again < 2; again++) {
-        assert_int_equal(auth_check_peer(fixture->auth, other, &none, &who, &err), 0);
-        assert_string_equal(who.user, "nobody");
-        assert_int_equal(who.scope, AUTH_SCOPE_SUBMIT);
-    }
-    assert_int_equal(auth_check_peer(fixture->auth, other, &admins, &who, &err), 0);
-    assert_int_equal(who.scope, AUTH_SCOPE_ADMIN);
+    assert_int_equal(auth_check_peer(fixture->auth, 502, &others, &who, &err), 0);
+    assert_int_equal(who.scope, AUTH_SCOPE_SUBMIT);
+    assert_int_equal(lookups, 6);                             /* each user's name once */
     for (int64_t uid = 1700000000; uid < 1700000300; uid++) { /* more than are remembered */
         char name[32];
         (void)snprintf(name, sizeof name, "uid-%lld", (long long)uid);
         assert_int_equal(auth_check_peer(fixture->auth, uid, &none, &who, &err), 0);
         assert_string_equal(who.user, name);
-        assert_string_equal(who.caller, name);
     }
     assert_int_equal(auth_check_peer(fixture->auth, -1, &none, &who, &err), -ERR_AUTH);
 }

@@ -77,6 +77,41 @@ static int check_state(void *context, const struct store_job *job, struct err *e
     return 0;
 }
 
+static int take_value(void *ret_value, int columns, char **values, char **names)
+{
+    *(int64_t *)ret_value = atoll(values[0]);
+    return 1; /* the first row is enough */
+}
+
+/* What a query of one value gives. */
+static int64_t value_of(struct store *store, const char *sql)
+{
+    int64_t value = -1;
+    (void)sqlite3_exec(store->databases[STORE_JOBS], sql, take_value, &value, NULL);
+    return value;
+}
+
+/* The job's and its newest event's rows after a move. */
+static void check_move(struct store *store, const struct job_move *move)
+{
+    char sql[512], text[64];
+    (void)snprintf(text, sizeof text, "Job is %s.", job_state_name(move->to));
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT level = '%s' AND message = '%s' FROM job_events ORDER BY row DESC",
+                   move->to == JOB_STATE_FAILED ? "error"
+                   : move->restarted            ? "warn"
+                                                : "info",
+                   move->event_text != NULL    ? move->event_text
+                   : move->reason_text != NULL ? move->reason_text
+                                               : text);
+    assert_int_equal(value_of(store, sql), 1);
+    (void)snprintf(sql, sizeof sql, "SELECT reason_text = '%s' FROM jobs",
+                   move->reason_text != NULL ? move->reason_text : "");
+    assert_int_equal(value_of(store, sql), 1);
+    assert_int_equal(value_of(store, "SELECT prepared FROM jobs"),
+                     move->from == JOB_STATE_VALIDATING && move->to == JOB_STATE_QUEUED);
+}
+
 static void test_moves_in_a_store(void **state)
 {
     struct err err;
@@ -100,14 +135,20 @@ static void test_moves_in_a_store(void **state)
                 continue;
             char sql[128];
             (void)snprintf(sql, sizeof sql,
-                           "UPDATE jobs SET state = '%s', started_ms = 0, finished_ms = 0",
+                           "UPDATE jobs SET state = '%s', started_ms = 0, finished_ms = 0, "
+                           "prepared = 0",
                            job_state_name((enum job_state)from));
             sqlite3 *jobs = store->databases[STORE_JOBS];
             assert_int_equal(sqlite3_exec(jobs, sql, NULL, NULL, NULL), SQLITE_OK);
-            struct job_move move = {
-                .id = "ftjob-1", .from = (enum job_state)from, .to = (enum job_state)to};
+            struct job_move move = {.id = "ftjob-1",
+                                    .from = (enum job_state)from,
+                                    .to = (enum job_state)to,
+                                    .reason_text = previous % 2 ? "Why." : NULL,
+                                    .event_text = previous % 3 ? NULL : "What.",
+                                    .restarted = previous % 5 == 0};
             if (job_move(store, &host, &move, &row, &err) != 0)
                 fail_msg("%s", err.text);
+            check_move(store, &move);
             assert_int_equal(row, previous + 1);
             previous = row;
             enum job_state wanted = (enum job_state)to;

@@ -180,6 +180,10 @@ static void test_retention(void **state)
     assert_true(retention_is_on(&settings));
     assert_int_equal(retention_choose(&survey, &settings, 100 * day_ms, chosen, &err), 0);
     assert_int_equal(chosen_bytes(chosen), 1 << 2);
+    for (int64_t now_ms = 99 * day_ms + 1000; now_ms < 99 * day_ms + 1002; now_ms++) {
+        assert_int_equal(retention_choose(&survey, &settings, now_ms, chosen, &err), 0);
+        expect_bytes(chosen, now_ms > 99 * day_ms + 1000 ? 1 << 2 : 0); /* to the millisecond */
+    }
     settings = (struct settings){.retain_checkpoints_bytes = 1984, .retain_shards_days = 1};
     assert_int_equal(retention_choose(&survey, &settings, 100 * day_ms, chosen, &err), 0);
     assert_int_equal(chosen_bytes(chosen), 1 << 0 | 1 << 4 | 1 << 3 | CACHE);

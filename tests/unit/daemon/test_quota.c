@@ -102,6 +102,9 @@ static void test_files(void **state)
     assert_int_equal(quota_check_file(quota, "ann", "file", 61, err), -ERR_QUOTA);
     OK(h->w, quota_check_file(quota, "bob", "file", 100, err));
     OK(h->w, quota_check_file(quota, "", "file", 1000, err));
+    h->settings.user_bytes_max = 40; /* of a length that is not known there is a byte at least */
+    assert_int_equal(quota_open_upload(quota, "ann", -1, err), -ERR_QUOTA);
+    h->settings.user_bytes_max = 100;
     put_file(h, "file-2", 1);
     put_file(h, "file-3", 1);
     assert_int_equal(quota_check_file(quota, "ann", "file", 1, err), -ERR_QUOTA);
@@ -110,6 +113,32 @@ static void test_files(void **state)
     OK(h->w, quota_check_file(quota, "ann", "file", 1, err));
     h->settings.user_bytes_max = 0;
     OK(h->w, quota_check_file(quota, "ann", "file", INT64_MAX, err));
+}
+
+/* A limit of 0 is none, and who sees all has none at all. */
+static void test_without_limits(void **state)
+{
+    struct http_world *h = *state;
+    struct quota *quota = h->api.quota;
+    struct err *err = &h->w->err;
+    limit(h);
+    for (int user = 0; user < 2; user++) {
+        const char *viewer = user ? "ann" : "";
+        for (int i = 0; i < 10; i++) {
+            OK(h->w, quota_open_stream(quota, viewer, err));
+            OK(h->w, quota_open_upload(quota, viewer, 1000, err));
+            OK(h->w, quota_grow_upload(quota, viewer, 1000, err));
+        }
+        for (int i = 0; i < 10; i++) {
+            quota_close_stream(quota, viewer);
+            quota_close_upload(quota, viewer, 1000);
+        }
+        h->settings.user_bytes_max = h->settings.user_files_max = 0;
+        h->settings.user_uploads_max = h->settings.user_streams_max = 0;
+    }
+    h->settings.user_streams_max = 1;
+    OK(h->w, quota_open_stream(quota, "ann", err));
+    assert_int_equal(quota_open_stream(quota, "ann", err), -ERR_TOO_MANY);
 }
 
 /* What is announced counts at once. */
@@ -147,6 +176,8 @@ static void test_more_users_than_places(void **state)
         OK(h->w, quota_request(quota, name, err));
     }
     assert_int_equal(quota_request(quota, "one-more", err), -ERR_TOO_MANY);
+    assert_int_equal(quota_open_stream(quota, "one-more", err), -ERR_TOO_MANY);
+    assert_int_equal(quota_open_upload(quota, "one-more", 1, err), -ERR_TOO_MANY);
     h->w->fake.now_ms += 1000;
     for (int i = 0; i < 3000; i++) {
         (void)snprintf(name, sizeof name, "later-%d", i);
@@ -204,9 +235,10 @@ static void test_by_http(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_requests), HTTP_TEST(test_streams_and_uploads),
-        HTTP_TEST(test_files),    HTTP_TEST(test_more_users_than_places),
-        HTTP_TEST(test_by_http),  HTTP_TEST(test_announced),
+        HTTP_TEST(test_requests),       HTTP_TEST(test_streams_and_uploads),
+        HTTP_TEST(test_files),          HTTP_TEST(test_more_users_than_places),
+        HTTP_TEST(test_by_http),        HTTP_TEST(test_announced),
+        HTTP_TEST(test_without_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

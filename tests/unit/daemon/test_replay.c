@@ -52,9 +52,9 @@ static void test_keys(void **state)
     assert_string_not_equal(post(h, JOBS, KEY("two"), JOB), first);
     assert_string_not_equal(post(h, JOBS, "", JOB), first);
     assert_int_equal(count_jobs(h), 3);
-    h->w->fake.now_ms += 24LL * HOUR_MS - 1000;
+    h->w->fake.now_ms += 24LL * HOUR_MS - 1;
     assert_string_equal(post(h, JOBS, KEY("one"), JOB), first);
-    h->w->fake.now_ms += 2000;
+    h->w->fake.now_ms += 1;
     assert_string_not_equal(post(h, JOBS, KEY("one"), OTHER_JOB), first);
     assert_int_equal(h->status, 200);
     assert_int_equal(count_jobs(h), 4);
@@ -79,6 +79,9 @@ static void test_refused_ones_are_not_remembered(void **state)
     (void)post(h, JOBS, longest, JOB);
     expect(h, 400, "error.param", "Idempotency-Key");
     assert_int_equal(count_jobs(h), 1);
+    (void)snprintf(longest, sizeof longest, "Idempotency-Key:  ~%0252d ~\r\n", 0);
+    (void)post(h, JOBS, longest, JOB); /* 255 of them, and space within */
+    assert_int_equal(h->status, 200);
 }
 
 static void test_retries_of_sdks(void **state)
@@ -94,11 +97,45 @@ static void test_retries_of_sdks(void **state)
     (void)snprintf(second, sizeof second, "%s", post(h, JOBS, RETRY("0"), JOB));
     assert_string_not_equal(second, first); /* the same job, meant twice */
     assert_string_equal(post(h, JOBS, RETRY("1"), JOB), second);
-    h->w->fake.now_ms += HOUR_MS / 6 - 1000;
+    h->w->fake.now_ms += HOUR_MS / 6 - 1;
     assert_string_equal(post(h, JOBS, RETRY("1"), JOB), second);
-    h->w->fake.now_ms += 2000;
+    h->w->fake.now_ms += 1;
     assert_string_not_equal(post(h, JOBS, RETRY("1"), JOB), second);
     assert_int_equal(count_jobs(h), 4);
+    /* Of this one no SDK said that it may come again. */
+    (void)snprintf(second, sizeof second, "%s", post(h, JOBS, "", OTHER_JOB));
+    assert_string_not_equal(post(h, JOBS, RETRY("1"), OTHER_JOB), second);
+}
+
+static int64_t count_kept(struct http_world *h)
+{
+    int64_t count = 0;
+    OK(h->w, store_query_i64(h->w->store, STORE_JOBS, "SELECT count(*) FROM replays", NULL, &count,
+                             &h->w->err));
+    return count;
+}
+
+/* The newest ten thousand are kept, and none that has ended. */
+static void test_old_ones_go(void **state)
+{
+    struct http_world *h = *state;
+    char first[LIMIT_ID_BYTES + 1], second[LIMIT_ID_BYTES + 1];
+    http_world_file(h, "file-a", "{}");
+    (void)snprintf(first, sizeof first, "%s", post(h, JOBS, KEY("1"), JOB));
+    (void)snprintf(second, sizeof second, "%s", post(h, JOBS, KEY("2"), JOB));
+    assert_int_equal(sqlite3_exec(h->w->store->databases[STORE_JOBS],
+                                  "UPDATE sqlite_sequence SET seq = 10000 WHERE name = 'replays'",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    (void)post(h, JOBS, KEY("10001"), JOB);
+    assert_int_equal(count_kept(h), 3);
+    (void)post(h, JOBS, KEY("10002"), JOB);
+    assert_int_equal(count_kept(h), 3);
+    assert_string_equal(post(h, JOBS, KEY("2"), JOB), second);
+    assert_string_not_equal(post(h, JOBS, KEY("1"), JOB), first);
+    h->w->fake.now_ms += 24LL * HOUR_MS;
+    (void)post(h, JOBS, KEY("1"), JOB);
+    assert_int_equal(count_kept(h), 1);
 }
 
 static const char *upload(struct http_world *h, const char *headers, const char *boundary,
@@ -209,6 +246,7 @@ int main(void)
         HTTP_TEST(test_refused_ones_are_not_remembered),
         HTTP_TEST(test_uploads),
         HTTP_TEST(test_retries_of_sdks),
+        HTTP_TEST(test_old_ones_go),
         HTTP_TEST(test_callers),
         HTTP_TEST(test_other_answers),
         HTTP_TEST(test_events_name_who_asked),

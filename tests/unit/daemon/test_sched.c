@@ -240,7 +240,8 @@ static void test_slots_that_the_head_leaves(void **state)
     find(&s, 'b')->slots = 1; /* ends before that, and takes nothing of what is to spare */
     find(&s, 'b')->lasts_ms = 10000;
     decide(&s, "aBCd");
-    scene_init(&s, 8); /* by what ends first, not by any: with the later one alone none is to spare */
+    scene_init(&s,
+               8); /* by what ends first, not by any: with the later one alone none is to spare */
     run(&s, 4, 10000);
     run(&s, 3, 20000);
     wait_for(&s, 'a', 4);
