@@ -229,6 +229,8 @@ static void test_resume_from_an_earlier_checkpoint(void **state)
     int64_t newest = 0;
     OK(w, checkpoints_newest(a.plan.job_dir, &newest, &w->err));
     assert_int_equal(newest, 2); /* those after it are given up */
+    assert_int_equal(world_row(w, &job).steps_done, 2);
+    expect_event(w, &job, "Job is resumed: it goes on after step 2.");
     world_attempt_close(&a);
     world_run(w);
     world_attempt_open(w, &a);

@@ -1,241 +1,6 @@
-/* coordinator: the queue on a machine of two slots: holds, dependencies, changes, room made by
- * preemption, drain, shares. */
-#include "tests/lib/coordinator_world.h"
-
-static void change_as(struct world *w, const struct world_job *job, const char *fields,
-                      int wanted_rc)
-{
-    CLEANUP(mem_free_ptr) char *text = mem_printf("{\"ithaca\":{%s}}", fields);
-    CLEANUP(json_unref) json_t *body = NULL;
-    OK(w, json_parse(text, strlen(text), "test", &body, &w->err));
-    int rc = coordinator_change(w->coordinator, job->id, body, "ann", false, &w->err);
-    if (rc != wanted_rc)
-        fail_msg("%s: %d %s", fields, rc, rc != 0 ? w->err.text : "");
-}
-
-static void change(struct world *w, const struct world_job *job, const char *fields)
-{
-    change_as(w, job, fields, 0);
-    world_run(w);
-}
-
-static void expect_reason(struct world *w, const struct world_job *job, int64_t position,
-                          const char *reason)
-{
-    struct coordinator_view view;
-    coordinator_view(w->coordinator, job->id, &view);
-    assert_int_equal(view.queue_position, position);
-    assert_string_equal(view.pending_reason, reason);
-}
-
-static void finish(struct world *w, const struct world_job *job)
-{
-    struct world_attempt a;
-    world_attempt_open(w, &a);
-    assert_string_equal(a.plan.job_id, job->id);
-    world_ready(&a);
-    world_end_done(&a);
-    world_expect(w, job, JOB_STATE_SUCCEEDED);
-    world_attempt_close(&a);
-}
-
-static void restart(struct world *w)
-{
-    world_reopen(w);
-    world_run(w);
-}
-
-/* ---- holds and changes --------------------------------------------------------------------- */
-
-static void test_hold_and_release(void **state)
-{
-    struct world *w = *state;
-    struct world_job held = world_queued(w, ",\"hold\":true");
-    struct world_job next = world_queued(w, "");
-    world_expect(w, &held, JOB_STATE_QUEUED);
-    world_expect(w, &next, JOB_STATE_STARTING);
-    expect_reason(w, &held, 1, "held until it is released (hold: false)");
-    finish(w, &next);
-    restart(w);
-    world_expect(w, &held, JOB_STATE_QUEUED);
-    change(w, &held, "\"hold\":false");
-    world_expect(w, &held, JOB_STATE_STARTING);
-    change(w, &held, "\"hold\":true"); /* of one that runs: for when it is queued again */
-    finish(w, &held);
-    change_as(w, &held, "\"hold\":false", -ERR_BAD_STATE);
-    assert_non_null(strstr(w->err.text, "cannot be changed: it is succeeded"));
-}
-
-static void test_priority_is_changed(void **state)
-{
-    struct world *w = *state;
-    struct world_attempt a;
-    struct world_job running = world_running(w, &a, "");
-    struct world_job first = world_queued(w, "");
-    struct world_job second = world_queued(w, "");
-    expect_reason(w, &first, 1, "needs 2 of 2 slots, 0 free");
-    expect_reason(w, &second, 2, "waits behind 1 other job");
-    change_as(w, &second, "\"priority\":7,\"tags\":[\"x\"]", 0);
-    expect_reason(w, &second, 1, "needs 2 of 2 slots, 0 free"); /* before a tick has come */
-    OK(w, coordinator_queue_drain(w->coordinator, true, &w->err));
-    world_end_done(&a);
-    world_attempt_close(&a);
-    restart(w);
-    world_expect(w, &running, JOB_STATE_SUCCEEDED);
-    expect_reason(w, &second, 1, "nothing starts: the queue is drained");
-    expect_reason(w, &first, 2, "nothing starts: the queue is drained");
-    OK(w, coordinator_queue_drain(w->coordinator, false, &w->err));
-    world_run(w);
-    world_expect(w, &first, JOB_STATE_QUEUED);
-    finish(w, &second);
-}
-
-static void test_what_cannot_be_changed(void **state)
-{
-    struct world *w = *state;
-    struct world_job job = world_queued(w, ",\"hold\":true");
-    change_as(w, &job, "\"seq_len\":128", -ERR_INVALID_VALUE);
-    assert_string_equal(w->err.field, "ithaca.seq_len");
-    assert_non_null(strstr(w->err.text, "these can: priority, time_limit_s"));
-    change_as(w, &job, "\"priority\":1001", -ERR_INVALID_VALUE);
-    change_as(w, &job, "\"nonsense\":1", -ERR_INVALID_VALUE);
-    change_as(w, &job, "", -ERR_MISSING_FIELD);
-    CLEANUP(json_unref) json_t *body = json_literal("{'model':'x','ithaca':{'priority':1}}");
-    assert_int_equal(coordinator_change(w->coordinator, job.id, body, "ann", false, &w->err),
-                     -ERR_INVALID_VALUE);
-    assert_string_equal(w->err.field, "model");
-    struct world_job none = {.id = "ftjob-none"};
-    change_as(w, &none, "\"priority\":1", -ERR_NOT_FOUND);
-}
-
-/* By its limit it may have passed others. */
-static void test_time_limit_of_a_running_job(void **state)
-{
-    struct world *w = *state;
-    struct world_attempt a;
-    struct world_job job = world_running(w, &a, ",\"time_limit_s\":1000");
-    change_as(w, &job, "\"time_limit_s\":1001", -ERR_FORBIDDEN);
-    change_as(w, &job, "\"time_limit_s\":null", -ERR_FORBIDDEN);
-    change_as(w, &job, "\"time_limit_s\":900", 0);
-    change_as(w, &job, "\"time_limit_s\":1000", -ERR_FORBIDDEN);
-    CLEANUP(json_unref) json_t *body = json_literal("{'ithaca':{'time_limit_s':5000}}");
-    OK(w, coordinator_change(w->coordinator, job.id, body, "ann", true, &w->err));
-    struct world_job waiting = world_queued(w, ",\"time_limit_s\":10");
-    change_as(w, &waiting, "\"time_limit_s\":null", 0);
-    world_attempt_close(&a);
-}
-
-/* One pass shows all jobs after a change: a list of them is no pass a job. */
-static void test_a_change_is_looked_at_once(void **state)
-{
-    struct world *w = *state;
-    struct world_job first = world_queued(w, ",\"hold\":true");
-    struct world_job second = world_queued(w, ",\"hold\":true");
-    change_as(w, &second, "\"priority\":7", 0);
-    expect_reason(w, &second, 1, "held until it is released (hold: false)");
-    mem_fault_after(1); /* a pass allocates */
-    expect_reason(w, &first, 2, "held until it is released (hold: false)");
-    CLEANUP(mem_free_ptr) char *missed = mem_strdup("");
-    mem_fault_after(0);
-    assert_null(missed);
-    change(w, &second, "\"hold\":false"); /* a pass that only showed has decided nothing */
-    world_expect(w, &second, JOB_STATE_STARTING);
-}
-
-/* Every allocation fails once: the job is as it was, in memory and in the store. */
-static void test_changes_without_memory(void **state)
-{
-    struct world *w = *state;
-    struct world_job first = world_queued(w, ",\"hold\":true");
-    struct world_job second = world_queued(w, ",\"hold\":true");
-    CLEANUP(mem_free_ptr)
-    char *text = mem_printf("{\"ithaca\":{\"priority\":3,\"depends_on\":[\"%s\"]}}", first.id);
-    CLEANUP(json_unref) json_t *body = NULL;
-    OK(w, json_parse(text, strlen(text), "test", &body, &w->err));
-    int failures = 0, rc = 0;
-    do {
-        mem_fault_after(failures + 1);
-        rc = coordinator_change(w->coordinator, second.id, body, "ann", false, &w->err);
-        mem_fault_after(0);
-        expect_reason(w, &second, rc != 0 ? 2 : 1, "held until it is released (hold: false)");
-        failures += rc != 0;
-    } while (rc != 0);
-    assert_true(failures >= 5);
-    change(w, &second, "\"hold\":false");
-    assert_non_null(strstr(text, first.id));
-    struct coordinator_view view;
-    coordinator_view(w->coordinator, second.id, &view);
-    assert_non_null(strstr(view.pending_reason, "to succeed, which is queued"));
-}
-
-/* ---- dependencies -------------------------------------------------------------------------- */
-
-static void test_depends_on_one_that_succeeds(void **state)
-{
-    struct world *w = *state;
-    char options[128], reason[160];
-    struct world_job first = world_queued(w, ",\"hold\":true");
-    (void)snprintf(options, sizeof options, ",\"depends_on\":[\"%s\"]", first.id);
-    struct world_job second = world_queued(w, options);
-    (void)snprintf(reason, sizeof reason, "waits for %s to succeed, which is queued", first.id);
-    world_expect(w, &second, JOB_STATE_QUEUED);
-    expect_reason(w, &second, 2, reason);
-    restart(w);
-    expect_reason(w, &second, 2, reason);
-    change(w, &first, "\"hold\":false");
-    finish(w, &first);
-    world_run(w);
-    world_expect(w, &second, JOB_STATE_STARTING);
-    finish(w, &second);
-    struct world_job third = world_queued(w, options); /* one that has succeeded long since */
-    finish(w, &third);
-}
-
-static void test_depends_on_one_that_fails(void **state)
-{
-    struct world *w = *state;
-    char options[128];
-    struct world_job first = world_queued(w, ",\"hold\":true");
-    (void)snprintf(options, sizeof options, ",\"depends_on\":[\"%s\"]", first.id);
-    struct world_job second = world_queued(w, options);
-    (void)snprintf(options, sizeof options, ",\"depends_on\":[\"%s\"]", second.id);
-    struct world_job third = world_queued(w, options);
-    struct world_job checking = world_submit(w, 2, options);
-    OK(w, coordinator_cancel(w->coordinator, first.id, &w->err));
-    world_run(w);
-    world_run(w);
-    world_expect(w, &second, JOB_STATE_FAILED);
-    world_expect(w, &third, JOB_STATE_FAILED); /* one after the other */
-    struct world_row row = world_row(w, &second);
-    assert_string_equal(row.reason, "dependency_failed");
-    assert_non_null(strstr(row.text, first.id));
-    assert_non_null(strstr(row.text, "is cancelled"));
-    world_prepare(w, WORLD_GOOD_REPORT);
-    world_run(w);
-    world_expect(w, &checking, JOB_STATE_FAILED);
-}
-
-static void test_dependencies_that_cannot_be(void **state)
-{
-    struct world *w = *state;
-    char fields[160];
-    struct world_job first = world_queued(w, ",\"hold\":true");
-    struct world_job second = world_queued(w, ",\"hold\":true");
-    struct world_job others = world_queued_as(w, "bob", ",\"hold\":true");
-    change_as(w, &first, "\"depends_on\":[\"ftjob-none\"]", -ERR_INVALID_VALUE);
-    assert_string_equal(w->err.field, "ithaca.depends_on");
-    (void)snprintf(fields, sizeof fields, "\"depends_on\":[\"%s\"]", others.id);
-    change_as(w, &first, fields, -ERR_INVALID_VALUE);
-    assert_non_null(strstr(w->err.text, "admin has no fine-tuning job"));
-    (void)snprintf(fields, sizeof fields, "\"depends_on\":[\"%s\"]", first.id);
-    change_as(w, &first, fields, -ERR_INVALID_VALUE); /* on itself */
-    change(w, &second, fields);
-    (void)snprintf(fields, sizeof fields, "\"depends_on\":[\"%s\"]", second.id);
-    change_as(w, &first, fields, -ERR_INVALID_VALUE);
-    assert_non_null(strstr(w->err.text, "none would start"));
-    change(w, &second, "\"depends_on\":[]");
-    change(w, &first, fields); /* the other way round it may */
-}
+/* coordinator: the queue on a machine of two slots: room made by preemption, drain, shares. Holds,
+ * changes and dependencies are in test_coordinator_change. */
+#include "tests/lib/queue_scene.h"
 
 /* ---- preemption ---------------------------------------------------------------------------- */
 
@@ -322,6 +87,93 @@ static void test_other_ends_of_a_preempted_job(void **state)
     finish(w, &head);
 }
 
+static int join_event(void *context, const struct store_event *event, struct err *err)
+{
+    char *text = context;
+    size_t length = strlen(text);
+    (void)snprintf(text + length, 4096 - length, "%s\n", event->message);
+    return 0;
+}
+
+/* One that does not say so keeps its slots; one that does is told for whom it ends. */
+static void test_who_makes_room(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    char events[4096] = "", told[160];
+    w->config.policy.preempt_after_ms = 5000;
+    restart(w);
+    struct world_job low = world_running(w, &a, "");
+    struct world_job head = world_queued(w, ",\"priority\":1");
+    (void)world_queued(w, ",\"preemptible\":true");
+    world_pass(w, 6000);
+    world_expect(w, &low, JOB_STATE_RUNNING);
+    expect_reason(w, &head, 1, "needs 2 of 2 slots, 0 free");
+    change(w, &low, "\"preemptible\":true");
+    world_pass(w, 1000);
+    world_expect(w, &low, JOB_STATE_PREEMPTING);
+    OK(w, store_events_after(w->store, low.id, 0, 100, join_event, events, &w->err));
+    (void)snprintf(told, sizeof told, "Job makes room for %s, which has priority 1:", head.id);
+    assert_non_null(strstr(events, told));
+    OK(w, coordinator_pause(w->coordinator, low.id, &w->err)); /* its user wants its slots free */
+    expect_reason(w, &head, 1, "needs 2 of 2 slots, 0 free; preempted jobs are making room");
+    world_end_paused(&a, 2);
+    world_attempt_close(&a);
+    world_expect(w, &head, JOB_STATE_STARTING);
+}
+
+/* What is said to pass the others passes them, and not a second more. */
+static void test_a_limit_that_passes(void **state)
+{
+    static const char hint[] = "waits behind 1 other job; with a time_limit_s of %d or less it "
+                               "could start now";
+    struct world *w = *state;
+    struct world_attempt a;
+    char text[256];
+    struct world_job small = world_submit(w, 1, ",\"time_limit_s\":1000");
+    world_run(w);
+    world_prepare(w, WORLD_GOOD_REPORT);
+    world_attempt_open(w, &a);
+    world_ready(&a);
+    struct world_job head = world_queued(w, "");
+    struct world_job next = world_submit(w, 1, "");
+    world_run(w);
+    world_prepare(w, WORLD_GOOD_REPORT);
+    struct world_job wide = world_queued(w, "");
+    world_pass(w, 5000);
+    world_expect(w, &head, JOB_STATE_QUEUED);
+    (void)snprintf(text, sizeof text, hint, 995);
+    expect_reason(w, &next, 2, text);
+    expect_reason(w, &wide, 3, "waits behind 2 other jobs");
+    change(w, &small, "\"time_limit_s\":65");
+    (void)snprintf(text, sizeof text, hint, 60);
+    expect_reason(w, &next, 2, text);
+    change(w, &small, "\"time_limit_s\":64"); /* less is not worth the name */
+    expect_reason(w, &next, 2, "waits behind 1 other job");
+    change(w, &next, "\"time_limit_s\":60");
+    world_expect(w, &next, JOB_STATE_QUEUED);
+    change(w, &next, "\"time_limit_s\":59");
+    world_expect(w, &next, JOB_STATE_STARTING);
+    world_attempt_close(&a);
+}
+
+/* One that cannot be started is tried again after a while, not at each turn. */
+static void test_a_start_that_fails(void **state)
+{
+    struct world *w = *state;
+    struct world_job job = world_queued(w, ",\"hold\":true");
+    CLEANUP(mem_free_ptr) char *path = mem_printf("%s/jobs/%s/checkpoints", w->dir, job.id);
+    OK(w, io_write_file(path, "x", 1, 0600, &w->err)); /* where a folder should be */
+    change(w, &job, "\"hold\":false");
+    world_expect(w, &job, JOB_STATE_QUEUED);
+    expect_reason(w, &job, 1, "starts next");
+    assert_int_equal(unlink(path), 0);
+    world_pass(w, 999);
+    world_expect(w, &job, JOB_STATE_QUEUED);
+    world_pass(w, 1);
+    world_expect(w, &job, JOB_STATE_STARTING);
+}
+
 /* ---- drain, shares, limits ----------------------------------------------------------------- */
 
 static void test_drain(void **state)
@@ -342,6 +194,7 @@ static void test_drain(void **state)
 struct shown {
     char text[1024];
     double used_s, total_s; /* of bob */
+    int64_t slots;
 };
 
 static int show_entry(void *context, const struct coordinator_entry *entry, struct err *err)
@@ -360,6 +213,7 @@ static int show_user(void *context, const struct coordinator_user *user, struct 
     if (strcmp(user->name, "bob") == 0) {
         shown->used_s = user->used_s;
         shown->total_s = user->total_s;
+        shown->slots = user->slots;
     }
     return 0;
 }
@@ -398,6 +252,10 @@ static void test_shares(void **state)
     OK(w, coordinator_users_list(w->coordinator, show_user, &shown, &w->err));
     assert_true(shown.total_s >= 19.9 && shown.total_s < 20.1); /* two slots */
     assert_true(shown.used_s > shown.total_s + 119 && shown.used_s < shown.total_s + 120.01);
+    assert_int_equal(shown.slots, 2);
+    w->fake.now_ms += 1000; /* up to now, whether a turn came or not */
+    OK(w, coordinator_users_list(w->coordinator, show_user, &shown, &w->err));
+    assert_true(shown.total_s >= 21.9 && shown.total_s < 22.1);
     int64_t waiting = 0;
     OK(w, coordinator_queue_list(w->coordinator, 0, 9, show_entry, &shown, &waiting, &w->err));
     assert_string_equal(shown.text, "bob running 0 \n"
@@ -414,8 +272,44 @@ static void test_shares(void **state)
     restart(w);
     shown.total_s = 0;
     OK(w, coordinator_users_list(w->coordinator, show_user, &shown, &w->err));
-    assert_true(shown.total_s >= 19.9 && shown.total_s < 20.1);
+    assert_true(shown.total_s >= 21.9 && shown.total_s < 22.1);
     world_expect(w, &bobs, JOB_STATE_STARTING); /* ann's has died with its keeper */
+}
+
+static void expect_use(struct world *w, double used_s, double total_s)
+{
+    struct shown shown = {.text = ""};
+    OK(w, coordinator_users_list(w->coordinator, show_user, &shown, &w->err));
+    if (fabs(shown.used_s - used_s) > 0.1 || fabs(shown.total_s - total_s) > 0.001)
+        fail_msg("%.3f and %.3f s, not %.3f and %.3f", shown.used_s, shown.total_s, used_s,
+                 total_s);
+}
+
+/* Use fades while the daemon runs, and while there is none; each half minute it is written. */
+static void test_use_fades(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    const int64_t half_life_ms = 3600000;
+    w->config.fair_share_half_life_ms = half_life_ms;
+    w->config.policy.entry_penalty_s = 0;
+    restart(w);
+    (void)world_queued_as(w, "bob", "");
+    world_attempt_open(w, &a);
+    world_ready(&a);
+    world_pass(w, 31000);
+    world_pass(w, 5000);
+    expect_use(w, 72, 72);
+    world_reopen(w); /* killed: what it had not written is gone */
+    expect_use(w, 62, 62);
+    world_attempt_close(&a);
+    world_run(w); /* its keeper is gone, too */
+    world_pass(w, half_life_ms);
+    expect_use(w, 31, 62);
+    world_close(w);
+    w->fake.now_ms += half_life_ms;
+    world_open(w);
+    expect_use(w, 15.5, 62);
 }
 
 static int take_end(void *context, const struct coordinator_entry *entry, struct err *err)
@@ -441,13 +335,29 @@ static void test_when_a_job_ends(void **state)
     change(w, &job, "\"time_limit_s\":10");
     OK(w, coordinator_queue_list(w->coordinator, 0, 9, take_end, &end_ms, &waiting, &w->err));
     assert_int_equal(end_ms, begun_ms + 8000 + 2000 + 60000);
+    world_end_done(&a);
     world_attempt_close(&a);
+
+    struct job_spec spec; /* before it has a pace, by what was predicted */
+    char id[LIMIT_ID_BYTES + 1];
+    CLEANUP(json_unref)
+    json_t *body = json_literal("{'model':'tiny-llama','training_file':'file-a',"
+                                "'ithaca':{'gpus':2,'seq_len':64}}");
+    OK(w, job_spec_parse(body, &spec, &w->err));
+    OK(w, coordinator_submit(w->coordinator, &spec, 2.5, w->model_dir, "ann", id, &w->err));
+    job_spec_done(&spec);
+    world_run(w);
+    world_prepare(w, WORLD_GOOD_REPORT);
+    world_attempt_open(w, &a);
+    world_ready(&a);
+    world_attempt_close(&a);
+    OK(w, coordinator_queue_list(w->coordinator, 0, 9, take_end, &end_ms, &waiting, &w->err));
+    assert_int_equal(end_ms, w->fake.host.ops->wall_ms(&w->fake.host) + 5 * 3125 + 60000);
 }
 
-static void test_caps(void **state)
+/* Two jobs of one slot each, of which one may run; the other says why not. */
+static void expect_cap(struct world *w, const char *reason)
 {
-    struct world *w = *state;
-    w->config.policy.user_slots_max = 1;
     restart(w);
     struct world_job one = world_submit(w, 1, "");
     struct world_job two = world_submit(w, 1, "");
@@ -456,8 +366,14 @@ static void test_caps(void **state)
     world_prepare(w, WORLD_GOOD_REPORT);
     world_run(w);
     bool first_runs = world_row(w, &one).state == JOB_STATE_STARTING;
-    expect_reason(w, first_runs ? &two : &one, 1,
-                  "needs 1 slot; all jobs of admin may have 1 at once");
+    expect_reason(w, first_runs ? &two : &one, 1, reason);
+}
+
+static void test_cap_of_slots(void **state)
+{
+    struct world *w = *state;
+    w->config.policy.user_slots_max = 1;
+    expect_cap(w, "needs 1 slot; all jobs of admin may have 1 at once");
     struct job_spec spec = {.gpus = 2, .model = "m", .training_file = "f"};
     char id[LIMIT_ID_BYTES + 1];
     assert_int_equal(coordinator_submit(w->coordinator, &spec, 0, "/m", "admin", id, &w->err),
@@ -465,25 +381,28 @@ static void test_caps(void **state)
     assert_string_equal(w->err.field, "ithaca.gpus");
 }
 
+static void test_cap_of_jobs(void **state)
+{
+    struct world *w = *state;
+    w->config.policy.user_jobs_max = 1;
+    expect_cap(w, "admin runs as many jobs as one user may: 1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WORLD_TEST(test_hold_and_release),
-        WORLD_TEST(test_priority_is_changed),
-        WORLD_TEST(test_what_cannot_be_changed),
-        WORLD_TEST(test_time_limit_of_a_running_job),
-        WORLD_TEST(test_a_change_is_looked_at_once),
-        WORLD_TEST(test_changes_without_memory),
-        WORLD_TEST(test_depends_on_one_that_succeeds),
-        WORLD_TEST(test_depends_on_one_that_fails),
-        WORLD_TEST(test_dependencies_that_cannot_be),
         WORLD_TEST(test_preempted_and_resumed),
         WORLD_TEST(test_other_ends_of_a_preempted_job),
+        WORLD_TEST(test_who_makes_room),
+        WORLD_TEST(test_a_limit_that_passes),
+        WORLD_TEST(test_a_start_that_fails),
+        WORLD_TEST(test_use_fades),
         WORLD_TEST(test_drain),
         WORLD_TEST(test_one_that_starts_hides_no_other),
         WORLD_TEST(test_shares),
         WORLD_TEST(test_when_a_job_ends),
-        WORLD_TEST(test_caps),
+        WORLD_TEST(test_cap_of_slots),
+        WORLD_TEST(test_cap_of_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
