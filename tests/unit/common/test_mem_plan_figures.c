@@ -277,21 +277,26 @@ static const struct {
     /* clang-format on */
 };
 
+static void plan_make(const char *model, enum mem_backend backend, const struct job_spec *spec,
+                      struct mem_plan *ret)
+{
+    struct err err = {0};
+    struct model_shape shape;
+    struct mem_request request = {
+        .shape = &shape, .spec = spec, .world = (int)spec->gpus, .backend = backend};
+    assert_int_equal(model_shape_build(model_published_find(model), &shape, &err), 0);
+    if (mem_plan_build(&request, ret, &err) != 0)
+        fail_msg("%s", err.text);
+    model_shape_done(&shape);
+}
+
 static void test_figures(void **state)
 {
     int changed = 0;
     for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
-        struct err err = {0};
-        struct model_shape shape;
         struct mem_plan plan;
-        struct mem_request request = {.shape = &shape,
-                                      .spec = &plans[i].spec,
-                                      .world = (int)plans[i].spec.gpus,
-                                      .backend = plans[i].backend};
-        assert_int_equal(model_shape_build(model_published_find(plans[i].model), &shape, &err), 0);
-        if (mem_plan_build(&request, &plan, &err) != 0)
-            fail_msg("%s: %s", plans[i].what, err.text);
         char figures[160];
+        plan_make(plans[i].model, plans[i].backend, &plans[i].spec, &plan);
         (void)snprintf(
             figures, sizeof figures, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %s",
             plan.arena_bytes[MEM_ARENA_DEVICE], plan.arena_bytes[MEM_ARENA_HOST],
@@ -302,13 +307,75 @@ static void test_figures(void **state)
             changed++;
         }
         mem_plan_done(&plan);
-        model_shape_done(&shape);
     }
     assert_int_equal(changed, 0);
 }
 
+/* Settings that have no bearing where others are as they are. */
+static void test_without_bearing(void **state)
+{
+#define SPEC(...)                                                             \
+    {                                                                         \
+        .fsdp = true, .gpus = 2, .sequences = 4, .seq_len = 4096, __VA_ARGS__ \
+    }
+    static const struct {
+        struct job_spec spec, same;
+    } pairs[] = {
+        {SPEC(.tile_mlp = 8192), SPEC(.tile_mlp = 4096)}, /* there are 4096 tokens */
+        {SPEC(.tile_mlp = 4096), SPEC(.tile_mlp = 0)},
+        {SPEC(.tile_loss = 5000), SPEC(.tile_loss = 4096)},
+        {SPEC(.tile_loss = 0), SPEC(.tile_loss = MEM_TILE_LOSS_TOKENS)},
+        {SPEC(.grad_accum = 3), SPEC(.grad_accum = 0)}, /* of two sequences a rank */
+        {SPEC(.grad_accum = 2), SPEC(.grad_accum = 0)},
+        {SPEC(.recompute = JOB_recompute_AUTO), SPEC(.recompute = JOB_recompute_NONE)},
+        {SPEC(.recompute = JOB_recompute_INPUT, .keep_input_every = 4),
+         SPEC(.recompute = JOB_recompute_INPUT)},
+        {SPEC(.recompute = JOB_recompute_ATTENTION, .keep_input_every = 1),
+         SPEC(.recompute = JOB_recompute_ATTENTION)},
+        {SPEC(.offload = JOB_offload_HOST, .offload_layers = 24),
+         SPEC(.offload = JOB_offload_HOST)},
+        {SPEC(.offload = JOB_offload_HOST, .offload_layers = 99),
+         SPEC(.offload = JOB_offload_HOST)},
+        {SPEC(.offload_layers = 3), SPEC(.offload_layers = 0)},
+        {SPEC(.offload = JOB_offload_HOST, .file_layers = 3), SPEC(.offload = JOB_offload_HOST)},
+        {SPEC(.ulysses = 2, .context_kind = JOB_context_kind_ULYSSES, .heads_per_stage = 1),
+         SPEC(.ulysses = 2, .context_kind = JOB_context_kind_ULYSSES)},
+        {SPEC(.ulysses = 2, .context_kind = JOB_context_kind_UPIPE),
+         SPEC(.ulysses = 2, .context_kind = JOB_context_kind_ULYSSES)},
+        {SPEC(.overlap = JOB_overlap_ON), SPEC(.ulysses = 1)},
+        {SPEC(.ulysses = 2, .overlap = JOB_overlap_ON), SPEC(.ulysses = 2)}, /* one stage */
+        {SPEC(.lora_r = 8, .lora_dropout = 0.1), SPEC(.lora = false)},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        struct mem_plan plan, same;
+        plan_make("qwen2.5-0.5b", MEM_BACKEND_CUDA, &pairs[i].spec, &plan);
+        plan_make("qwen2.5-0.5b", MEM_BACKEND_CUDA, &pairs[i].same, &same);
+        if (strcmp(plan.digest, same.digest) != 0)
+            fail_msg("pair %zu differs", i);
+        mem_plan_done(&plan);
+        mem_plan_done(&same);
+    }
+}
+
+/* A segment's inputs lie at hand up to a limit of bytes, the limit itself included. */
+static void test_segment_limit(void **state)
+{
+    const struct job_spec spec = SPEC(.recompute = JOB_recompute_ATTENTION, .keep_input_every = 4);
+    const int64_t segment = INT64_C(3) * 4096 * 896 * 2; /* tokens, hidden_size, bf16 */
+    for (int64_t less = 0; less < 2; less++) {
+        struct mem_plan plan;
+        mem_layout_segment_limit(segment - less);
+        plan_make("qwen2.5-0.5b", MEM_BACKEND_CUDA, &spec, &plan);
+        assert_int_equal(plan.layout.segment_at_hand, less == 0);
+        mem_plan_done(&plan);
+    }
+    mem_layout_segment_limit(MEM_SEGMENT_BYTES);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_figures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_figures),
+                                       cmocka_unit_test(test_without_bearing),
+                                       cmocka_unit_test(test_segment_limit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
