@@ -36,6 +36,20 @@ static const char beside[] =
     "[" USER("u") CALL("\"c\"", CALLED("f", "{}")) RESULT("7") ANSWER("so") "]";
 static const char late[] = "[" SYSTEM("S") ANSWER("a") "," USER("u") ANSWER("b") "]";
 
+static const char nested[] =
+    "[" USER("u") ANSWER("a<think>x<think>\\n\\nhm\\n\\n</think>y</think>\\n\\nc\\n") "]";
+static const char unopened[] = "[" USER("u") ANSWER("hm</think>c") "," USER("v") ANSWER("d") "]";
+/* Tool results as a user's message ask nothing: what was thought since the question is kept. */
+static const char clothed[] = "[" USER("u") ANSWER("<think>old</think>ab") "," USER(
+    "<tool_response>7</tool_response>") "{\"role\":\"assistant\",\"reasoning_content\":"
+                                        "\"\\nhm\\n\",\"content\":\"\\nc\"}]";
+static const char half_clothed[] =
+    "[" USER("u") ANSWER("<think>old</think>ab") "," USER("<tool_response>7") ANSWER("c") "]";
+static const char unasked[] = "[" ANSWER("<think>hm</think>a") "]";
+/* White space of Python's strip(), of Unicode and of ASCII's separators, around and inside. */
+static const char spaced[] = "[" USER("\\u001c\\u001f\\u2003 u\\u001cv \\u001d\\u001e\\u00a0")
+    ANSWER(" \\u001c ") "," USER("\\u001b") ANSWER("\\u0020") "]";
+
 static struct tokenizer *tokenizer;
 
 static int setup(void **state)
@@ -244,6 +258,24 @@ static const struct {
                       "<tool_response>\n7\n</tool_response>\n<tool_response>\n8\n</"
                       "tool_response><|im_end|>\n" CHATML_ASSISTANT
                       "[<think>\n\n</think>\n\nso<|im_end|>]\n"),
+    ROW(QWEN3, nested, NULL, ASSISTANT,
+        CHATML_USER "u<|im_end|>\n" CHATML_ASSISTANT "[<think>\nhm\n</think>\n\nc\n<|im_end|>]\n"),
+    ROW(QWEN3, unopened, NULL, ASSISTANT,
+        CHATML_USER "u<|im_end|>\n" CHATML_ASSISTANT "[c<|im_end|>]\n" CHATML_USER
+                    "v<|im_end|>\n" CHATML_ASSISTANT "[<think>\n\n</think>\n\nd<|im_end|>]\n"),
+    ROW(QWEN3, clothed, NULL, ASSISTANT,
+        CHATML_USER "u<|im_end|>\n" CHATML_ASSISTANT
+                    "[<think>\nold\n</think>\n\nab<|im_end|>]\n" CHATML_USER
+                    "<tool_response>7</tool_response><|im_end|>\n" CHATML_ASSISTANT
+                    "[<think>\nhm\n</think>\n\nc<|im_end|>]\n"),
+    ROW(QWEN3, half_clothed, NULL, ASSISTANT,
+        CHATML_USER "u<|im_end|>\n" CHATML_ASSISTANT "[ab<|im_end|>]\n" CHATML_USER
+                    "<tool_response>7<|im_end|>\n" CHATML_ASSISTANT
+                    "[<think>\n\n</think>\n\nc<|im_end|>]\n"),
+    ROW(QWEN3, unasked, NULL, ASSISTANT, CHATML_ASSISTANT "[a<|im_end|>]\n"),
+    ROW(LLAMA3, spaced, NULL, ASSISTANT,
+        "<|begin_of_text|>" LLAMA_USER "u\034v<|eot_id|>" LLAMA_ASSISTANT "[<|eot_id|>]" LLAMA_USER
+        "\033<|eot_id|>" LLAMA_ASSISTANT "[<|eot_id|>]"),
 };
 
 static void test_rows(void **state)
@@ -254,6 +286,38 @@ static void test_rows(void **state)
         render(rows[i].kind, rows[i].messages, rows[i].tools, rows[i].train_on, false, &out);
         if (strcmp(buf_str(&out), rows[i].wanted) != 0)
             fail_msg("row %zu is\n%s\n, not\n%s\n", i, buf_str(&out), rows[i].wanted);
+    }
+}
+
+/* Memory runs out at every place: the row fails, and comes out whole when it is tried again. */
+static void test_no_memory(void **state)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct err err = {0};
+        struct chat_template *chat = NULL;
+        struct conversation_fault fault;
+        CLEANUP(conversation_done) struct conversation conversation = {0};
+        json_t *json = parse(rows[i].messages), *tool_list = parse(rows[i].tools);
+        assert_true(conversation_from_openai(json, tool_list, &conversation, &fault));
+        assert_int_equal(chat_template_load("/nowhere", tokenizer, rows[i].kind, &chat, &err), 0);
+        int rc = -1;
+        for (int n = 1; rc != 0 && rc != -ERR_DATA; n++) {
+            struct chat_writer writer = {0};
+            mem_fault_after(n);
+            rc = chat_template_render(chat, &conversation, rows[i].train_on, &writer, &err);
+            mem_fault_after(0);
+            CLEANUP(buf_done) struct buf out;
+            buf_init(&out, 1 << 16);
+            if (rc == 0)
+                spell(&writer.tokens, &out);
+            if (rc == 0 ? strcmp(buf_str(&out), rows[i].wanted) != 0
+                        : rc != -ERR_NOMEM && rc != -ERR_DATA)
+                fail_msg("row %zu, allocation %d: rc %d\n%s", i, n, rc, buf_str(&out));
+            chat_writer_done(&writer);
+        }
+        chat_template_free(chat);
+        json_decref(json);
+        json_decref(tool_list);
     }
 }
 
@@ -283,6 +347,8 @@ static void test_prompts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_prompts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_no_memory),
+                                       cmocka_unit_test(test_prompts)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
