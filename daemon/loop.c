@@ -1,5 +1,5 @@
 /* loop: epoll, level-triggered. A timer is a timerfd with a watch, the signals are one signalfd
- * with a watch, a wake-up is an eventfd with a watch: so there is one kind of thing to wait for.
+ * with a watch: so there is one kind of thing to wait for.
  *
  * A callback may remove a watch whose event is still in the batch being dispatched. So removed
  * watches are only marked (ready = NULL) and freed after the batch. */
@@ -14,7 +14,6 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -46,13 +45,11 @@ struct loop_timer {
 struct loop {
     int epoll_fd;
     int signal_fd;
-    int wake_fd; /* eventfd */
     bool stopped;
     struct loop_watch *watches; /* live */
     struct loop_watch *removed; /* freed after the batch */
     struct loop_timer *timers;
     struct loop_call signals[LOOP_SIGNALS]; /* as loop_signal_numbers */
-    struct loop_call woken;
     struct {
         loop_prepare_fn *call;
         void *context;
@@ -75,16 +72,6 @@ static void loop_signal_ready(void *context, uint32_t events)
     }
 }
 
-static void loop_wake_ready(void *context, uint32_t events)
-{
-    (void)events;
-    struct loop *loop = context;
-    uint64_t count = 0;
-    (void)!read(loop->wake_fd, &count, sizeof count); /* only empties it */
-    if (loop->woken.call != NULL)
-        loop->woken.call(loop->woken.context);
-}
-
 static int loop_init(struct loop *loop, struct err *err)
 {
     sigset_t mask;
@@ -92,14 +79,12 @@ static int loop_init(struct loop *loop, struct err *err)
     for (int i = 0; i < LOOP_SIGNALS; i++)
         sigaddset(&mask, loop_signal_numbers[i]);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (sigprocmask(SIG_BLOCK, &mask, NULL) == 0)
         loop->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (loop->epoll_fd < 0 || loop->wake_fd < 0 || loop->signal_fd < 0)
+    if (loop->epoll_fd < 0 || loop->signal_fd < 0)
         return err_set_errno(err, errno, "event loop");
-    struct loop_watch *watch = NULL; /* both live as long as the loop */
-    TRY(loop_watch_fd(loop, loop->signal_fd, EPOLLIN, loop_signal_ready, loop, &watch, err));
-    return loop_watch_fd(loop, loop->wake_fd, EPOLLIN, loop_wake_ready, loop, &watch, err);
+    struct loop_watch *watch = NULL; /* lives as long as the loop */
+    return loop_watch_fd(loop, loop->signal_fd, EPOLLIN, loop_signal_ready, loop, &watch, err);
 }
 
 int loop_new(struct loop **ret_loop, struct err *err)
@@ -107,7 +92,7 @@ int loop_new(struct loop **ret_loop, struct err *err)
     struct loop *loop = mem_new(1, sizeof *loop);
     if (loop == NULL)
         return mem_fail(err, sizeof *loop, "the event loop");
-    loop->epoll_fd = loop->signal_fd = loop->wake_fd = -1;
+    loop->epoll_fd = loop->signal_fd = -1;
     int rc = loop_init(loop, err);
     if (rc != 0) {
         loop_free(loop);
@@ -135,10 +120,10 @@ void loop_free(struct loop *loop)
     while (loop->watches != NULL)
         loop_unwatch(loop->watches);
     loop_free_removed(loop);
-    const int fds[] = {loop->epoll_fd, loop->signal_fd, loop->wake_fd};
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
-        if (fds[i] >= 0)
-            (void)close(fds[i]); /* nothing was written that could be lost */
+    if (loop->epoll_fd >= 0)
+        (void)close(loop->epoll_fd); /* of both: nothing was written that could be lost */
+    if (loop->signal_fd >= 0)
+        (void)close(loop->signal_fd);
     mem_free(loop);
 }
 
@@ -279,17 +264,6 @@ void loop_on_prepare(struct loop *loop, loop_prepare_fn *prepare, void *context)
     loop->prepares[loop->prepare_count].call = prepare;
     loop->prepares[loop->prepare_count].context = context;
     loop->prepare_count++;
-}
-
-void loop_on_wake(struct loop *loop, loop_fn *woken, void *context)
-{
-    loop->woken = (struct loop_call){.call = woken, .context = context};
-}
-
-void loop_wake(struct loop *loop)
-{
-    const uint64_t one = 1;
-    (void)!write(loop->wake_fd, &one, sizeof one); /* full means that it is already awake */
 }
 
 const struct loop_turns *loop_get_turns(const struct loop *loop)

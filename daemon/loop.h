@@ -1,5 +1,4 @@
-/* loop: the daemon's one event loop (epoll). Everything in the daemon runs on its thread; helper
- * threads only call loop_wake().
+/* loop: the daemon's one event loop (epoll). Everything in the daemon runs on its thread.
  *
  * A watch calls back when its fd is ready; a timer when its time has come; a signal watch when the
  * signal arrived (blocked for the process, read from a signalfd: block signals before the first
@@ -60,10 +59,6 @@ void loop_on_signal(struct loop *loop, int signal_number, loop_fn *arrived, void
 /* At most LOOP_PREPARE_MAX hooks; they stay for the loop's life. */
 enum { LOOP_PREPARE_MAX = 4 };
 void loop_on_prepare(struct loop *loop, loop_prepare_fn *prepare, void *context);
-
-/* Helper threads: loop_wake() is safe from any thread; the loop then calls `woken` once or more. */
-void loop_on_wake(struct loop *loop, loop_fn *woken, void *context);
-void loop_wake(struct loop *loop);
 
 /* What is done from here on, until the next call says something else: see loop_turns.h. */
 void loop_doing(struct loop *loop, const char *what, const char *which);

@@ -1,5 +1,5 @@
 /* loop: timers that are set, stopped and freed at every moment, watches that change, hooks that
- * bound a sleep, wake-ups from a thread, and nothing left of a loop. Removal of a watch within a
+ * bound a sleep, and nothing left of a loop. Removal of a watch within a
  * batch, signals: tests/unit/daemon/test_host_posix.c. */
 #include "daemon/loop.h"
 
@@ -9,7 +9,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -248,32 +247,9 @@ static void test_hooks(void **state)
     assert_int_equal(least.calls, 1);
 }
 
-static void *wake_soon(void *context)
-{
-    clock_sleep_ms(10);
-    loop_wake(context);
-    return NULL;
-}
-
 static void count(void *context)
 {
     ++*(int *)context;
-}
-
-static void test_wake_from_a_thread(void **state)
-{
-    pthread_t thread;
-    int woken = 0;
-    loop_on_wake(loop, count, &woken);
-    assert_int_equal(pthread_create(&thread, NULL, wake_soon, loop), 0);
-    turn(-1); /* nothing else would end it */
-    assert_int_equal(woken, 1);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    loop_on_wake(loop, NULL, NULL);
-    loop_wake(loop); /* nobody minds */
-    turn(1000);
-    turn(0);
-    assert_int_equal(woken, 1);
 }
 
 static void test_nothing_is_left(void **state)
@@ -304,10 +280,9 @@ static void test_nothing_is_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        LOOP_TEST(test_timers),          LOOP_TEST(test_timers_of_one_batch),
-        LOOP_TEST(test_watches),         LOOP_TEST(test_watch_added_by_a_callback),
-        LOOP_TEST(test_hooks),           LOOP_TEST(test_wake_from_a_thread),
-        LOOP_TEST(test_nothing_is_left),
+        LOOP_TEST(test_timers),  LOOP_TEST(test_timers_of_one_batch),
+        LOOP_TEST(test_watches), LOOP_TEST(test_watch_added_by_a_callback),
+        LOOP_TEST(test_hooks),   LOOP_TEST(test_nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
