@@ -2,6 +2,7 @@
  * when they are gone names the collective and the right rank. */
 #include "common/io.h"
 #include "tests/dist/scene.h"
+#include "tests/lib/folder.h"
 #include "worker/coll_record.h"
 #include "worker/coll_verdict.h"
 
@@ -10,7 +11,6 @@
 
 enum { BEFORE = 5 /* calls that all of them make */ };
 
-static char folder[64];
 static int (*trouble)(struct coll *coll, struct err *err); /* what comes after these */
 
 static int play(const struct scene *scene, struct coll *coll)
@@ -111,21 +111,9 @@ static void test_ranks(void **state)
         "6, step 3, backward");
 }
 
-static int setup(void **state)
-{
-    (void)snprintf(folder, sizeof folder, "/tmp/ithaca-test-record-XXXXXX");
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    struct err err;
-    return io_remove_tree(folder, &err);
-}
-
 int main(void)
 {
     (void)snprintf(scene_name, sizeof scene_name, "/ithaca-test-record-%ld", (long)getpid());
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranks)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, folder_open, folder_close);
 }

@@ -37,53 +37,53 @@ static const struct model_config model_folder_config = {.family = MODEL_FAMILY_Q
                                                         .eos_token = -1,
                                                         .pad_token = -1};
 
-#define MODEL_FOLDER_OK(folder, call)                      \
-    do {                                                   \
-        if ((call) != 0)                                   \
-            fail_msg("%s: %s", #call, (folder)->err.text); \
+#define MODEL_FOLDER_OK(model, call)                      \
+    do {                                                  \
+        if ((call) != 0)                                  \
+            fail_msg("%s: %s", #call, (model)->err.text); \
     } while (0)
 
 typedef float model_folder_fn(const struct model_shape_row *row, int64_t element);
 
-static inline void model_folder_weights(struct model_folder *folder, model_folder_fn *weight)
+static inline void model_folder_weights(struct model_folder *model, model_folder_fn *weight)
 {
     struct model_shape shape = {0};
     struct safetensors_writer *writer = NULL;
-    CLEANUP(mem_free_ptr) char *path = io_join(folder->dir, "model.safetensors");
-    MODEL_FOLDER_OK(folder, model_shape_build(&folder->config, &shape, &folder->err));
-    MODEL_FOLDER_OK(folder, safetensors_writer_new(path, &writer, &folder->err));
+    CLEANUP(mem_free_ptr) char *path = io_join(model->dir, "model.safetensors");
+    MODEL_FOLDER_OK(model, model_shape_build(&model->config, &shape, &model->err));
+    MODEL_FOLDER_OK(model, safetensors_writer_new(path, &writer, &model->err));
     for (int64_t i = 0; i < shape.row_count; i++) {
         const struct model_shape_row *row = &shape.rows[i];
         const int64_t dims[2] = {row->rows, row->cols};
-        MODEL_FOLDER_OK(folder, safetensors_writer_declare(writer, row->name, DTYPE_F32, row->dims,
-                                                           dims, &folder->err));
+        MODEL_FOLDER_OK(model, safetensors_writer_declare(writer, row->name, DTYPE_F32, row->dims,
+                                                          dims, &model->err));
     }
     for (int64_t i = 0; i < shape.row_count; i++)
         for (int64_t at = 0; at < shape.rows[i].elements; at++) {
             float value = weight != NULL ? weight(&shape.rows[i], at)
                                          : model_shape_init(&shape, &shape.rows[i], at, 11);
-            MODEL_FOLDER_OK(folder, safetensors_writer_put_f32(writer, &value, 1, &folder->err));
+            MODEL_FOLDER_OK(model, safetensors_writer_put_f32(writer, &value, 1, &model->err));
         }
-    MODEL_FOLDER_OK(folder, safetensors_writer_commit(writer, &folder->err));
+    MODEL_FOLDER_OK(model, safetensors_writer_commit(writer, &model->err));
     safetensors_writer_free(writer);
     model_shape_done(&shape);
 }
 
 /* weight NULL: as a model is initialised. */
-static inline void model_folder_open(struct model_folder *folder, const struct model_config *config,
+static inline void model_folder_open(struct model_folder *model, const struct model_config *config,
                                      model_folder_fn *weight)
 {
-    *folder = (struct model_folder){.config = *config};
-    (void)snprintf(folder->dir, sizeof folder->dir, "/dev/shm/ithaca-model-XXXXXX");
-    assert_non_null(mkdtemp(folder->dir));
+    *model = (struct model_folder){.config = *config};
+    (void)snprintf(model->dir, sizeof model->dir, "/dev/shm/ithaca-model-XXXXXX");
+    assert_non_null(mkdtemp(model->dir));
     CLEANUP(json_unref) json_t *json = model_config_json(config);
-    CLEANUP(mem_free_ptr) char *path = io_join(folder->dir, "config.json");
-    MODEL_FOLDER_OK(folder, json_write_file(path, json, 0600, &folder->err));
-    MODEL_FOLDER_OK(folder, tokenizer_write_builtin(folder->dir, &folder->err));
-    model_folder_weights(folder, weight);
+    CLEANUP(mem_free_ptr) char *path = io_join(model->dir, "config.json");
+    MODEL_FOLDER_OK(model, json_write_file(path, json, 0600, &model->err));
+    MODEL_FOLDER_OK(model, tokenizer_write_builtin(model->dir, &model->err));
+    model_folder_weights(model, weight);
 }
 
-static inline void model_folder_close(struct model_folder *folder)
+static inline void model_folder_close(struct model_folder *model)
 {
-    MODEL_FOLDER_OK(folder, io_remove_tree(folder->dir, &folder->err));
+    MODEL_FOLDER_OK(model, io_remove_tree(model->dir, &model->err));
 }

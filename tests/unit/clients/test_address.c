@@ -4,14 +4,14 @@
 #include "clients/cli/cli.h"
 #include "common/io.h"
 #include "common/mem.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static char folder[64], own[96];
+static char own[96];
 static struct err err;
 
 static void put(const char *dir, const char *name, const char *text)
@@ -23,21 +23,13 @@ static void put(const char *dir, const char *name, const char *text)
 
 static int setup(void **state)
 {
-    (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-address-XXXXXX");
-    if (mkdtemp(folder) == NULL)
+    if (folder_open(state) != 0)
         return -1;
     (void)snprintf(own, sizeof own, "%s/xdg/ithaca", folder);
     (void)unsetenv("ITHACA_TOKEN");
     (void)setenv("HOME", folder, 1);
     CLEANUP(mem_free_ptr) char *xdg = io_join(folder, "xdg");
     return setenv("XDG_DATA_HOME", xdg, 1);
-}
-
-static int teardown(void **state)
-{
-    assert_int_equal(io_remove_tree(folder, &err), 0);
-    assert_int_equal(mem_live(), 0);
-    return 0;
 }
 
 static void expect(const char *url, const char *data_dir, const char *want_url,
@@ -165,7 +157,7 @@ static void test_allocation_failures(void **state)
     }
 }
 
-#define ADDRESS_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+#define ADDRESS_TEST(function) cmocka_unit_test_setup_teardown(function, setup, folder_close)
 
 int main(void)
 {

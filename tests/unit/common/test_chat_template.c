@@ -3,7 +3,7 @@
 
 #include "common/io.h"
 #include "common/mem.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +11,13 @@
 
 enum { BEGIN = 256, USER = 257, ASSISTANT = 258, SYSTEM = 259, END = 260, PAD = 261 };
 
-static char folder[64];
 static struct tokenizer *tokenizer;
 static struct chat_template *chat;
 
 static int setup(void **state)
 {
     struct err err;
-    (void)snprintf(folder, sizeof folder, "/tmp/test_chat_template.XXXXXX");
-    if (mkdtemp(folder) == NULL || tokenizer_write_builtin(folder, &err) != 0 ||
+    if (folder_open(state) != 0 || tokenizer_write_builtin(folder, &err) != 0 ||
         tokenizer_load(folder, &tokenizer, &err) != 0)
         return -1;
     return chat_template_load(folder, tokenizer, JOB_chat_AUTO, &chat, &err);
@@ -27,10 +25,9 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct err err;
     chat_template_free(chat);
     tokenizer_free(tokenizer);
-    return io_remove_tree(folder, &err);
+    return folder_close(state);
 }
 
 static struct conversation parse(const char *text)

@@ -3,7 +3,7 @@
 #include "common/checkpoint_manifest.h"
 #include "common/json.h"
 #include "common/mem.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,20 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char job_dir[64];
-
-static int make_job_dir(void **state)
-{
-    (void)snprintf(job_dir, sizeof job_dir, "/dev/shm/ithaca-manifest-XXXXXX");
-    return mkdtemp(job_dir) != NULL ? 0 : -1;
-}
-
-static int remove_job_dir(void **state)
-{
-    struct err err;
-    return io_remove_tree(job_dir, &err);
-}
 
 static void put(const char *path, const void *bytes, size_t length) /* without any fsync */
 {
@@ -65,7 +51,7 @@ static char *make_checkpoint(int64_t step)
     struct err err;
     struct checkpoint_manifest manifest = example();
     manifest.progress.step = step;
-    char *dir = checkpoint_dir(job_dir, step);
+    char *dir = checkpoint_dir(folder, step);
     char bytes[200] = {0};
     assert_int_equal(io_make_dirs(dir, 0700, &err), 0);
     for (uint32_t i = 0; i < manifest.file_count; i++) {
@@ -293,13 +279,13 @@ static void test_other_values(void **state)
 static void test_files_and_names(void **state)
 {
     struct err err;
-    char *dir = make_checkpoint(10), *other = checkpoint_dir(job_dir, 11);
+    char *dir = make_checkpoint(10), *other = checkpoint_dir(folder, 11);
     char *file = checkpoint_file_path(dir, 1);
     assert_int_equal(truncate(file, 100), 0);
     refused(dir, "a short file");
     assert_int_equal(unlink(file), 0);
     refused(dir, "a missing file");
-    put(file, job_dir, 1);
+    put(file, folder, 1);
     assert_int_equal(truncate(file, 101), 0);
     struct checkpoint_manifest manifest;
     assert_int_equal(checkpoint_manifest_read(dir, &manifest, &err), 0);
@@ -321,7 +307,7 @@ static void make_dirs(const char *const *names, size_t count)
     struct err err;
     for (size_t i = 0; i < count; i++) {
         char path[160];
-        (void)snprintf(path, sizeof path, "%s/checkpoints/%s", job_dir, names[i]);
+        (void)snprintf(path, sizeof path, "%s/checkpoints/%s", folder, names[i]);
         assert_int_equal(io_make_dirs(path, 0700, &err), 0);
     }
 }
@@ -348,7 +334,7 @@ static void test_list(void **state)
                                         "step-1000000000000000000",
                                         "step-99999999999999999999"};
     make_dirs(names, sizeof names / sizeof names[0]);
-    assert_int_equal(checkpoint_list(job_dir, &steps, &count, &err), 0);
+    assert_int_equal(checkpoint_list(folder, &steps, &count, &err), 0);
     assert_int_equal(count, 5);
     const int64_t want[] = {999999999999999999, 100, 20, 9, 0};
     assert_memory_equal(steps, want, sizeof want);
@@ -370,7 +356,7 @@ static void test_list_of_many(void **state)
         (void)snprintf(name, sizeof name, "step-%d", i * 7 % MANY);
         make_dirs(&(const char *){name}, 1);
     }
-    assert_int_equal(checkpoint_list(job_dir, &steps, &count, &err), 0);
+    assert_int_equal(checkpoint_list(folder, &steps, &count, &err), 0);
     assert_int_equal(count, MANY);
     for (int i = 0; i < MANY; i++)
         assert_int_equal(steps[i], MANY - 1 - i);
@@ -385,18 +371,18 @@ static void test_discard(void **state)
     size_t count = 0;
     static const char *const names[] = {"step-5", "step-9", "step-12", "step-12.tmp/old"};
     make_dirs(names, sizeof names / sizeof names[0]);
-    assert_int_equal(checkpoint_discard_after(job_dir, 9, &err), 0);
-    assert_int_equal(checkpoint_list(job_dir, &steps, &count, &err), 0);
+    assert_int_equal(checkpoint_discard_after(folder, 9, &err), 0);
+    assert_int_equal(checkpoint_list(folder, &steps, &count, &err), 0);
     assert_int_equal(count, 2);
     assert_int_equal(steps[0], 9);
-    char *gone = io_join(job_dir, "checkpoints/step-12.tmp"), *old = io_join(gone, "old");
+    char *gone = io_join(folder, "checkpoints/step-12.tmp"), *old = io_join(gone, "old");
     assert_true(io_exists(gone));
     assert_false(io_exists(old)); /* what was there before made room */
     mem_free(steps);
-    assert_int_equal(checkpoint_discard_after(job_dir, -1, &err), 0);
-    assert_int_equal(checkpoint_list(job_dir, &steps, &count, &err), 0);
+    assert_int_equal(checkpoint_discard_after(folder, -1, &err), 0);
+    assert_int_equal(checkpoint_list(folder, &steps, &count, &err), 0);
     assert_int_equal(count, 0);
-    assert_int_equal(checkpoint_discard_after(job_dir, -1, &err), 0); /* nothing is left to do */
+    assert_int_equal(checkpoint_discard_after(folder, -1, &err), 0); /* nothing is left to do */
     mem_free(old);
     mem_free(gone);
     mem_free(steps);
@@ -441,19 +427,18 @@ static void test_out_of_memory(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_job_dir, remove_job_dir)
     const struct CMUnitTest tests[] = {
-        TEST(test_round_trip),
-        TEST(test_adapters),
-        TEST(test_every_flipped_bit_shows),
-        TEST(test_numbers_out_of_range),
-        TEST(test_other_values),
-        TEST(test_files_and_names),
-        TEST(test_list),
-        TEST(test_list_of_many),
-        TEST(test_discard),
-        TEST(test_write),
-        TEST(test_out_of_memory),
+        FOLDER_TEST(test_round_trip),
+        FOLDER_TEST(test_adapters),
+        FOLDER_TEST(test_every_flipped_bit_shows),
+        FOLDER_TEST(test_numbers_out_of_range),
+        FOLDER_TEST(test_other_values),
+        FOLDER_TEST(test_files_and_names),
+        FOLDER_TEST(test_list),
+        FOLDER_TEST(test_list_of_many),
+        FOLDER_TEST(test_discard),
+        FOLDER_TEST(test_write),
+        FOLDER_TEST(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

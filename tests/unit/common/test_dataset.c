@@ -5,7 +5,7 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/rng.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -13,25 +13,19 @@
 #include <string.h>
 #include <unistd.h>
 
-static char folder[64];
 static char *path;
 
 static int setup(void **state)
 {
-    /* thousands of committed files: in memory, where there is such a place */
-    const char *root = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    (void)snprintf(folder, sizeof folder, "%s/test_dataset.XXXXXX", root);
-    if (mkdtemp(folder) == NULL)
-        return -1;
+    int rc = folder_open(state);
     path = io_join(folder, "a.tok");
-    return 0;
+    return rc;
 }
 
 static int teardown(void **state)
 {
-    struct err err;
     mem_free(path);
-    return io_remove_tree(folder, &err);
+    return folder_close(state);
 }
 
 static const int32_t ids[] = {3, 1, 4, 1, 5, 9, 2, 6, 5};

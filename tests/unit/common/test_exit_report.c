@@ -3,28 +3,21 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/wire.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static char test_dir[] = "/tmp/test_exit_report-XXXXXX";
-static char test_path[sizeof test_dir + 16];
+static char test_path[96];
 
 static int setup(void **state)
 {
-    if (mkdtemp(test_dir) == NULL)
+    if (folder_open(state) != 0)
         return -1;
-    (void)snprintf(test_path, sizeof test_path, "%s/exit.json", test_dir);
+    (void)snprintf(test_path, sizeof test_path, "%s/exit.json", folder);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    struct err err;
-    return io_remove_tree(test_dir, &err);
 }
 
 static void test_round_trip(void **state)
@@ -152,5 +145,5 @@ int main(void)
         cmocka_unit_test(test_last_words_of_any_bytes),
         cmocka_unit_test(test_hostile_files),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, folder_close);
 }

@@ -5,29 +5,21 @@
 #include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-static char folder[64], path[96];
+static char path[96];
 static struct err err;
 
 static int setup(void **state)
 {
-    (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-request-XXXXXX");
-    if (mkdtemp(folder) == NULL)
+    if (folder_open(state) != 0)
         return -1;
     (void)snprintf(path, sizeof path, "%s/request.json", folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    assert_int_equal(io_remove_tree(folder, &err), 0);
-    assert_int_equal(mem_live(), 0);
     return 0;
 }
 
@@ -175,7 +167,7 @@ static void test_allocation_failures(void **state)
     assert_int_equal(rc, 0);
 }
 
-#define REQUEST_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+#define REQUEST_TEST(function) cmocka_unit_test_setup_teardown(function, setup, folder_close)
 
 int main(void)
 {

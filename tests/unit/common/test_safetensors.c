@@ -5,27 +5,13 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/rng.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static char folder[64];
-
-static int setup(void **state)
-{
-    (void)snprintf(folder, sizeof folder, "/tmp/test_safetensors.XXXXXX");
-    return mkdtemp(folder) == NULL ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-    struct err err;
-    return io_remove_tree(folder, &err);
-}
 
 static char *in_folder(const char *name)
 {
@@ -419,5 +405,5 @@ int main(void)
     };
     if (getenv("ITHACA_SAFETENSORS_OUT") != NULL)
         cmocka_set_test_filter("test_round_trip"); /* only the file is wanted */
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, folder_open, folder_close);
 }

@@ -2,14 +2,12 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/time_rates.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static char folder[64];
 
 static void near(double got, double want)
 {
@@ -137,13 +135,8 @@ static void test_tables(void **state)
 
 int main(void)
 {
-    struct err err = {0};
-    (void)snprintf(folder, sizeof folder, "/tmp/ithaca-rates-XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_between), cmocka_unit_test(test_file),
                                        cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_tables)};
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return io_remove_tree(folder, &err) != 0 || failed;
+    return cmocka_run_group_tests(tests, folder_open, folder_close);
 }

@@ -5,21 +5,19 @@
 #include "common/json.h"
 #include "common/limits.h"
 #include "common/mem.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static char folder[64];
 static char *path;
 static json_t *good; /* the built-in tokenizer.json */
 
 static int setup(void **state)
 {
     struct err err;
-    (void)snprintf(folder, sizeof folder, "/tmp/test_tokenizer.XXXXXX");
-    if (mkdtemp(folder) == NULL || tokenizer_write_builtin(folder, &err) != 0)
+    if (folder_open(state) != 0 || tokenizer_write_builtin(folder, &err) != 0)
         return -1;
     path = io_join(folder, "tokenizer.json");
     return json_parse_file(path, LIMIT_TOKENIZER_BYTES, &good, &err);
@@ -27,10 +25,9 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct err err;
     mem_free(path);
     json_decref(good);
-    return io_remove_tree(folder, &err);
+    return folder_close(state);
 }
 
 /* Encodes bytes as one piece; the list is the caller's. */

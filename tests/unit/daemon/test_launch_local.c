@@ -6,6 +6,7 @@
 #include "common/launch_plan.h"
 #include "common/mem.h"
 #include "tests/lib/fake_host.h"
+#include "tests/lib/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -132,7 +133,6 @@ static void test_more_variables_than_fit(void **state)
 
 /* ---- starting ---- */
 
-static char folder[64];
 static char spawned_output[256], spawned_mode[32], spawned_argument[256], spawned_program[64];
 static bool spawned_environment; /* one that was filtered */
 
@@ -174,19 +174,6 @@ static mode_t mode_of(const char *name)
     (void)snprintf(path, sizeof path, "%s%s", folder, name);
     assert_int_equal(stat(path, &info), 0);
     return info.st_mode & 0777;
-}
-
-static int setup(void **state)
-{
-    (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-launch-XXXXXX");
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    struct err err;
-    assert_int_equal(mem_live(), 0);
-    return io_remove_tree(folder, &err);
 }
 
 static void test_start(void **state)
@@ -275,8 +262,8 @@ int main(void)
         cmocka_unit_test(test_what_passes),
         cmocka_unit_test(test_own_variables_win),
         cmocka_unit_test(test_more_variables_than_fit),
-        cmocka_unit_test_setup_teardown(test_start, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_start_fails, setup, teardown),
+        FOLDER_TEST(test_start),
+        FOLDER_TEST(test_start_fails),
         cmocka_unit_test(test_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,13 +6,13 @@
 #include "common/job_spec.h"
 #include "common/mem.h"
 #include "common/model_config.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static char folder[64], job_dir[128];
+static char job_dir[128];
 static struct inventory inventory;
 static struct job_spec spec;
 
@@ -21,8 +21,7 @@ static int setup(void **state)
 {
     struct err err;
     char path[160];
-    (void)snprintf(folder, sizeof folder, "/tmp/ithaca-test-rehearsal-XXXXXX");
-    if (mkdtemp(folder) == NULL)
+    if (folder_open(state) != 0)
         return -1;
     (void)snprintf(job_dir, sizeof job_dir, "%s/jobs/ftjob-a", folder);
     (void)snprintf(path, sizeof path, "%s/config.json", folder);
@@ -38,9 +37,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct err err;
     job_spec_done(&spec);
-    return io_remove_tree(folder, &err);
+    return folder_close(state);
 }
 
 static void write_measured(void)

@@ -5,31 +5,17 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "daemon/settings.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static char root[64];
-
-static int setup(void **state)
-{
-    (void)snprintf(root, sizeof root, "/tmp/ithaca-roots-XXXXXX");
-    return mkdtemp(root) == NULL ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-    struct err err = {0};
-    return io_remove_tree(root, &err);
-}
-
 static void put(const char *path, const char *text)
 {
     struct err err = {0};
-    CLEANUP(mem_free_ptr) char *whole = io_join(root, path);
+    CLEANUP(mem_free_ptr) char *whole = io_join(folder, path);
     char *slash = strrchr(whole, '/');
     *slash = '\0';
     assert_int_equal(io_make_dirs(whole, 0755, &err), 0);
@@ -38,7 +24,7 @@ static void put(const char *path, const char *text)
 }
 
 struct seen {
-    char lines[2000]; /* "name dir;" of each model, the root left out */
+    char lines[2000]; /* "name dir;" of each model, the folder left out */
     int count;
     int stop; /* returned at each */
 };
@@ -47,10 +33,10 @@ static int note(void *context, const char *name, const char *dir, int64_t create
                 struct err *err)
 {
     struct seen *seen = context;
-    assert_true(created_ms > 0 && strncmp(dir, root, strlen(root)) == 0);
+    assert_true(created_ms > 0 && strncmp(dir, folder, strlen(folder)) == 0);
     size_t used = strlen(seen->lines);
     (void)snprintf(seen->lines + used, sizeof seen->lines - used, "%s %s;", name,
-                   dir + strlen(root) + 1);
+                   dir + strlen(folder) + 1);
     seen->count++;
     return seen->stop;
 }
@@ -59,7 +45,7 @@ static int walk(struct seen *seen)
 {
     struct err err = {0};
     char absent[] = "/nonexistent/models";
-    struct settings_pair roots[] = {{.value = absent}, {.value = root}};
+    struct settings_pair roots[] = {{.value = absent}, {.value = folder}};
     struct settings settings = {.model_roots = {.items = roots, .count = 2}};
     return model_roots_walk(&settings, note, seen, &err);
 }
@@ -142,9 +128,9 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_names, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_cache, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
+        FOLDER_TEST(test_names),
+        FOLDER_TEST(test_cache),
+        FOLDER_TEST(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

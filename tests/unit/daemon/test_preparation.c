@@ -6,11 +6,11 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "tests/lib/fake_host.h"
+#include "tests/lib/folder.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-static char folder[64];
 static struct fake_host fake;
 static struct err err;
 
@@ -22,15 +22,8 @@ static struct err err;
 
 static int setup(void **state)
 {
-    (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-prep-XXXXXX");
     fake_host_init(&fake);
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    assert_int_equal(mem_live(), 0);
-    return io_remove_tree(folder, &err);
+    return folder_open(state);
 }
 
 static void put(const char *name, const char *text)
@@ -250,14 +243,14 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_request, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_good, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_lines, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_to_train_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_many_faults, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_odd_reports, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_child_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_allocation_failures, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_request, setup, folder_close),
+        cmocka_unit_test_setup_teardown(test_good, setup, folder_close),
+        cmocka_unit_test_setup_teardown(test_bad_lines, setup, folder_close),
+        cmocka_unit_test_setup_teardown(test_nothing_to_train_on, setup, folder_close),
+        cmocka_unit_test_setup_teardown(test_many_faults, setup, folder_close),
+        cmocka_unit_test_setup_teardown(test_odd_reports, setup, folder_close),
+        cmocka_unit_test_setup_teardown(test_child_fails, setup, folder_close),
+        cmocka_unit_test_setup_teardown(test_allocation_failures, setup, folder_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,25 +4,12 @@
 #include "common/buf.h"
 #include "common/io.h"
 #include "common/mem.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static char folder[] = "/tmp/ithaca-settings-XXXXXX";
-
-static int make_folder(void **state)
-{
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    struct err err;
-    return io_remove_tree(folder, &err);
-}
 
 static void write_file(const char *name, const char *text)
 {
@@ -209,5 +196,5 @@ int main(void)
         cmocka_unit_test(test_unknown_variables),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, folder_open, folder_close);
 }

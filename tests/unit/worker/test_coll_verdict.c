@@ -4,7 +4,7 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/wire.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 #include "worker/coll.h"
 #include "worker/coll_record.h"
 #include "worker/coll_verdict.h"
@@ -15,14 +15,12 @@
 
 enum { WORLD = 4, ALL = 15 };
 
-static char folder[64];
 static struct coll_record *records[WORLD];
 
 static int setup(void **state)
 {
     struct err err;
-    (void)snprintf(folder, sizeof folder, "/tmp/ithaca-test-verdict-XXXXXX");
-    if (mkdtemp(folder) == NULL)
+    if (folder_open(state) != 0)
         return -1;
     for (int rank = 0; rank < WORLD; rank++) {
         if (coll_record_open(folder, rank, &records[rank], &err) != 0)
@@ -34,10 +32,9 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct err err;
     for (int rank = 0; rank < WORLD; rank++)
         coll_record_close(records[rank]);
-    return mem_live() == 0 ? io_remove_tree(folder, &err) : -1;
+    return folder_close(state);
 }
 
 static const struct coll_call gather = {.kind = COLL_all_gather, .dtype = DTYPE_BF16, .count = 512};

@@ -6,7 +6,7 @@
 #include "common/io.h"
 #include "common/limits.h"
 #include "common/must.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -14,20 +14,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static char folder[64];
-
-static int setup(void **state)
-{
-    (void)snprintf(folder, sizeof folder, "/tmp/ithaca-words-XXXXXX");
-    return mkdtemp(folder) == NULL ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-    struct err err = {0};
-    return io_remove_tree(folder, &err);
-}
 
 static void die_of_memory(void)
 {
@@ -107,9 +93,9 @@ static void test_first_cause(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_signal, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_must, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_first_cause, setup, teardown),
+        FOLDER_TEST(test_signal),
+        FOLDER_TEST(test_must),
+        FOLDER_TEST(test_first_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

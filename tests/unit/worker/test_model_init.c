@@ -2,30 +2,17 @@
  * absent, and one that exists is kept. */
 #include "worker/model_init.h"
 
+#include "tests/lib/folder.h"
 #include "tests/lib/model_folder.h"
 
 #include <math.h>
 #include <string.h>
 
-static char dir[64];
 static struct err err;
 
-static int setup(void **state)
+static void weights_hash(const char *model, char ret_hex[IO_HASH_BYTES])
 {
-    (void)snprintf(dir, sizeof dir, "/dev/shm/ithaca-init-XXXXXX");
-    return mkdtemp(dir) != NULL ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    assert_int_equal(io_remove_tree(dir, &err), 0);
-    assert_int_equal(mem_live(), 0);
-    return 0;
-}
-
-static void weights_hash(const char *folder, char ret_hex[IO_HASH_BYTES])
-{
-    CLEANUP(mem_free_ptr) char *path = io_join(folder, "model.safetensors");
+    CLEANUP(mem_free_ptr) char *path = io_join(model, "model.safetensors");
     CLEANUP(buf_done) struct buf bytes;
     buf_init(&bytes, 64 << 20);
     assert_int_equal(io_read_file(path, 64 << 20, &bytes, &err), 0);
@@ -35,16 +22,16 @@ static void weights_hash(const char *folder, char ret_hex[IO_HASH_BYTES])
 static void test_seeds(void **state)
 {
     char first[IO_HASH_BYTES], again[IO_HASH_BYTES], other[IO_HASH_BYTES];
-    assert_int_equal(model_init_weights(&model_folder_config, dir, 5, &err), 0);
-    weights_hash(dir, first);
-    assert_int_equal(model_init_weights(&model_folder_config, dir, 5, &err), 0);
-    weights_hash(dir, again);
-    assert_int_equal(model_init_weights(&model_folder_config, dir, 6, &err), 0);
-    weights_hash(dir, other);
+    assert_int_equal(model_init_weights(&model_folder_config, folder, 5, &err), 0);
+    weights_hash(folder, first);
+    assert_int_equal(model_init_weights(&model_folder_config, folder, 5, &err), 0);
+    weights_hash(folder, again);
+    assert_int_equal(model_init_weights(&model_folder_config, folder, 6, &err), 0);
+    weights_hash(folder, other);
     assert_string_equal(first, again);
     assert_string_not_equal(first, other);
     struct model_config read;
-    assert_int_equal(model_config_load(dir, &read, &err), 0);
+    assert_int_equal(model_config_load(folder, &read, &err), 0);
     assert_int_equal(read.kv_heads, model_folder_config.kv_heads);
 }
 
@@ -53,8 +40,8 @@ static void test_distribution(void **state)
 {
     struct safetensors *st = NULL;
     float values[264 * 16];
-    assert_int_equal(model_init_weights(&model_folder_config, dir, 5, &err), 0);
-    assert_int_equal(safetensors_open_dir(dir, &st, &err), 0);
+    assert_int_equal(model_init_weights(&model_folder_config, folder, 5, &err), 0);
+    assert_int_equal(safetensors_open_dir(folder, &st, &err), 0);
     const struct safetensors_entry *embed = safetensors_find(st, "model.embed_tokens.weight");
     assert_int_equal(embed->elements, 264 * 16);
     assert_int_equal(safetensors_read_f32(st, embed, 0, embed->elements, values, &err), 0);
@@ -76,8 +63,8 @@ static void test_builtin(void **state)
 {
     static const char *const files[] = {"model.safetensors", "config.json", "tokenizer.json",
                                         "tokenizer_config.json"};
-    CLEANUP(mem_free_ptr) char *model = io_join(dir, "tiny-llama");
-    CLEANUP(mem_free_ptr) char *temp = io_join(dir, "tiny-llama.tmp");
+    CLEANUP(mem_free_ptr) char *model = io_join(folder, "tiny-llama");
+    CLEANUP(mem_free_ptr) char *temp = io_join(folder, "tiny-llama.tmp");
     CLEANUP(mem_free_ptr) char *old = io_join(temp, "old");
     struct tokenizer *tokenizer = NULL;
     char first[IO_HASH_BYTES], again[IO_HASH_BYTES];
@@ -101,7 +88,7 @@ static void test_builtin(void **state)
 
 static void test_full_disk(void **state)
 {
-    CLEANUP(mem_free_ptr) char *model = io_join(dir, "tiny-llama");
+    CLEANUP(mem_free_ptr) char *model = io_join(folder, "tiny-llama");
     for (int64_t n = 1; n <= 8; n += 1 + n / 2) { /* of some hundred writes and syncs */
         io_fault_after(n);
         int rc = model_init_builtin("tiny-llama", model, 1, &err);
@@ -111,15 +98,13 @@ static void test_full_disk(void **state)
     }
 }
 
-#define INIT_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        INIT_TEST(test_seeds),
-        INIT_TEST(test_distribution),
-        INIT_TEST(test_builtin),
-        INIT_TEST(test_full_disk),
+        FOLDER_TEST(test_seeds),
+        FOLDER_TEST(test_distribution),
+        FOLDER_TEST(test_builtin),
+        FOLDER_TEST(test_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 #include "common/io.h"
 #include "common/mem.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,21 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[64], path[96];
+static char path[96];
 static struct err err;
 
 static int setup(void **state)
 {
-    (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-rank-log-XXXXXX");
-    if (mkdtemp(folder) == NULL)
+    if (folder_open(state) != 0)
         return -1;
     (void)snprintf(path, sizeof path, "%s/rank-0.log", folder);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    return io_remove_tree(folder, &err);
 }
 
 static void expect_file(const char *text)
@@ -155,7 +149,7 @@ static void test_no_file(void **state)
     rank_log_close(&log, "");
 }
 
-#define LOG_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+#define LOG_TEST(function) cmocka_unit_test_setup_teardown(function, setup, folder_close)
 
 int main(void)
 {

@@ -4,7 +4,7 @@
 
 #include "common/io.h"
 #include "common/mem.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -13,22 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char folder[64];
 static struct err err;
 static char *environment[] = {"GREETING=hello", NULL};
-
-static int setup(void **state)
-{
-    (void)snprintf(folder, sizeof folder, "/dev/shm/ithaca-rank-XXXXXX");
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    assert_int_equal(io_remove_tree(folder, &err), 0);
-    assert_int_equal(mem_live(), 0);
-    return 0;
-}
 
 static int descriptors(void)
 {
@@ -113,11 +99,9 @@ static void test_no_memory(void **state)
     assert_int_equal(process.pid, 0);
 }
 
-#define RANK_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {RANK_TEST(test_starts), RANK_TEST(test_does_not_start),
-                                       RANK_TEST(test_no_memory)};
+    const struct CMUnitTest tests[] = {FOLDER_TEST(test_starts), FOLDER_TEST(test_does_not_start),
+                                       FOLDER_TEST(test_no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

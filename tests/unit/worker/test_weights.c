@@ -6,14 +6,12 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/folder.h"
 #include "worker/model_init.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static char folder[64];
 
 static struct model_config config_of(bool tied)
 {
@@ -30,18 +28,6 @@ static struct model_config config_of(bool tied)
                                  .rope_theta = 10000,
                                  .initializer_range = 0.02,
                                  .tie_embeddings = tied};
-}
-
-static int setup(void **state)
-{
-    (void)snprintf(folder, sizeof folder, "/tmp/ithaca-weights-XXXXXX");
-    return mkdtemp(folder) == NULL ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-    struct err err = {0};
-    return io_remove_tree(folder, &err);
 }
 
 /* Writes weights for `made` and checks them as a model of `wanted`; the error's code. */
@@ -201,13 +187,13 @@ static void test_other_shape(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_plain, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_untied_without_head, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_tied_with_another_head, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_tied_with_its_head, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_more_tensors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_other_types, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_other_shape, setup, teardown),
+        FOLDER_TEST(test_plain),
+        FOLDER_TEST(test_untied_without_head),
+        FOLDER_TEST(test_tied_with_another_head),
+        FOLDER_TEST(test_tied_with_its_head),
+        FOLDER_TEST(test_more_tensors),
+        FOLDER_TEST(test_other_types),
+        FOLDER_TEST(test_other_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
