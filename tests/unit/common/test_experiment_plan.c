@@ -3,9 +3,8 @@
 #include "common/experiment_plan.h"
 
 #include "common/mem.h"
-#include "common/model_published.h"
 #include "common/time_rates.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/long_job.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +34,7 @@ static void open_scene(struct scene *s, const char *text, int64_t ranks)
     assert_non_null(body);
     if (experiment_spec_parse(body, &s->spec, &err) != 0)
         fail_msg("%s", err.text);
-    assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &s->shape, &err), 0);
+    long_job_shape(&s->shape);
 }
 
 static void close_scene(struct scene *s)

@@ -7,8 +7,7 @@
 #include "common/mem_card.h"
 #include "common/mem_ladder.h"
 #include "common/mem_report.h"
-#include "common/model_published.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/long_job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +19,8 @@ static struct model_shape shape;
 
 static int setup(void **state)
 {
-    struct err err = {0};
-    return model_shape_build(model_published_find("llama3-8b"), &shape, &err);
+    long_job_shape(&shape);
+    return 0;
 }
 
 static int teardown(void **state)

@@ -4,8 +4,7 @@
 
 #include "common/io.h"
 #include "common/mem.h"
-#include "common/model_published.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/long_job.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -99,7 +98,7 @@ static void open_scene(struct scene *s, const char *text)
     struct err err = {0};
     CLEANUP(json_unref) json_t *body = json_literal(text);
     assert_int_equal(job_spec_parse_legal(body, &s->spec, &err), 0);
-    assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &s->shape, &err), 0);
+    long_job_shape(&s->shape);
     time_rates_table(MEM_BACKEND_CUDA, "NVIDIA H200", 8, &s->rates);
     const struct mem_ask ask = {.shape = &s->shape,
                                 .spec = &s->spec,

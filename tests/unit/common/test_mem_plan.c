@@ -6,7 +6,7 @@
 #include "common/mem_place.h"
 #include "common/model_published.h"
 #include "common/rng.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/long_job.h"
 #include "tests/lib/testing.h"
 
 #include <inttypes.h>
@@ -42,31 +42,12 @@ static int64_t bytes_of(const struct mem_plan *plan, enum mem_arena arena, enum 
     return buffer == NULL ? -1 : buffer->bytes;
 }
 
-/* The setting of stack.md's worked sizes. */
-static struct job_spec worked(int64_t seq_len)
-{
-    return (struct job_spec){.gpus = 8,
-                             .seq_len = seq_len,
-                             .sequences = 1,
-                             .context_kind = JOB_context_kind_UPIPE,
-                             .ulysses = 8,
-                             .ring = 1,
-                             .heads_per_stage = 1,
-                             .fsdp = true,
-                             .recompute = JOB_recompute_ATTENTION,
-                             .keep_input_every = 8,
-                             .offload = JOB_offload_HOST,
-                             .tile_mlp = 16384,
-                             .tile_loss = 1024,
-                             .states = JOB_states_DEVICE};
-}
-
 static void test_worked_sizes(void **state)
 {
     struct model_shape shape;
     struct mem_plan plan;
-    struct job_spec spec = worked(3 * MI);
-    shape_of("llama3-8b", &shape);
+    struct job_spec spec = long_job(3 * MI);
+    long_job_shape(&shape);
     plan_make(&shape, &spec, MEM_BACKEND_CUDA, &plan);
     /* A unit, one bf16 (T, h): 3 GiB. A stage tensor, bf16 (1, S, d): a quarter of it. */
     assert_int_equal(plan.layout.tokens, 3 * MI / 8);
@@ -284,8 +265,8 @@ static void test_less(void **state)
 {
     struct model_shape shape;
     struct mem_plan plan;
-    struct job_spec spec = worked(MI);
-    shape_of("llama3-8b", &shape);
+    struct job_spec spec = long_job(MI);
+    long_job_shape(&shape);
     int64_t last = INT64_MAX;
     spec.offload = JOB_offload_NONE;
     for (int step = 0; step < 5; step++) {
@@ -303,7 +284,7 @@ static void test_less(void **state)
         mem_plan_done(&plan);
     }
     /* A file in place of host memory: the same on the device, hardly anything on the host. */
-    spec = worked(MI);
+    spec = long_job(MI);
     spec.offload = JOB_offload_FILE;
     plan_make(&shape, &spec, MEM_BACKEND_CUDA, &plan);
     assert_true(plan.arena_bytes[MEM_ARENA_FILE] > 32 * GIB);
@@ -319,9 +300,9 @@ static void test_refusals(void **state)
     struct err err = {0};
     struct model_shape shape;
     struct mem_plan plan;
-    shape_of("llama3-8b", &shape);
+    long_job_shape(&shape);
     /* Four heads of 4M tokens: 2^31 elements. */
-    struct job_spec spec = worked(4 * MI);
+    struct job_spec spec = long_job(4 * MI);
     spec.heads_per_stage = 4;
     struct mem_request request = {
         .shape = &shape, .spec = &spec, .world = 8, .backend = MEM_BACKEND_CUDA};
@@ -352,8 +333,8 @@ static void test_no_memory(void **state)
 {
     struct err err = {0};
     struct model_shape shape;
-    struct job_spec spec = worked(MI);
-    shape_of("llama3-8b", &shape);
+    struct job_spec spec = long_job(MI);
+    long_job_shape(&shape);
     struct mem_request request = {
         .shape = &shape, .spec = &spec, .world = 8, .backend = MEM_BACKEND_CUDA};
     int64_t live = mem_live(), n = 1;
@@ -392,7 +373,7 @@ static void test_time(void **state)
 {
     struct model_shape shape, deep;
     struct err err = {0};
-    struct job_spec spec = worked(10 * MI);
+    struct job_spec spec = long_job(10 * MI);
     shape_of("qwen3-32b", &shape);
     assert_int_equal(shape.config.layers, 64);
     struct model_config config = shape.config;

@@ -3,8 +3,7 @@
  * chosen), the way `ithaca plan` computes them. */
 #include "common/mem_card.h"
 #include "common/mem_estimate.h"
-#include "common/model_published.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/long_job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,23 +22,13 @@ struct target {
 
 static struct job_spec asked(const struct target *t)
 {
-    bool shared = t->gpus > 1;
-    return (struct job_spec){.gpus = t->gpus,
-                             .seq_len = t->seq_len,
-                             .sequences = 8,
-                             .grad_accum = JOB_AUTO,
-                             .context_kind = JOB_context_kind_UPIPE,
-                             .ulysses = shared ? 8 : 1,
-                             .ring = JOB_AUTO,
-                             .heads_per_stage = 1,
-                             .fsdp = true,
-                             .recompute = JOB_recompute_ATTENTION,
-                             .keep_input_every = 8,
-                             .offload = JOB_offload_HOST,
-                             .tile_mlp = JOB_AUTO,
-                             .tile_loss = JOB_AUTO,
-                             .states = t->states,
-                             .stream_residual = t->streamed ? JOB_toggle_ON : JOB_toggle_OFF};
+    struct job_spec spec = long_job(t->seq_len);
+    spec.gpus = spec.ulysses = t->gpus;
+    spec.sequences = 8;
+    spec.grad_accum = spec.ring = spec.tile_mlp = spec.tile_loss = JOB_AUTO;
+    spec.states = t->states;
+    spec.stream_residual = t->streamed ? JOB_toggle_ON : JOB_toggle_OFF;
+    return spec;
 }
 
 static const struct target targets[] = {
@@ -58,7 +47,7 @@ static void test_targets(void **state)
     struct err err = {0};
     struct model_shape shape;
     int bad = 0;
-    assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &shape, &err), 0);
+    long_job_shape(&shape);
     for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
         const struct target *t = &targets[i];
         struct job_spec spec = asked(t);
@@ -91,7 +80,7 @@ static void test_longest(void **state)
     struct mem_ask ask = {
         .shape = &shape, .spec = &spec, .backend = t.backend, .ranks_max = 8, .planned = true};
     int64_t longest = 0;
-    assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &shape, &err), 0);
+    long_job_shape(&shape);
     assert_int_equal(mem_card_bytes("80GB", &ask.device_bytes, &err), 0);
     assert_int_equal(mem_estimate_longest(&ask, &longest, &err), 0);
     print_message("the longest: %lldK tokens\n", (long long)(longest >> 10));

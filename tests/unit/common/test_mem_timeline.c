@@ -4,35 +4,25 @@
 
 #include "common/mem.h"
 #include "common/mem_estimate.h"
-#include "common/model_published.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/long_job.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static void make(struct mem_plan *plan, bool offload)
 {
-    const struct job_spec spec = {.gpus = 8,
-                                  .seq_len = 1 << 20,
-                                  .sequences = 8,
-                                  .grad_accum = JOB_AUTO,
-                                  .context_kind = JOB_context_kind_UPIPE,
-                                  .ulysses = 8,
-                                  .ring = JOB_AUTO,
-                                  .heads_per_stage = 1,
-                                  .fsdp = true,
-                                  .recompute =
-                                      offload ? JOB_recompute_ATTENTION : JOB_recompute_NONE,
-                                  .keep_input_every = offload ? 8 : 1,
-                                  .offload = offload ? JOB_offload_HOST : JOB_offload_NONE,
-                                  .tile_mlp = JOB_AUTO,
-                                  .tile_loss = JOB_AUTO,
-                                  .states = JOB_states_DEVICE,
-                                  .stream_residual = JOB_toggle_OFF};
+    struct job_spec spec = long_job(1 << 20);
+    spec.sequences = 8;
+    spec.grad_accum = spec.ring = spec.tile_mlp = spec.tile_loss = JOB_AUTO;
+    if (!offload) {
+        spec.recompute = JOB_recompute_NONE;
+        spec.keep_input_every = 1;
+        spec.offload = JOB_offload_NONE;
+    }
     struct model_shape shape;
     struct mem_estimate estimate;
     struct err err = {0};
-    assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &shape, &err), 0);
+    long_job_shape(&shape);
     const struct mem_ask ask = {
         .shape = &shape, .spec = &spec, .backend = MEM_BACKEND_CUDA, .ranks_max = 8};
     assert_int_equal(mem_estimate_make(&ask, &estimate, &err), 0);

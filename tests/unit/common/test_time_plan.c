@@ -1,9 +1,8 @@
 /* Steps worked out by hand: FLOPs of an 8B model, what overlaps, collectives, both conventions of
  * MFU. */
 #include "common/mem_estimate.h"
-#include "common/model_published.h"
 #include "common/time_plan.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/long_job.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,31 +11,13 @@ enum { S = 131072, H = 4096, F = 14336, V = 128256, L = 32, HEADS = 32, KV = 8, 
 
 static struct model_shape shape;
 
-static void open_shape(void)
-{
-    struct err err = {0};
-    assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &shape, &err), 0);
-}
-
 /* 8 ranks share one sequence of 128K tokens, a head a rank and stage. */
 static struct job_spec asked(void)
 {
-    return (struct job_spec){.gpus = 8,
-                             .seq_len = S,
-                             .sequences = 1,
-                             .grad_accum = 1,
-                             .context_kind = JOB_context_kind_UPIPE,
-                             .ulysses = 8,
-                             .ring = 1,
-                             .heads_per_stage = 1,
-                             .fsdp = true,
-                             .recompute = JOB_recompute_ATTENTION,
-                             .keep_input_every = 1,
-                             .offload = JOB_offload_NONE,
-                             .tile_mlp = 16384,
-                             .tile_loss = 1024,
-                             .overlap = JOB_overlap_OFF,
-                             .states = JOB_states_DEVICE};
+    struct job_spec spec = long_job(S);
+    spec.keep_input_every = 1;
+    spec.offload = JOB_offload_NONE;
+    return spec;
 }
 
 static struct mem_layout layout_of(const struct job_spec *spec, enum mem_backend backend)
@@ -239,7 +220,7 @@ static void test_measured(void **state)
 
 int main(void)
 {
-    open_shape();
+    long_job_shape(&shape);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flops),   cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_seconds), cmocka_unit_test(test_beside),

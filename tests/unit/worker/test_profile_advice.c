@@ -6,8 +6,7 @@
 #include "common/host_memory.h"
 #include "common/mem.h"
 #include "common/mem_estimate.h"
-#include "common/model_published.h"
-#include "tests/lib/cmocka.h"
+#include "tests/lib/long_job.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,29 +24,17 @@ struct scene {
 
 static struct job_spec spec_of(int64_t seq_len)
 {
-    return (struct job_spec){.gpus = 8,
-                             .seq_len = seq_len,
-                             .sequences = 16,
-                             .grad_accum = 16,
-                             .context_kind = JOB_context_kind_UPIPE,
-                             .ulysses = 8,
-                             .ring = 1,
-                             .heads_per_stage = 1,
-                             .fsdp = true,
-                             .recompute = JOB_recompute_ATTENTION,
-                             .keep_input_every = 8,
-                             .offload = JOB_offload_HOST,
-                             .tile_mlp = JOB_AUTO,
-                             .tile_loss = JOB_AUTO,
-                             .states = JOB_states_DEVICE,
-                             .stream_residual = JOB_toggle_OFF};
+    struct job_spec spec = long_job(seq_len);
+    spec.sequences = spec.grad_accum = 16;
+    spec.tile_mlp = spec.tile_loss = JOB_AUTO;
+    return spec;
 }
 
 static void open_scene(struct scene *s, const struct job_spec *spec, int64_t device_gib)
 {
     struct err err = {0};
     memset(s, 0, sizeof *s);
-    assert_int_equal(model_shape_build(model_published_find("llama3-8b"), &s->job.shape, &err), 0);
+    long_job_shape(&s->job.shape);
     const struct mem_ask ask = {
         .shape = &s->job.shape, .spec = spec, .backend = MEM_BACKEND_CUDA, .ranks_max = 8};
     if (mem_estimate_make(&ask, &s->estimate, &err) != 0)
