@@ -20,9 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from openapi_check import Document  # noqa: E402
+from openapi_check import Document
 
 SOURCE_DIR = os.environ.get("ITHACA_SOURCE_DIR") or os.path.dirname(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -283,6 +283,18 @@ class Daemon:
             print(f"--- log of ithacad\n{self.log()}---", file=sys.stderr)
         if self.own_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+class DaemonTest(unittest.TestCase):
+    """Tests that share a daemon (self.daemon) and its admin's client (self.client). A class names the arguments and the
+    environment of its own."""
+    arguments, env = (), None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(*cls.arguments, env=cls.env)
+        cls.addClassCleanup(cls.daemon.__exit__, None, None, None)
+        cls.client = cls.daemon.client()
 
 
 def device_for(ranks):

@@ -14,10 +14,7 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import ITHACA, SOURCE_DIR, Client, Daemon, form, refused, until  # noqa: E402
-
-LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
+from ithaca_e2e import ITHACA, LINE, SOURCE_DIR, Client, Daemon, form, refused, until
 
 
 def ithaca(*args, env=None):

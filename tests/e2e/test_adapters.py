@@ -30,18 +30,18 @@ def tensors(path):
     return found
 
 
-class Adapters(unittest.TestCase):
+class Adapters(e2e.DaemonTest):
+    env = {"ITHACA_CPU_SLOTS": "2"}
+
     @classmethod
     def setUpClass(cls):
-        cls.daemon = e2e.Daemon(env={"ITHACA_CPU_SLOTS": "2"})
-        cls.client = cls.daemon.client()
+        super().setUpClass()
         cls.train = cls.client.upload(os.path.join(e2e.EXAMPLE_DIR, "train.jsonl"))["id"]
         cls.valid = cls.client.upload(os.path.join(e2e.EXAMPLE_DIR, "valid.jsonl"))["id"]
 
     @classmethod
     def tearDownClass(cls):
         assert cls.daemon.stop() == 0
-        cls.daemon.__exit__(None, None, None)
 
     def ithaca(self, *arguments):
         done = self.daemon.ithaca(*arguments)

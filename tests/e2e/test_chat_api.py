@@ -3,12 +3,10 @@
 import json
 import os
 import socket
-import sys
 import threading
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Daemon, processes_of, until  # noqa: E402
+from ithaca_e2e import Daemon, DaemonTest, processes_of, until
 
 QUESTION = {"model": "tiny-llama", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
 CHAT_AT_ONCE = 10  # CHAT_RUNNING + CHAT_WAITING of daemon/chat.h
@@ -19,15 +17,7 @@ def samplers(daemon):
     return [pid for pid, command in processes_of(daemon.data_dir) if "--sample" in command]
 
 
-class Chat(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = Daemon()
-        cls.client = cls.daemon.client()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
+class Chat(DaemonTest):
 
     def ask(self, **fields):
         return self.client.post("/v1/chat/completions", {**QUESTION, **fields})

@@ -11,20 +11,16 @@ import tempfile
 import threading
 import unittest
 
-from ithaca_e2e import ITHACA, LINE, Daemon, until
+from ithaca_e2e import ITHACA, LINE, Daemon, DaemonTest, until
 
 LINES = LINE * 20
 
 
-class Cli(unittest.TestCase):
+class Cli(DaemonTest):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = Daemon()
-        cls.file_id = cls.daemon.client().upload(LINES)["id"]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
+        super().setUpClass()
+        cls.file_id = cls.client.upload(LINES)["id"]
 
     def setUp(self):
         place = tempfile.TemporaryDirectory()

@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from ithaca_e2e import ITHACA, LINE, Daemon
+from ithaca_e2e import ITHACA, LINE, DaemonTest
 
 LINES = LINE * 20
 BASH = """source <(ithaca completion bash)
@@ -21,24 +21,19 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-class Completion(unittest.TestCase):
+class Completion(DaemonTest):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = Daemon()
-        client = cls.daemon.client()
-        file = client.upload(LINES)["id"]
-        cls.job = client.submit(file, ithaca={"seq_len": 64, "hold": True})["id"]
+        super().setUpClass()
+        file = cls.client.upload(LINES)["id"]
+        cls.job = cls.client.submit(file, ithaca={"seq_len": 64, "hold": True})["id"]
         cls.folder = tempfile.mkdtemp(prefix="ithaca-completion-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
         os.mkdir(os.path.join(cls.folder, "sub folder"))
         with open(os.path.join(cls.folder, "train a.jsonl"), "wb") as file:
             file.write(LINES)
         cls.environment = {**os.environ, "ITHACA_DATA_DIR": cls.daemon.data_dir, "HOME": cls.folder,
                            "PATH": os.path.dirname(ITHACA) + ":" + os.environ["PATH"]}
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
-        shutil.rmtree(cls.folder)
 
     def run_shell(self, *words):
         done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=30, env=self.environment,

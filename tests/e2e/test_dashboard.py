@@ -5,12 +5,10 @@ import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import SOURCE_DIR, Client, Daemon, raw  # noqa: E402
+from ithaca_e2e import SOURCE_DIR, Client, Daemon, raw
 
 FOLDER = os.path.join(SOURCE_DIR, "clients", "dashboard")
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",

@@ -4,11 +4,9 @@ import gzip
 import json
 import os
 import re
-import sys
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import SOURCE_DIR, Daemon  # noqa: E402
+from ithaca_e2e import SOURCE_DIR, DaemonTest
 
 CHAT = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "answer"}]}
 ALPACA = [{"instruction": "add", "input": "1 1", "output": "2"}, {"instruction": "hi", "input": "", "output": "ho"}]
@@ -23,15 +21,7 @@ FILES = {  # name -> bytes
 }
 
 
-class DataFormats(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = Daemon()
-        cls.client = cls.daemon.client()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
+class DataFormats(DaemonTest):
 
     def preview(self, file_id, **more):
         return self.client.post("/v1/fine_tuning/preview",

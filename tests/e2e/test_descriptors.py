@@ -2,17 +2,13 @@
 """No descriptor is left: clients alone cannot bring that about, however many there are; and where it comes about, the
 daemon waits without spinning, running jobs are unharmed, no job is lost, and afterwards all is as before."""
 import json
-import os
 import resource
 import socket
-import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Daemon, cpu_seconds, until  # noqa: E402
+from ithaca_e2e import LINE, Daemon, cpu_seconds, until
 
-LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
 JOB = {"max_steps": 12, "seq_len": 64, "max_restarts": 0, "save": {"every_steps": 4}}
 
 

@@ -6,11 +6,10 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import unittest
 import xml.dom.minidom
 
-from ithaca_e2e import ITHACA, Daemon, SOURCE_DIR, processes_of, resident_bytes, until
+from ithaca_e2e import ITHACA, SOURCE_DIR, Daemon, processes_of, resident_bytes, until
 
 BASE = {"model": "tiny-llama", "ithaca": {"gpus": 2}}
 PATH = "/v1/experiments"

@@ -4,23 +4,17 @@ longer to tokenise than a collective may (R48)."""
 import os
 import signal
 import socket
-import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Daemon, processes_of, until  # noqa: E402
+from ithaca_e2e import DaemonTest, processes_of, until
 
 LINE = b'{"messages":[{"role":"user","content":"Where is the ship?"},{"role":"assistant","content":"At quay %d."}]}\n'
 JOB = {"gpus": 2, "seq_len": 32, "max_steps": 2, "batch": {"sequences": 2}, "max_restarts": 0}
 
 
-class FieldCases(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = Daemon("--coll-timeout-s", "1", "--heartbeat-limit-s", "5", "--cpu-slots", "4")
-        cls.addClassCleanup(cls.daemon.__exit__, None, None, None)
-        cls.client = cls.daemon.client()
+class FieldCases(DaemonTest):
+    arguments = ("--coll-timeout-s", "1", "--heartbeat-limit-s", "5", "--cpu-slots", "4")
 
     def succeeds(self, job_id):
         job = self.client.wait(job_id, seconds=60)

@@ -3,12 +3,10 @@
 gone; and what is refused."""
 import hashlib
 import os
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import LINE, Daemon  # noqa: E402
+from ithaca_e2e import LINE, DaemonTest
 
 SHORT = {"gpus": 1, "seq_len": 64, "max_steps": 6, "batch": {"sequences": 2}, "save": {"every_steps": 2, "keep": 3}}
 
@@ -18,20 +16,17 @@ def digest(*path):
         return hashlib.sha256(file.read()).hexdigest()
 
 
-class FromCheckpoint(unittest.TestCase):
+class FromCheckpoint(DaemonTest):
+    arguments = ("--device", "cpu", "--cpu-slots", "2")
+
     @classmethod
     def setUpClass(cls):
-        cls.daemon = Daemon("--device", "cpu", "--cpu-slots", "2")
-        cls.client = cls.daemon.client()
+        super().setUpClass()
         cls.file = cls.client.upload(LINE * 40)["id"]
         place = tempfile.TemporaryDirectory()
         cls.addClassCleanup(place.cleanup)
         cls.place = place.name
         cls.source = cls.succeeds()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
 
     @classmethod
     def succeeds(cls, **ithaca):

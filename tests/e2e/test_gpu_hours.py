@@ -5,26 +5,21 @@ import csv
 import io
 import os
 import signal
-import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import LINE, Daemon, processes_of, until  # noqa: E402
+from ithaca_e2e import LINE, DaemonTest, processes_of, until
 
 SMALL = {"gpus": 2, "seq_len": 64, "max_steps": 6, "batch": {"sequences": 2}}
 
 
-class Usage(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = Daemon("--device", "cpu", "--cpu-slots", "2")
-        cls.client = cls.daemon.client()
-        cls.ann, cls.bob = cls.client.user("ann"), cls.client.user("bob")
+class Usage(DaemonTest):
+    arguments = ("--device", "cpu", "--cpu-slots", "2")
 
     @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.ann, cls.bob = cls.client.user("ann"), cls.client.user("bob")
 
     def usage(self, client=None, **query):
         words = "&".join(f"{key}={value}" for key, value in query.items())

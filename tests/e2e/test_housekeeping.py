@@ -5,7 +5,7 @@ import re
 import sys
 import unittest
 
-from ithaca_e2e import LINE, SOURCE_DIR, Daemon, until
+from ithaca_e2e import LINE, SOURCE_DIR, Daemon, DaemonTest, until
 
 sys.path.insert(0, os.path.join(SOURCE_DIR, "tests", "bench"))
 from job_copies import job_copies  # noqa: E402
@@ -14,16 +14,11 @@ LINES = LINE * 32
 SMALL = {"max_steps": 4, "seq_len": 64, "batch": {"sequences": 1}, "save": {"every_steps": 2, "keep": 4}}
 
 
-class Housekeeping(unittest.TestCase):
+class Housekeeping(DaemonTest):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = Daemon()
-        cls.client = cls.daemon.client()
+        super().setUpClass()
         cls.file_id = cls.client.upload(LINES)["id"]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
 
     def ithaca(self, *words):
         done = self.daemon.ithaca("--json", *words)

@@ -8,16 +8,13 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import ITHACAD, OPENAPI, Daemon, cpu_seconds, form, raw, until  # noqa: E402
+from ithaca_e2e import ITHACAD, LINE, OPENAPI, Daemon, cpu_seconds, form, raw, until
 
 UPLOAD_MAX = 1 << 20
-LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
 CONFIG = {"model_type": "llama", "vocab_size": 264, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
           "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": True}

@@ -17,18 +17,15 @@ SHORT = {"gpus": 2, "seq_len": 64, "max_steps": 3, "batch": {"sequences": 4}}
 SETTINGS = {"ITHACA_HEARTBEAT_LIMIT_S": "4"}
 
 
-class Jobs(unittest.TestCase):
+class Jobs(e2e.DaemonTest):
     """Every test has the daemon to itself and leaves it able to run a job."""
+
+    env = SETTINGS
 
     @classmethod
     def setUpClass(cls):
-        cls.daemon = e2e.Daemon(env=SETTINGS)
-        cls.client = cls.daemon.client()
+        super().setUpClass()
         cls.file = cls.client.upload((LINE * 40).encode())["id"]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
 
     def tearDown(self):
         self.assertEqual(self.left(), [], "processes of a job are left")

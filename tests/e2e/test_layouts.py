@@ -16,19 +16,16 @@ def resolved(job):
     return context["kind"], context["ulysses"], context["ring"], context["heads_per_stage"]
 
 
-class Layouts(unittest.TestCase):
+class Layouts(e2e.DaemonTest):
     """tiny-llama has 8 heads, 4 key/value heads and 4 layers."""
+
+    env = {"ITHACA_CPU_SLOTS": "4"}
 
     @classmethod
     def setUpClass(cls):
-        cls.daemon = e2e.Daemon(env={"ITHACA_CPU_SLOTS": "4"})
-        cls.client = cls.daemon.client()
+        super().setUpClass()
         cls.train = cls.client.upload(TRAIN.encode())["id"]
         cls.valid = cls.client.upload(TRAIN[:1000].rpartition("\n")[0].encode())["id"]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
 
     def refused(self, ithaca, param, *words):
         answer = self.client.post("/v1/fine_tuning/jobs",

@@ -5,7 +5,7 @@ import os
 import subprocess
 import unittest
 
-from ithaca_e2e import ITHACA, SOURCE_DIR, Daemon
+from ithaca_e2e import ITHACA, SOURCE_DIR, DaemonTest
 
 EXPERIMENTS = os.path.join(SOURCE_DIR, "deploy", "experiments")
 GIB = 1 << 30
@@ -164,15 +164,7 @@ class Plan(unittest.TestCase):
         self.assertIn("+ Untied Ulysses", text)
 
 
-class Admission(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = Daemon()
-        cls.client = cls.daemon.client()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
+class Admission(DaemonTest):
 
     def estimate(self, **ithaca):
         answer = self.client.post("/v1/fine_tuning/estimate", {"model": "tiny-llama", "ithaca": ithaca})

@@ -15,16 +15,13 @@ SMALL = {"gpus": 2, "seq_len": 64, "batch": {"sequences": 2}, "context_parallel"
 TOLERANCE = 1e-9  # of seconds that went through JSON
 
 
-class Profiles(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = e2e.Daemon(env={"ITHACA_CPU_SLOTS": "4"})
-        cls.client = cls.daemon.client()
-        cls.train = cls.client.upload(TRAIN.encode())["id"]
+class Profiles(e2e.DaemonTest):
+    env = {"ITHACA_CPU_SLOTS": "4"}
 
     @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.train = cls.client.upload(TRAIN.encode())["id"]
 
     def path(self, job, tail):
         return f"/v1/fine_tuning/jobs/{job['id']}/{tail}"

@@ -6,14 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 import urllib.error
 import urllib.request
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import EXAMPLE_DIR, SOURCE_DIR, Daemon, until  # noqa: E402
+from ithaca_e2e import EXAMPLE_DIR, SOURCE_DIR, Daemon, DaemonTest, until
 
 TOOLS = os.path.join(SOURCE_DIR, "build", "tools", "usr", "bin")
 SAMPLE = re.compile(r'^([A-Za-z_]+)(?:\{((?:[A-Za-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (NaN|[+-]Inf|-?[0-9.e+-]+)$')
@@ -61,19 +59,14 @@ def tool(name):
     return path if os.path.exists(path) else shutil.which(name)
 
 
-class Prometheus(unittest.TestCase):
+class Prometheus(DaemonTest):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = Daemon()
-        cls.client = cls.daemon.client()
+        super().setUpClass()
         cls.daemon.hold(2)
         file = cls.client.upload(os.path.join(EXAMPLE_DIR, "train.jsonl"))
         cls.job = cls.client.submit(file["id"], ithaca={"gpus": 2, "seq_len": 128, "batch": {"sequences": 2}})["id"]
         until("the job holds", 60, lambda: cls.value("ithaca_job_step", job_id=cls.job, user="admin") == 2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
 
     @classmethod
     def scrape(cls, accept="text/plain"):

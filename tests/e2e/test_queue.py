@@ -1,29 +1,23 @@
 #!/usr/bin/python3
 """The queue of a machine of two slots: why jobs wait, holds, dependencies, changes, room made for others, drain, and what
 users see of each other."""
-import os
 import re
-import sys
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import Daemon, until  # noqa: E402
+from ithaca_e2e import DaemonTest, until
 
 LINE = b'{"messages":[{"role":"user","content":"Where?"},{"role":"assistant","content":"By the quay."}]}\n'
 SMALL = {"gpus": 1, "seq_len": 64, "max_steps": 4, "batch": {"sequences": 2}}
 WIDE = {**SMALL, "gpus": 2}
 
 
-class Queue(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = Daemon("--device", "cpu", "--cpu-slots", "2", "--preempt-after-s", "1")
-        cls.client = cls.daemon.client()
-        cls.file = cls.client.upload(LINE * 40)["id"]
+class Queue(DaemonTest):
+    arguments = ("--device", "cpu", "--cpu-slots", "2", "--preempt-after-s", "1")
 
     @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.file = cls.client.upload(LINE * 40)["id"]
 
     def tearDown(self):
         self.daemon.hold(None)

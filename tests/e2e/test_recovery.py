@@ -17,19 +17,13 @@ JOB = {"gpus": 2, "seq_len": 64, "max_steps": STEPS, "batch": {"sequences": 4}, 
 LONG = {**JOB, "max_steps": 100000, "save": {"every_steps": 1}}
 
 
-class Scene(unittest.TestCase):
+class Scene(e2e.DaemonTest):
     """A daemon for all tests of a class. A test leaves no process behind."""
-    settings = {}
 
     @classmethod
     def setUpClass(cls):
-        cls.daemon = e2e.Daemon(env=cls.settings)
-        cls.client = cls.daemon.client()
+        super().setUpClass()
         cls.file = cls.client.upload(DATA)["id"]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
 
     def setUp(self):
         self.addCleanup(self.check_nothing_left)
@@ -363,7 +357,7 @@ class Recovery(Scene):
 
 
 class Orphans(Scene):
-    settings = {"ITHACA_ORPHAN_LIMIT_S": "1", "ITHACA_ON_STOP": "leave"}
+    env = {"ITHACA_ORPHAN_LIMIT_S": "1", "ITHACA_ON_STOP": "leave"}
 
     def test_ranks_save_and_end(self):
         """R45: nobody comes back in time; the next daemon goes on from what they saved."""

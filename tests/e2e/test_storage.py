@@ -4,14 +4,10 @@ that are damaged or of a newer daemon. Nothing that was answered is lost; what i
 import os
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import ITHACAD, Daemon, check_databases, refused, until  # noqa: E402
-
-LINE = b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n'
+from ithaca_e2e import ITHACAD, LINE, Daemon, check_databases, refused, until
 
 
 class Disk:

@@ -2,21 +2,18 @@
 """A training job seen through its streams: every point once, in order, whatever was cut off in between; and the same
 points by GET."""
 import os
-import sys
 import threading
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import EXAMPLE_DIR, Daemon  # noqa: E402
+from ithaca_e2e import EXAMPLE_DIR, DaemonTest
 
 STEPS = 3
 
 
-class Stream(unittest.TestCase):
+class Stream(DaemonTest):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = Daemon()
-        cls.client = cls.daemon.client()
+        super().setUpClass()
         cls.all = []
         # The stream of all jobs begins at now: open it before the job.
         cls.reader = threading.Thread(target=cls.read_all, daemon=True)
@@ -26,10 +23,6 @@ class Stream(unittest.TestCase):
                                                         "batch": {"sequences": 2}})["id"]
         cls.path = f"/v1/fine_tuning/jobs/{cls.job}"
         cls.live = list(cls.client.stream(cls.path + "/stream"))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
 
     @classmethod
     def read_all(cls):

@@ -6,12 +6,10 @@ import ctypes
 import os
 import shutil
 import signal
-import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ithaca_e2e import LINE, Daemon, check_databases, form, processes_of, refused, until  # noqa: E402
+from ithaca_e2e import LINE, Daemon, check_databases, form, processes_of, refused, until
 
 JOB = {"gpus": 2, "max_steps": 12, "seq_len": 64, "batch": {"sequences": 2}, "max_restarts": 0}
 

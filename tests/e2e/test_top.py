@@ -11,7 +11,7 @@ import subprocess
 import termios
 import unittest
 
-from ithaca_e2e import ITHACA, LINE, Daemon, until
+from ithaca_e2e import ITHACA, LINE, DaemonTest, until
 
 LINES = LINE * 20
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?25h\x1b[?1049l"
@@ -77,20 +77,17 @@ class Terminal:
         os.close(self.far)
 
 
-class Top(unittest.TestCase):
+class Top(DaemonTest):
+    arguments = ("--cpu-slots", "2")
+
     @classmethod
     def setUpClass(cls):
-        cls.daemon = Daemon("--cpu-slots", "2")
-        cls.client = cls.daemon.client()
+        super().setUpClass()
         cls.file = cls.client.upload(LINES)["id"]
         cls.daemon.hold(3)
         cls.running = cls.submit()
         until("a step", 30, lambda: cls.client.job(cls.running)["ithaca"]["steps_done"] == 3)
         cls.first, cls.second = cls.queued(), cls.queued()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.__exit__(None, None, None)
 
     @classmethod
     def submit(cls):
