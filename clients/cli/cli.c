@@ -27,6 +27,22 @@ int cli_client(struct cli *cli, struct client **ret, struct err *err)
     return 0;
 }
 
+int cli_ask(struct cli *cli, const char *method, const char *path, const json_t *body, json_t **ret,
+            struct err *err)
+{
+    struct client *client = NULL;
+    TRY(cli_client(cli, &client, err));
+    return client_json(client, method, path, body, ret, err);
+}
+
+int cli_ask_at(struct cli *cli, const char *method, char *path, const json_t *body, json_t **ret,
+               struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *owned = path;
+    return owned != NULL ? cli_ask(cli, method, owned, body, ret, err)
+                         : mem_fail(err, LIMIT_ID_BYTES, "a path");
+}
+
 /* ---- the command line ---- */
 
 static int cli_unknown_option(const struct cli *cli, const char *word, size_t length,
@@ -170,6 +186,12 @@ int cli_take_argument(struct cli *cli, const char *what, const char **ret, struc
     cli->argv++;
     cli->argc--;
     return 0;
+}
+
+int cli_take_last(struct cli *cli, const char *what, const char **ret, struct err *err)
+{
+    TRY(cli_take_argument(cli, what, ret, err));
+    return cli_finish_arguments(cli, err);
 }
 
 int cli_take_verb(struct cli *cli, const char **ret, struct err *err)

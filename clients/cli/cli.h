@@ -50,6 +50,12 @@ const char *cli_environment(const char *name);
 
 /* The connection; finds address and token on first use. */
 int cli_client(struct cli *cli, struct client **ret, struct err *err);
+/* A request over it and its answer, as client_json(). */
+int cli_ask(struct cli *cli, const char *method, const char *path, const json_t *body, json_t **ret,
+            struct err *err);
+/* The same; frees the path. NULL: there was no memory for it. */
+int cli_ask_at(struct cli *cli, const char *method, char *path, const json_t *body, json_t **ret,
+               struct err *err);
 
 /* A command by its name; ERR_USAGE with the nearest one. */
 int cli_find_command(const char *name, const struct command_row **ret, struct err *err);
@@ -62,6 +68,8 @@ bool cli_take_flag(struct cli *cli, const char *name);
 void cli_take_limit(struct cli *cli, char first, char ret_query[CLI_LIMIT_BYTES]);
 /* Takes the next plain argument; what it should be is named in the error when there is none. */
 int cli_take_argument(struct cli *cli, const char *what, const char **ret, struct err *err);
+/* The same of the only one that is left: cli_finish_arguments() comes with it. */
+int cli_take_last(struct cli *cli, const char *what, const char **ret, struct err *err);
 /* The same for a verb of the command: its name in commands.def. */
 int cli_take_verb(struct cli *cli, const char **ret, struct err *err);
 /* ERR_USAGE naming the first argument or option that nothing took. Call before acting. */

@@ -15,9 +15,7 @@ enum { CONTROL_CANCEL_MS = 30000, CONTROL_LOOK_MS = 250 };
 static int control_request(struct cli *cli, const char *method, const char *id, const char *tail,
                            const json_t *body, json_t **ret, struct err *err)
 {
-    struct client *client = NULL;
-    TRY(cli_client(cli, &client, err));
-    return client_job(client, method, id, tail, body, ret, err);
+    return cli_ask_at(cli, method, client_path("/v1/fine_tuning/jobs/", id, tail), body, ret, err);
 }
 
 static const char *control_state(const json_t *job)
@@ -48,8 +46,7 @@ int cmd_cancel(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
     CLEANUP(json_unref) json_t *job = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     TRY(control_request(cli, "POST", id, "/cancel", NULL, &job, err));
     const int64_t until_ms = clock_monotonic_ms() + CONTROL_CANCEL_MS;
     while (strcmp(control_state(job), "cancelling") == 0 && clock_monotonic_ms() < until_ms) {
@@ -64,8 +61,7 @@ int cmd_rm(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
     CLEANUP(json_unref) json_t *answer = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     TRY(control_request(cli, "DELETE", id, "", NULL, &answer, err));
     if (cli->json)
         return cli_print_json(answer, err);
@@ -77,8 +73,7 @@ int cmd_rm(struct cli *cli, struct err *err)
 int cmd_pause(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     return control_send(cli, "POST", id, "/pause", NULL, err);
 }
 
@@ -87,8 +82,7 @@ int cmd_resume(struct cli *cli, struct err *err)
     const char *id = NULL;
     const char *checkpoint = cli_take_option(cli, "--checkpoint");
     CLEANUP(json_unref) json_t *body = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     if (checkpoint != NULL && (body = json_pack("{s:s}", "checkpoint", checkpoint)) == NULL)
         return err_set(err, ERR_USAGE, "--checkpoint: not UTF-8");
     return control_send(cli, "POST", id, "/resume", body, err);
@@ -97,8 +91,7 @@ int cmd_resume(struct cli *cli, struct err *err)
 static int control_set_hold(struct cli *cli, bool hold, struct err *err)
 {
     const char *id = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     CLEANUP(json_unref) json_t *body = json_pack("{s:{s:b}}", "ithaca", "hold", hold);
     if (body == NULL)
         return mem_fail(err, 0, "the change");
@@ -120,8 +113,7 @@ int cmd_update(struct cli *cli, struct err *err)
     const char *id = NULL;
     CLEANUP(json_unref) json_t *body = json_object();
     TRY(job_body_sets(cli, body, err));
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     return control_send(cli, "PATCH", id, "", body, err);
 }
 
@@ -142,8 +134,7 @@ int cmd_checkpoints(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
     CLEANUP(json_unref) json_t *list = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     TRY(control_request(cli, NULL, id, "/checkpoints?limit=10000", NULL, &list, err));
     if (cli->json)
         return cli_print_json(list, err);

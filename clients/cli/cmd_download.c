@@ -137,8 +137,7 @@ int cmd_download(struct cli *cli, struct err *err)
     const char *output = cli_take_option(cli, "--output");
     CLEANUP(download_done) struct download download = {.client = NULL};
     CLEANUP(json_unref) json_t *list = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     if (output == NULL)
         return err_set(err, ERR_USAGE, "--output DIR is missing");
     if (io_exists(output))

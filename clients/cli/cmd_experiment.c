@@ -154,21 +154,8 @@ static int experiment_ask(struct cli *cli, const char *method, const char *tail,
                           struct err *err)
 {
     const char *id = NULL;
-    struct client *client = NULL;
-    TRY(cli_take_argument(cli, "the experiment's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
-    TRY(cli_client(cli, &client, err));
-    CLEANUP(mem_free_ptr) char *path = client_path(experiment_folder, id, tail);
-    if (path == NULL)
-        return mem_fail(err, LIMIT_ID_BYTES, "a path");
-    return client_json(client, method, path, NULL, ret, err);
-}
-
-static int experiment_get(struct cli *cli, const char *path, json_t **ret, struct err *err)
-{
-    struct client *client = NULL;
-    TRY(cli_client(cli, &client, err));
-    return client_json(client, NULL, path, NULL, ret, err);
+    TRY(cli_take_last(cli, "the experiment's id", &id, err));
+    return cli_ask_at(cli, method, client_path(experiment_folder, id, tail), NULL, ret, err);
 }
 
 /* Says how far it is whenever that changes, until it has ended. A daemon that is gone may come
@@ -177,13 +164,11 @@ static int experiment_follow(struct cli *cli, const char *id, json_t **ret, stru
 {
     long long told = -1;
     int64_t heard_ms = clock_monotonic_ms();
-    CLEANUP(mem_free_ptr) char *path = client_path(experiment_folder, id, "");
-    if (path == NULL)
-        return mem_fail(err, LIMIT_ID_BYTES, "a path");
     (void)fprintf(stderr, "following %s: Ctrl-C ends this, not the experiment\n", id);
     for (;;) {
         CLEANUP(json_unref) json_t *experiment = NULL;
-        int rc = experiment_get(cli, path, &experiment, err);
+        int rc =
+            cli_ask_at(cli, NULL, client_path(experiment_folder, id, ""), NULL, &experiment, err);
         if (rc == -ERR_UNAVAILABLE && clock_monotonic_ms() - heard_ms < EXPERIMENT_PATIENCE_MS) {
             client_free(cli->client);
             cli->client = NULL;
@@ -220,14 +205,12 @@ static int experiment_tell(struct cli *cli, const json_t *experiment, bool follo
 
 static int experiment_run(struct cli *cli, struct err *err)
 {
-    struct client *client = NULL;
     CLEANUP(json_unref) json_t *body = NULL;
     CLEANUP(json_unref) json_t *made = NULL;
     bool follow = cli_take_flag(cli, "--follow");
     TRY(plan_experiment_file(cli, &body, err));
     TRY(cli_finish_arguments(cli, err));
-    TRY(cli_client(cli, &client, err));
-    TRY(client_json(client, "POST", "/v1/experiments", body, &made, err));
+    TRY(cli_ask(cli, "POST", "/v1/experiments", body, &made, err));
     return experiment_tell(cli, made, follow, err);
 }
 
@@ -253,8 +236,7 @@ static int experiment_results(struct cli *cli, struct err *err)
     const char *chart = cli_take_option(cli, "--chart");
     struct client *client = NULL;
     char tail[64];
-    TRY(cli_take_argument(cli, "the experiment's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the experiment's id", &id, err));
     if (chart != NULL && format != NULL)
         return err_set(err, ERR_USAGE, "--format and --chart: give one of them");
     if (format == NULL)

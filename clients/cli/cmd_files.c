@@ -20,8 +20,7 @@ static int files_upload(struct cli *cli, struct client *client, struct err *err)
 {
     const char *path = NULL;
     CLEANUP(json_unref) json_t *file = NULL;
-    TRY(cli_take_argument(cli, "the file to upload", &path, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the file to upload", &path, err));
     TRY(client_upload(client, path, "fine-tune", &file, err));
     if (cli->json)
         return cli_print_json(file, err);
@@ -54,15 +53,11 @@ static int files_get(struct cli *cli, struct client *client, const char *id, str
     return client_download(client, path, STDOUT_FILENO, err);
 }
 
-static int files_show_or_rm(struct cli *cli, struct client *client, const char *id,
-                            const char *method, struct err *err)
+static int files_show_or_rm(struct cli *cli, const char *id, const char *method, struct err *err)
 {
     CLEANUP(json_unref) json_t *answer = NULL;
-    CLEANUP(mem_free_ptr) char *path = client_path("/v1/files/", id, "");
     TRY(cli_finish_arguments(cli, err));
-    if (path == NULL)
-        return mem_fail(err, LIMIT_ID_BYTES, "a path");
-    TRY(client_json(client, method, path, NULL, &answer, err));
+    TRY(cli_ask_at(cli, method, client_path("/v1/files/", id, ""), NULL, &answer, err));
     if (cli->json)
         return cli_print_json(answer, err);
     if (method != NULL)
@@ -86,7 +81,7 @@ int cmd_files(struct cli *cli, struct err *err)
     TRY(cli_take_argument(cli, "the file's id", &id, err));
     if (strcmp(verb, "get") == 0)
         return files_get(cli, client, id, err);
-    return files_show_or_rm(cli, client, id, strcmp(verb, "rm") == 0 ? "DELETE" : NULL, err);
+    return files_show_or_rm(cli, id, strcmp(verb, "rm") == 0 ? "DELETE" : NULL, err);
 }
 
 int cmd_files_check(const char *path_or_id, bool *ret_local, struct err *err)

@@ -41,23 +41,15 @@ static void gpus_print(const json_t *gpu)
 static int gpus_post(struct cli *cli, const char *tail, json_t **ret, struct err *err)
 {
     const char *id = NULL;
-    struct client *client = NULL;
-    TRY(cli_take_argument(cli, "the GPU's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
-    CLEANUP(mem_free_ptr) char *path = client_path("/v1/gpus/", id, tail);
-    if (path == NULL)
-        return mem_fail(err, strlen(id), "a path");
-    TRY(cli_client(cli, &client, err));
-    return client_json(client, "POST", path, NULL, ret, err);
+    TRY(cli_take_last(cli, "the GPU's id", &id, err));
+    return cli_ask_at(cli, "POST", client_path("/v1/gpus/", id, tail), NULL, ret, err);
 }
 
 static int gpus_list(struct cli *cli, struct err *err)
 {
-    struct client *client = NULL;
     CLEANUP(json_unref) json_t *list = NULL;
     TRY(cli_finish_arguments(cli, err));
-    TRY(cli_client(cli, &client, err));
-    TRY(client_json(client, NULL, "/v1/gpus", NULL, &list, err));
+    TRY(cli_ask(cli, NULL, "/v1/gpus", NULL, &list, err));
     if (cli->json)
         return cli_print_json(list, err);
     size_t i;

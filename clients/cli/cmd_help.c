@@ -5,8 +5,7 @@ int cmd_help(struct cli *cli, struct err *err)
 {
     const char *name = NULL;
     if (cli->argc > 0)
-        TRY(cli_take_argument(cli, "a command", &name, err));
-    TRY(cli_finish_arguments(cli, err));
+        TRY(cli_take_last(cli, "a command", &name, err));
     const struct command_row *command = NULL;
     if (name != NULL)
         TRY(cli_find_command(name, &command, err));

@@ -8,17 +8,6 @@
 
 #include <stdio.h>
 
-static int jobs_request(struct cli *cli, const char *method, char *path, json_t **ret,
-                        struct err *err)
-{
-    CLEANUP(mem_free_ptr) char *owned = path;
-    struct client *client = NULL;
-    TRY(cli_client(cli, &client, err));
-    if (owned == NULL)
-        return mem_fail(err, LIMIT_ID_BYTES, "a path");
-    return client_json(client, method, owned, NULL, ret, err);
-}
-
 static void jobs_print_row(const json_t *job)
 {
     const json_t *ithaca = json_object_get(job, "ithaca");
@@ -47,7 +36,7 @@ int cmd_ls(struct cli *cli, struct err *err)
     char query[CLI_LIMIT_BYTES];
     cli_take_limit(cli, '?', query);
     TRY(cli_finish_arguments(cli, err));
-    TRY(jobs_request(cli, NULL, mem_printf("/v1/fine_tuning/jobs%s", query), &list, err));
+    TRY(cli_ask_at(cli, NULL, mem_printf("/v1/fine_tuning/jobs%s", query), NULL, &list, err));
     if (cli->json)
         return cli_print_json(list, err);
     size_t i;
@@ -124,9 +113,8 @@ int cmd_show(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
     CLEANUP(json_unref) json_t *job = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
-    TRY(jobs_request(cli, NULL, client_path("/v1/fine_tuning/jobs/", id, ""), &job, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
+    TRY(cli_ask_at(cli, NULL, client_path("/v1/fine_tuning/jobs/", id, ""), NULL, &job, err));
     if (cli->json)
         return cli_print_json(job, err);
     const json_t *ithaca = json_object_get(job, "ithaca");
@@ -152,11 +140,10 @@ int cmd_events(struct cli *cli, struct err *err)
     char query[CLI_LIMIT_BYTES];
     CLEANUP(json_unref) json_t *list = NULL;
     cli_take_limit(cli, '?', query);
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     char tail[96];
     (void)snprintf(tail, sizeof tail, "/events%s", query[0] != '\0' ? query : "?limit=100");
-    TRY(jobs_request(cli, NULL, client_path("/v1/fine_tuning/jobs/", id, tail), &list, err));
+    TRY(cli_ask_at(cli, NULL, client_path("/v1/fine_tuning/jobs/", id, tail), NULL, &list, err));
     if (cli->json)
         return cli_print_json(list, err);
     const json_t *events = json_object_get(list, "data");
@@ -180,14 +167,13 @@ int cmd_logs(struct cli *cli, struct err *err)
     const char *rank = cli_take_option(cli, "--rank");
     const char *attempt = cli_take_option(cli, "--attempt");
     CLEANUP(json_unref) json_t *logs = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     CLEANUP(mem_free_ptr)
     char *tail = mem_printf("/logs?rank=%s%s%s", rank != NULL ? rank : "0",
                             attempt != NULL ? "&attempt=" : "", attempt != NULL ? attempt : "");
     if (tail == NULL)
         return mem_fail(err, LIMIT_ID_BYTES, "a path");
-    TRY(jobs_request(cli, NULL, client_path("/v1/fine_tuning/jobs/", id, tail), &logs, err));
+    TRY(cli_ask_at(cli, NULL, client_path("/v1/fine_tuning/jobs/", id, tail), NULL, &logs, err));
     if (cli->json)
         return cli_print_json(logs, err);
     (void)fputs(json_string_value(json_object_get(logs, "text")) ? cli_text(logs, "text") : "",
@@ -234,7 +220,7 @@ int cmd_models(struct cli *cli, struct err *err)
 {
     CLEANUP(json_unref) json_t *list = NULL;
     TRY(cli_finish_arguments(cli, err));
-    TRY(jobs_request(cli, NULL, mem_strdup("/v1/models"), &list, err));
+    TRY(cli_ask(cli, NULL, "/v1/models", NULL, &list, err));
     if (cli->json)
         return cli_print_json(list, err);
     size_t i;

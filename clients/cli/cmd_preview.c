@@ -1,6 +1,5 @@
 /* cmd_preview: the first rows of a training file as the model will see them. */
 #include "clients/cli/cli.h"
-#include "clients/cli/client.h"
 #include "clients/cli/job_body.h"
 #include "common/mem.h"
 
@@ -79,11 +78,9 @@ int cmd_preview(struct cli *cli, struct err *err)
 {
     CLEANUP(json_unref) json_t *job = NULL;
     CLEANUP(json_unref) json_t *answer = NULL;
-    struct client *client = NULL;
     TRY(job_body_start(cli, &job, err));
     TRY(preview_body(cli, job, err));
-    TRY(cli_client(cli, &client, err));
-    TRY(client_json(client, "POST", "/v1/fine_tuning/preview", job, &answer, err));
+    TRY(cli_ask(cli, "POST", "/v1/fine_tuning/preview", job, &answer, err));
     if (cli->json)
         return cli_print_json(answer, err);
     size_t i;

@@ -244,8 +244,7 @@ int cmd_profile(struct cli *cli, struct err *err)
     const char *output = cli_take_option(cli, "--output");
     struct profile_command command = {.client = NULL};
     CLEANUP(json_unref) json_t *profile = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &command.id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &command.id, err));
     if (output != NULL && io_exists(output))
         return err_set(err, ERR_USAGE, "--output %s: it is there already", output);
     TRY(cli_client(cli, &command.client, err));

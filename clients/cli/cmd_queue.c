@@ -1,7 +1,6 @@
 /* cmd_queue: what runs and what waits, a line each, and who has used how much; drain and undrain.
  */
 #include "clients/cli/cli.h"
-#include "clients/cli/client.h"
 #include "common/clock.h"
 #include "common/mem.h"
 
@@ -60,18 +59,16 @@ static void queue_print(const json_t *queue)
 int cmd_queue(struct cli *cli, struct err *err)
 {
     const char *what = NULL;
-    struct client *client = NULL;
     CLEANUP(json_unref) json_t *answer = NULL;
     if (cli->argc > 0)
         TRY(cli_take_verb(cli, &what, err));
     TRY(cli_finish_arguments(cli, err));
-    TRY(cli_client(cli, &client, err));
     if (what == NULL)
-        TRY(client_json(client, NULL, "/v1/queue?limit=1000", NULL, &answer, err));
+        TRY(cli_ask(cli, NULL, "/v1/queue?limit=1000", NULL, &answer, err));
     else
-        TRY(client_json(client, "POST",
-                        strcmp(what, "drain") == 0 ? "/v1/admin/drain" : "/v1/admin/undrain", NULL,
-                        &answer, err));
+        TRY(cli_ask(cli, "POST",
+                    strcmp(what, "drain") == 0 ? "/v1/admin/drain" : "/v1/admin/undrain", NULL,
+                    &answer, err));
     if (cli->json)
         return cli_print_json(answer, err);
     if (what == NULL)

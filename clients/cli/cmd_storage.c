@@ -1,6 +1,5 @@
 /* cmd_storage: what the data folder's disk holds, and removing what is not needed. */
 #include "clients/cli/cli.h"
-#include "clients/cli/client.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -67,15 +66,13 @@ static void storage_print(const json_t *storage, const char *by)
 
 int cmd_du(struct cli *cli, struct err *err)
 {
-    struct client *client = NULL;
     CLEANUP(json_unref) json_t *storage = NULL;
     const char *by = cli_take_option(cli, "--by");
     char limit[CLI_LIMIT_BYTES], path[96];
     cli_take_limit(cli, '?', limit);
     TRY(cli_finish_arguments(cli, err));
     (void)snprintf(path, sizeof path, "/v1/storage%s", limit);
-    TRY(cli_client(cli, &client, err));
-    TRY(client_json(client, NULL, path, NULL, &storage, err));
+    TRY(cli_ask(cli, NULL, path, NULL, &storage, err));
     if (cli->json)
         return cli_print_json(storage, err);
     storage_print(storage, by != NULL ? by : "kind");
@@ -120,15 +117,13 @@ static int storage_prune_body(struct cli *cli, json_t **ret, struct err *err)
 
 int cmd_prune(struct cli *cli, struct err *err)
 {
-    struct client *client = NULL;
     CLEANUP(json_unref) json_t *body = NULL;
     CLEANUP(json_unref) json_t *pruned = NULL;
     char size[STORAGE_SIZE_BYTES];
     size_t i;
     const json_t *row;
     TRY(storage_prune_body(cli, &body, err));
-    TRY(cli_client(cli, &client, err));
-    TRY(client_json(client, "POST", "/v1/storage/prune", body, &pruned, err));
+    TRY(cli_ask(cli, "POST", "/v1/storage/prune", body, &pruned, err));
     if (cli->json)
         return cli_print_json(pruned, err);
     json_array_foreach(json_object_get(pruned, "data"), i, row)

@@ -139,8 +139,7 @@ int cmd_resubmit(struct cli *cli, struct err *err)
     bool follow = cli_take_flag(cli, "--follow");
     const char *checkpoint = cli_take_option(cli, "--from-checkpoint");
     TRY(submit_options(cli, changes, err));
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     TRY(cli_client(cli, &client, err));
     if (checkpoint != NULL)
         TRY(submit_set_checkpoint(client, id, checkpoint, changes, err));

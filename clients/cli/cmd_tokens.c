@@ -2,7 +2,6 @@
 #include "clients/cli/cli.h"
 #include "clients/cli/client.h"
 #include "common/clock.h"
-#include "common/limits.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -55,12 +54,12 @@ static int tokens_body(struct cli *cli, json_t **ret, struct err *err)
     return *ret != NULL ? 0 : err_set(err, ERR_USAGE, "an option is not UTF-8");
 }
 
-static int tokens_create(struct cli *cli, struct client *client, struct err *err)
+static int tokens_create(struct cli *cli, struct err *err)
 {
     CLEANUP(json_unref) json_t *body = NULL;
     CLEANUP(json_unref) json_t *token = NULL;
     TRY(tokens_body(cli, &body, err));
-    TRY(client_json(client, "POST", "/v1/tokens", body, &token, err));
+    TRY(cli_ask(cli, "POST", "/v1/tokens", body, &token, err));
     if (cli->json)
         return cli_print_json(token, err);
     (void)fprintf(stderr, "%s of %s; it is shown this once:\n", cli_text(token, "id"),
@@ -69,10 +68,12 @@ static int tokens_create(struct cli *cli, struct client *client, struct err *err
     return 0;
 }
 
-static int tokens_list(struct cli *cli, struct client *client, struct err *err)
+static int tokens_list(struct cli *cli, struct err *err)
 {
+    struct client *client = NULL;
     CLEANUP(json_unref) json_t *list = NULL;
     TRY(cli_finish_arguments(cli, err));
+    TRY(cli_client(cli, &client, err));
     TRY(client_list(client, "/v1/tokens", &list, err));
     if (cli->json)
         return cli_print_json(list, err);
@@ -82,16 +83,12 @@ static int tokens_list(struct cli *cli, struct client *client, struct err *err)
     return 0;
 }
 
-static int tokens_revoke(struct cli *cli, struct client *client, struct err *err)
+static int tokens_revoke(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
     CLEANUP(json_unref) json_t *answer = NULL;
-    TRY(cli_take_argument(cli, "the token's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
-    CLEANUP(mem_free_ptr) char *path = client_path("/v1/tokens/", id, "");
-    if (path == NULL)
-        return mem_fail(err, LIMIT_ID_BYTES, "a path");
-    TRY(client_json(client, "DELETE", path, NULL, &answer, err));
+    TRY(cli_take_last(cli, "the token's id", &id, err));
+    TRY(cli_ask_at(cli, "DELETE", client_path("/v1/tokens/", id, ""), NULL, &answer, err));
     if (cli->json)
         return cli_print_json(answer, err);
     (void)printf("revoked %s\n", id);
@@ -101,23 +98,19 @@ static int tokens_revoke(struct cli *cli, struct client *client, struct err *err
 int cmd_tokens(struct cli *cli, struct err *err)
 {
     const char *verb = NULL;
-    struct client *client = NULL;
     TRY(cli_take_verb(cli, &verb, err));
-    TRY(cli_client(cli, &client, err));
     if (strcmp(verb, "create") == 0)
-        return tokens_create(cli, client, err);
+        return tokens_create(cli, err);
     if (strcmp(verb, "revoke") == 0)
-        return tokens_revoke(cli, client, err);
-    return tokens_list(cli, client, err);
+        return tokens_revoke(cli, err);
+    return tokens_list(cli, err);
 }
 
 int cmd_whoami(struct cli *cli, struct err *err)
 {
-    struct client *client = NULL;
     CLEANUP(json_unref) json_t *who = NULL;
     TRY(cli_finish_arguments(cli, err));
-    TRY(cli_client(cli, &client, err));
-    TRY(client_json(client, NULL, "/v1/session", NULL, &who, err));
+    TRY(cli_ask(cli, NULL, "/v1/session", NULL, &who, err));
     if (cli->json)
         return cli_print_json(who, err);
     (void)printf("%s (%s)\n", cli_text(who, "user"), cli_text(who, "scope"));

@@ -193,7 +193,6 @@ int cmd_watch_job(struct cli *cli, const char *job_id, struct err *err)
 int cmd_watch(struct cli *cli, struct err *err)
 {
     const char *id = NULL;
-    TRY(cli_take_argument(cli, "the job's id", &id, err));
-    TRY(cli_finish_arguments(cli, err));
+    TRY(cli_take_last(cli, "the job's id", &id, err));
     return cmd_watch_job(cli, id, err);
 }

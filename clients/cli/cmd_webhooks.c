@@ -1,6 +1,5 @@
 /* cmd_webhooks: the secret that webhooks of one's jobs are signed with, and where they may go. */
 #include "clients/cli/cli.h"
-#include "clients/cli/client.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -9,15 +8,13 @@
 int cmd_webhooks(struct cli *cli, struct err *err)
 {
     const char *verb = NULL;
-    struct client *client = NULL;
     CLEANUP(json_unref) json_t *webhooks = NULL;
     TRY(cli_take_verb(cli, &verb, err));
     TRY(cli_finish_arguments(cli, err));
-    TRY(cli_client(cli, &client, err));
     if (strcmp(verb, "rotate") == 0)
-        TRY(client_json(client, "POST", "/v1/webhooks/rotate", NULL, &webhooks, err));
+        TRY(cli_ask(cli, "POST", "/v1/webhooks/rotate", NULL, &webhooks, err));
     else
-        TRY(client_json(client, NULL, "/v1/webhooks", NULL, &webhooks, err));
+        TRY(cli_ask(cli, NULL, "/v1/webhooks", NULL, &webhooks, err));
     if (cli->json)
         return cli_print_json(webhooks, err);
     const json_t *hosts = json_object_get(webhooks, "allowed_hosts");
