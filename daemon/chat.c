@@ -21,10 +21,9 @@
 #include <unistd.h>
 
 enum {
-    CHAT_TOKENS = 256,           /* max_tokens when not given */
-    CHAT_TOKENS_MAX = 4096,      /* a CPU gives some hundred a second */
-    CHAT_ANSWER_BYTES = 1 << 20, /* of a child's stdout: 4096 tokens, escaped */
-    CHAT_ERROR_BYTES = 64 << 10  /* of a child's stderr */
+    CHAT_TOKENS = 256,          /* max_tokens when not given */
+    CHAT_TOKENS_MAX = 4096,     /* a CPU gives some hundred a second */
+    CHAT_ANSWER_BYTES = 1 << 20 /* of a child's stdout: 4096 tokens, escaped */
 };
 
 struct chat {
@@ -168,25 +167,12 @@ static void chat_release(struct chat_question *question)
     mem_free(question);
 }
 
-/* What the child said last on stderr, as the reason of its bad end. */
 static int chat_child_error(const struct chat_question *question, const struct host_exit *ended,
                             struct err *err)
 {
-    CLEANUP(buf_done) struct buf text;
-    struct err unread;
-    buf_init(&text, CHAT_ERROR_BYTES);
-    (void)io_read_file(question->error_path, CHAT_ERROR_BYTES, &text, &unread); /* may be absent */
-    buf_drop_newlines(&text);
-    const char *line = strrchr(buf_str(&text), '\n');
-    line = line != NULL ? line + 1 : buf_str(&text);
-    const char *said = strchr(line, ' '); /* "ithaca-worker: sentence" */
-    enum err_code code =
-        ended->status == err_code_exit(ERR_INVALID_VALUE) ? ERR_INVALID_VALUE : ERR_INTERNAL;
-    if (said != NULL)
-        return err_set(err, code, "%s: %.800s", question->model.name, said + 1);
-    return err_set(err, code, "%s: the sampling process ended with %s %d", question->model.name,
-                   ended->signal != 0 ? "signal" : "status",
-                   ended->signal != 0 ? ended->signal : ended->status);
+    bool asked_wrongly = ended->status == err_code_exit(ERR_INVALID_VALUE);
+    return launch_local_failed(question->model.name, question->error_path, ended,
+                               asked_wrongly ? ERR_INVALID_VALUE : ERR_INTERNAL, err);
 }
 
 static int chat_answer(const struct chat_question *question, struct err *err)

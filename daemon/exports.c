@@ -14,8 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EXPORTS_ERROR_BYTES = 4096 }; /* of what a child said */
-
 struct exports_wait {
     struct exports_child *child;
     exports_fn *ready;
@@ -140,24 +138,6 @@ static void exports_keep(struct exports *exports, struct exports_child *child)
     child->dir = NULL;
 }
 
-/* The last line that the child said: "ithaca-worker: sentence". */
-static int exports_child_failed(const struct exports_child *child, const struct host_exit *ended,
-                                struct err *err)
-{
-    CLEANUP(buf_done) struct buf text;
-    struct err unread;
-    buf_init(&text, EXPORTS_ERROR_BYTES);
-    (void)io_read_file(child->log_path, EXPORTS_ERROR_BYTES, &text, &unread); /* may be empty */
-    buf_drop_newlines(&text);
-    const char *line = strrchr(buf_str(&text), '\n');
-    const char *said = strchr(line != NULL ? line + 1 : buf_str(&text), ' ');
-    if (said != NULL)
-        return err_set(err, ERR_IO, "%s: %.800s", child->what, said + 1);
-    return err_set(err, ERR_IO, "%s: the process ended with %s %d", child->what,
-                   ended->signal != 0 ? "signal" : "status",
-                   ended->signal != 0 ? ended->signal : ended->status);
-}
-
 static void exports_child_ended(void *context, const struct host_exit *ended)
 {
     struct exports_child *child = context;
@@ -168,7 +148,7 @@ static void exports_child_ended(void *context, const struct host_exit *ended)
         at = &(*at)->next;
     *at = child->next;
     if (ended->status != 0)
-        (void)exports_child_failed(child, ended, &why);
+        (void)launch_local_failed(child->what, child->log_path, ended, ERR_IO, &why);
     while (child->waits != NULL) {
         struct exports_wait *wait = child->waits;
         child->waits = wait->next;

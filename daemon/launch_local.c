@@ -12,6 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { LAUNCH_LOG_BYTES = 64 << 10 }; /* of a child that ends badly */
+
 /* A name ends with '=', a prefix with '_'. */
 static const char *const launch_passed[] = {
     "PATH=",         "HOME=",
@@ -54,20 +56,35 @@ void launch_local_environment(const char *const *own, size_t own_count,
     ret_variables[count] = NULL;
 }
 
-int launch_local_worker(struct host *host, const char *worker_program, const char *mode,
-                        const char *argument, const char *output_path, host_exit_fn *on_exit,
-                        void *context, struct host_process **ret_process,
+int launch_local_worker(struct host *host, const char *const *argv, const char *output_path,
+                        host_exit_fn *on_exit, void *context, struct host_process **ret_process,
                         struct host_identity *ret_identity, struct err *err)
 {
     const char *environment[LAUNCH_ENVIRONMENT_MAX + 1];
     launch_local_environment(NULL, 0, environment);
-    const char *const argv[] = {worker_program, mode, argument, NULL};
     const struct host_spawn spawn = {.argv = argv,
                                      .envp = environment,
                                      .output_path = output_path,
                                      .on_exit = on_exit,
                                      .context = context};
     return host->ops->spawn(host, &spawn, ret_process, ret_identity, err);
+}
+
+int launch_local_failed(const char *what, const char *log_path, const struct host_exit *ended,
+                        enum err_code code, struct err *err)
+{
+    CLEANUP(buf_done) struct buf log;
+    struct err unread;
+    buf_init(&log, LAUNCH_LOG_BYTES);
+    (void)io_read_file(log_path, LAUNCH_LOG_BYTES, &log, &unread); /* may be empty, or absent */
+    buf_drop_newlines(&log);
+    const char *line = strrchr(buf_str(&log), '\n');
+    const char *said = strchr(line != NULL ? line : buf_str(&log), ' '); /* after its name */
+    if (said != NULL)
+        return err_set(err, code, "%s: %.800s", what, said + 1);
+    return err_set(err, code, "%s: the process ended with %s %d", what,
+                   ended->signal != 0 ? "signal" : "status",
+                   ended->signal != 0 ? ended->signal : ended->status);
 }
 
 int launch_local_start(struct host *host, const struct launch_local *launch,
@@ -80,9 +97,9 @@ int launch_local_start(struct host *host, const struct launch_local *launch,
         return mem_fail(err, strlen(launch->attempt_dir), "a path");
     TRY(io_make_dirs(launch->attempt_dir, 0700, err));
     TRY(io_write_file(plan_path, launch->plan_text, launch->plan_length, 0600, err));
-    return launch_local_worker(host, launch->worker_program, "--keep", launch->attempt_dir,
-                               log_path, launch->on_exit, launch->context, ret_keeper, ret_identity,
-                               err);
+    const char *const argv[] = {launch->worker_program, "--keep", launch->attempt_dir, NULL};
+    return launch_local_worker(host, argv, log_path, launch->on_exit, launch->context, ret_keeper,
+                               ret_identity, err);
 }
 
 void launch_local_clean(const struct launch_plan *plan)

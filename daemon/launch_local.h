@@ -26,12 +26,16 @@ enum { LAUNCH_ENVIRONMENT_MAX = 64 }; /* more are left out */
 void launch_local_environment(const char *const *own, size_t own_count,
                               const char *ret_variables[LAUNCH_ENVIRONMENT_MAX + 1]);
 
-/* Starts a child with a mode and an argument ("--keep", folder) in that environment, output
- * appended to a file. */
-int launch_local_worker(struct host *host, const char *worker_program, const char *mode,
-                        const char *argument, const char *output_path, host_exit_fn *on_exit,
-                        void *context, struct host_process **ret_process,
+/* Starts a worker (argv: its path, a mode, arguments, NULL) in that environment, output appended to
+ * a file. */
+int launch_local_worker(struct host *host, const char *const *argv, const char *output_path,
+                        host_exit_fn *on_exit, void *context, struct host_process **ret_process,
                         struct host_identity *ret_identity, struct err *err);
+
+/* The error of a worker that ended badly, of this code: "<what>: <the last that it said>", which is
+ * its log's last line without its name, or how it ended where it said nothing. */
+int launch_local_failed(const char *what, const char *log_path, const struct host_exit *ended,
+                        enum err_code code, struct err *err);
 
 /* Removes what ranks that were killed while they joined leave behind: the shared memory's name. */
 struct launch_plan;

@@ -346,14 +346,8 @@ static int models_run_worker(struct api *api, const char *dir, const char *log_p
     struct host_process *process = NULL;
     struct host_identity identity;
     const char *const argv[] = {api->settings->worker, "--init-model", models_builtin, dir, NULL};
-    const char *environment[LAUNCH_ENVIRONMENT_MAX + 1];
-    launch_local_environment(NULL, 0, environment);
-    const struct host_spawn spawn = {.argv = argv,
-                                     .envp = environment,
-                                     .output_path = log_path,
-                                     .on_exit = models_child_ended,
-                                     .context = &child};
-    TRY(api->host->ops->spawn(api->host, &spawn, &process, &identity, err));
+    TRY(launch_local_worker(api->host, argv, log_path, models_child_ended, &child, &process,
+                            &identity, err));
     int64_t deadline_ms = clock_monotonic_ms() + MODELS_BUILTIN_LIMIT_MS;
     int rc = 0;
     while (rc == 0 && !child.ended && clock_monotonic_ms() < deadline_ms)

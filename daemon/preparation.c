@@ -83,9 +83,9 @@ static int preparation_launch(struct preparation *preparation, const char *worke
     TRY(io_make_dirs(tokens_dir, 0700, err));
     TRY(prepare_request_write(request_path, &preparation->request, err));
     struct host_identity unused;
-    return launch_local_worker(preparation->host, worker_program, "--prepare", request_path,
-                               log_path, preparation_exit, preparation, &preparation->child,
-                               &unused, err);
+    const char *const argv[] = {worker_program, "--prepare", request_path, NULL};
+    return launch_local_worker(preparation->host, argv, log_path, preparation_exit, preparation,
+                               &preparation->child, &unused, err);
 }
 
 /* A spec of its own, by way of JSON: that is how specs are copied. */
