@@ -4,6 +4,7 @@
  * nothing. test_stack_parity walks layouts, test_lora_grad holds gradients against the model's. */
 #include "common/lora_shape.h"
 #include "common/safetensors.h"
+#include "tests/dist/export_faults.h"
 #include "tests/dist/train_scene.h"
 #include "worker/eval.h"
 #include "worker/export.h"
@@ -261,48 +262,12 @@ static void test_merged_computes_the_same(void **state)
 
 /* ---- failures ---- */
 
-static int walk_export(struct rank *rank, const char *checkpoint, bool memory, struct err *err)
-{
-    const char *job_dir = rank->plan->job_dir;
-    CLEANUP(mem_free_ptr) char *model = io_join(job_dir, "model");
-    CLEANUP(mem_free_ptr) char *temp = io_join(job_dir, "model.tmp");
-    int64_t blocks = mem_live(), failed = 0, late = 0;
-    int rc = -1;
-    for (; rc != 0; failed++) {
-        (memory ? mem_fault_after : io_fault_after)(failed + 1);
-        rc = checkpoint != NULL ? export_checkpoint(checkpoint, rank->plan->model_dir, model, err)
-                                : export_model(rank, err);
-        mem_fault_after(0);
-        io_fault_after(0);
-        if (rc != 0 && rc != (memory ? -ERR_NOMEM : -ERR_NO_SPACE))
-            return err_wrap(err, rc, "fault %" PRId64 ": ", failed);
-        late += rc != 0 && io_exists(model); /* the last: the sync of where it appeared */
-        if (mem_live() != blocks || io_exists(temp) || late > 1)
-            return err_set(err, ERR_INTERNAL, "fault %" PRId64 " left something", failed);
-        if (rc != 0)
-            TRY(io_remove_tree(model, err));
-    }
-    TRY(io_remove_tree(model, err));
-    return failed > 5 ? 0 : err_set(err, ERR_INTERNAL, "too few faults");
-}
-
-static int play_failing_exports(struct rank *rank, void *context, struct err *err)
-{
-    TRY(checkpoint_save(rank, err));
-    CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(rank->plan->job_dir, 0);
-    for (int memory = 0; memory < 2; memory++) {
-        TRY(walk_export(rank, NULL, memory, err));
-        TRY(walk_export(rank, dir, memory, err));
-    }
-    return 0;
-}
-
 static void test_failing_exports(void **state)
 {
     struct train_scene scene;
     train_scene_open(&scene, "");
     use_spec(&scene, "[\"v_proj\"]", "both");
-    mem_free(train_scene_run(&scene, 1, play_failing_exports, NULL));
+    mem_free(train_scene_run(&scene, 1, export_faults_play, NULL));
     train_scene_close(&scene);
 }
 

@@ -1,6 +1,7 @@
 /* resume: a run that stops after any step and goes on is the run that never stopped: bit for bit
  * with as many ranks, within rounding with others; twice; with several micro-steps; and what is
  * exported from a checkpoint is what the run exports. Field cases R53, R41. */
+#include "tests/dist/export_faults.h"
 #include "tests/dist/train_scene.h"
 #include "worker/export.h"
 
@@ -195,50 +196,12 @@ static void test_export(void **state)
     train_scene_close(&scene);
 }
 
-/* Whatever write or allocation fails, an export leaves nothing, and the next one succeeds. */
-static int walk_export(struct rank *rank, const char *checkpoint, bool memory, struct err *err)
-{
-    const char *job_dir = rank->plan->job_dir;
-    CLEANUP(mem_free_ptr) char *model = io_join(job_dir, "model");
-    CLEANUP(mem_free_ptr) char *temp = io_join(job_dir, "model.tmp");
-    int64_t blocks = mem_live(), failed = 0, late = 0;
-    int rc = -1;
-    for (; rc != 0; failed++) {
-        (memory ? mem_fault_after : io_fault_after)(failed + 1);
-        rc = checkpoint != NULL ? export_checkpoint(checkpoint, rank->plan->model_dir, model, err)
-                                : export_model(rank, err);
-        mem_fault_after(0);
-        io_fault_after(0);
-        if (rc != 0 && rc != (memory ? -ERR_NOMEM : -ERR_NO_SPACE))
-            return err_wrap(err, rc, "fault %" PRId64 ": ", failed);
-        late += rc != 0 && io_exists(model); /* the last: the sync of where it appeared */
-        if (mem_live() != blocks || io_exists(temp) || late > 1)
-            return err_set(err, ERR_INTERNAL, "fault %" PRId64 " left something", failed);
-        if (rc != 0)
-            TRY(io_remove_tree(model, err));
-    }
-    printf("%" PRId64 " faults\n", failed - 1);
-    TRY(io_remove_tree(model, err));
-    return failed > 5 ? 0 : err_set(err, ERR_INTERNAL, "too few faults");
-}
-
-static int play_failing_exports(struct rank *rank, void *context, struct err *err)
-{
-    TRY(checkpoint_save(rank, err));
-    CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(rank->plan->job_dir, 0);
-    for (int memory = 0; memory < 2; memory++) {
-        TRY(walk_export(rank, NULL, memory, err));
-        TRY(walk_export(rank, dir, memory, err));
-    }
-    return 0;
-}
-
 static void test_failing_exports(void **state)
 {
     struct train_scene scene;
     train_scene_open(&scene, "");
     use_spec(&scene, 1000, 0);
-    char *out = train_scene_run(&scene, 1, play_failing_exports, NULL);
+    char *out = train_scene_run(&scene, 1, export_faults_play, NULL);
     print_message("%s", out);
     mem_free(out);
     train_scene_close(&scene);
