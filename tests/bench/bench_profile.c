@@ -28,17 +28,17 @@ static struct taken step(struct rank_scene *s, int64_t number, bool profiled)
     struct taken taken = {.events = 0};
     struct rank *rank = &s->rank;
     if (profiled)
-        must_work(
+        MUST_WORK(
             profile_new(rank->device, &rank->exposed, rank->record, &options, &profile, &s->err),
             &s->err);
     rank->device->profile = profile;
     int64_t wall_ns = clock_monotonic_ns(), cpu_ns = clock_process_ns();
-    must_work(step_run(rank, number, &result, &s->err), &s->err);
+    MUST_WORK(step_run(rank, number, &result, &s->err), &s->err);
     taken.cpu_s = (double)(clock_process_ns() - cpu_ns) * 1e-9;
     taken.wall_s = (double)(clock_monotonic_ns() - wall_ns) * 1e-9;
     rank->device->profile = NULL;
     if (profiled) {
-        must_work(profile_stop(profile, &file, &s->err), &s->err);
+        MUST_WORK(profile_stop(profile, &file, &s->err), &s->err);
         taken.events = file->head.count;
     }
     profile_free(profile);
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     rank_scene_prepare(&s, fields);
     if (!tiny) {
         CLEANUP(mem_free_ptr) char *dir = mem_printf("%s/llama", s.scene.folder);
-        must_work(model_init_builtin("tiny-llama", dir, 1, &s.err), &s.err);
+        MUST_WORK(model_init_builtin("tiny-llama", dir, 1, &s.err), &s.err);
         mem_free(s.scene.plan.model_dir);
         s.scene.plan.model_dir = mem_strdup(dir);
     }

@@ -140,8 +140,7 @@ static void read_report(void)
     char path[128];
     struct err err;
     file_path(path, "exit.json");
-    if (exit_report_read(path, &report, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(exit_report_read(path, &report, &err), &err);
 }
 
 static bool log_says(const char *name, const char *text)

@@ -39,7 +39,7 @@ static bool damage(const struct train_scene *scene, int way, const char **ret_na
     CLEANUP(mem_free_ptr) char *other = checkpoint_file_path(older, 1);
     int64_t bytes = 0;
     struct err err = {0};
-    must_work(io_file_size(file, &bytes, &err), &err);
+    MUST_WORK(io_file_size(file, &bytes, &err), &err);
     *ret_named = "rank-1.ckpt";
     const int64_t flips[] = {3, 17, 30, 66, 200, bytes / 3, bytes / 2, bytes - 1};
     const int64_t cuts[] = {0, 63, 100, bytes / 2, bytes - 4};
@@ -122,7 +122,7 @@ static void test_damage_is_seen(void **state)
         assert_int_equal(train_scene_count(&scene), 1);
         assert_false(train_scene_has_temp(&scene));
         mem_free(out);
-        must_work(io_remove_tree(folder, &err), &err);
+        MUST_WORK(io_remove_tree(folder, &err), &err);
         copy_tree(copy, folder);
     }
     assert_int_equal(ways, 19);
@@ -149,7 +149,7 @@ static void test_start_over(void **state)
     assert_non_null(strstr(out, "started at 0\n"));
     assert_int_equal(train_scene_count(&scene), 0);
     mem_free(out);
-    must_work(io_remove_tree(folder, &err), &err);
+    MUST_WORK(io_remove_tree(folder, &err), &err);
     copy_tree(copy, folder);
     scene.plan.spec.seed = 3;
     for (int64_t step = 2; step <= 4; step += 2) {
@@ -163,7 +163,7 @@ static void test_start_over(void **state)
     assert_non_null(strstr(out, "cannot be used: checkpoints/step-2/rank-0.ckpt: its checksum"));
     assert_non_null(strstr(out, "started at 0\n"));
     mem_free(out);
-    must_work(io_remove_tree(scene.plan.resume_from, &err), &err);
+    MUST_WORK(io_remove_tree(scene.plan.resume_from, &err), &err);
     out = train_scene_run(&scene, 1, play_to_end,
                           NULL); /* not there at all; trains on all the same */
     assert_non_null(strstr(out, "training starts over"));
@@ -187,12 +187,12 @@ static void check_all_valid(const struct train_scene *scene)
     struct err err = {0};
     CLEANUP(mem_free_ptr) int64_t *steps = NULL;
     size_t count = 0;
-    must_work(checkpoint_list(scene->plan.job_dir, &steps, &count, &err), &err);
+    MUST_WORK(checkpoint_list(scene->plan.job_dir, &steps, &count, &err), &err);
     for (size_t i = 0; i < count; i++) {
         struct checkpoint_manifest manifest;
         CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(scene->plan.job_dir, steps[i]);
-        must_work(checkpoint_manifest_read(dir, &manifest, &err), &err);
-        must_work(checkpoint_check_hashes(dir, &manifest, 0, 1, &err), &err);
+        MUST_WORK(checkpoint_manifest_read(dir, &manifest, &err), &err);
+        MUST_WORK(checkpoint_check_hashes(dir, &manifest, 0, 1, &err), &err);
     }
 }
 
@@ -288,7 +288,7 @@ static void walk_faults(uint32_t world, int victim, bool memory, int64_t stride)
         if (!saved)
             assert_non_null(strstr(out, "checkpoint of step 2: "));
         mem_free(out);
-        must_work(io_remove_tree(folder, &err), &err);
+        MUST_WORK(io_remove_tree(folder, &err), &err);
         if (saved)
             break;
         failed++;
@@ -353,7 +353,7 @@ static void check_kept(struct train_scene *scene, double *losses, const int64_t 
     CLEANUP(mem_free_ptr) int64_t *steps = NULL;
     size_t found = 0;
     mem_free(train_scene_run(scene, 1, play_keep, losses));
-    must_work(checkpoint_list(scene->plan.job_dir, &steps, &found, &err), &err);
+    MUST_WORK(checkpoint_list(scene->plan.job_dir, &steps, &found, &err), &err);
     assert_int_equal(found, count);
     assert_memory_equal(steps, want, count * sizeof *want);
 }

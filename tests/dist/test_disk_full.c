@@ -23,7 +23,7 @@ static void test_full(void **state)
     train_scene_open(&scene, "\"seq_len\":64,\"batch\":{\"sequences\":2},\"save\":{\"keep\":1}");
     CLEANUP(mem_free_ptr) char *dir = io_join(scene.plan.job_dir, "checkpoints");
     struct err err = {0};
-    must_work(io_make_dirs(dir, 0700, &err), &err);
+    MUST_WORK(io_make_dirs(dir, 0700, &err), &err);
     CLEANUP(mem_free_ptr)
     char *size = mem_printf("size=%lld", (long long)(1.5 * 12 * (double)scene.shape.parameters));
     assert_int_equal(mount("tmpfs", dir, "tmpfs", 0, size), 0);

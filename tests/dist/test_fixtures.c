@@ -55,10 +55,10 @@ static void fixture_tokens(struct fixture *fixture)
         trained[t] = t >= prompt;
     CLEANUP(mem_free_ptr)
     char *path = mem_printf("%s/tokens/train.tok", fixture->scene.plan.job_dir);
-    must_work(dataset_writer_new(path, fixture->scene.shape.config.vocab_size, &writer, &err),
+    MUST_WORK(dataset_writer_new(path, fixture->scene.shape.config.vocab_size, &writer, &err),
               &err);
-    must_work(dataset_writer_add(writer, ids, trained, count, &err), &err);
-    must_work(dataset_writer_commit(writer, &err), &err);
+    MUST_WORK(dataset_writer_add(writer, ids, trained, count, &err), &err);
+    MUST_WORK(dataset_writer_commit(writer, &err), &err);
     dataset_writer_free(writer);
 }
 
@@ -69,11 +69,11 @@ static void fixture_open(struct fixture *fixture, const char *family, const char
     fixture->dir = fixture_path(family);
     CLEANUP(mem_free_ptr) char *record = io_join(fixture->dir, "reference.json");
     CLEANUP(mem_free_ptr) char *tensors = io_join(fixture->dir, "reference.safetensors");
-    must_work(json_parse_file(record, 1 << 20, &fixture->reference, &err), &err);
-    must_work(safetensors_open(tensors, &fixture->st, &err), &err);
+    MUST_WORK(json_parse_file(record, 1 << 20, &fixture->reference, &err), &err);
+    MUST_WORK(safetensors_open(tensors, &fixture->st, &err), &err);
     CLEANUP(buf_done) struct buf optimizer;
     buf_init(&optimizer, sizeof spec);
-    must_work(json_print(json_object_get(fixture->reference, "optimizer"), &optimizer, &err), &err);
+    MUST_WORK(json_print(json_object_get(fixture->reference, "optimizer"), &optimizer, &err), &err);
     (void)snprintf(spec, sizeof spec,
                    "\"seq_len\":96,\"max_steps\":1,\"batch\":{\"sequences\":1},%s\"optimizer\":{"
                    "\"schedule\":\"constant\",\"clip\":0,%s",
@@ -81,8 +81,8 @@ static void fixture_open(struct fixture *fixture, const char *family, const char
     train_scene_open(&fixture->scene, spec);
     struct model_config config;
     model_shape_done(&fixture->scene.shape);
-    must_work(model_config_load(fixture->dir, &config, &err), &err);
-    must_work(model_shape_build(&config, &fixture->scene.shape, &err), &err);
+    MUST_WORK(model_config_load(fixture->dir, &config, &err), &err);
+    MUST_WORK(model_shape_build(&config, &fixture->scene.shape, &err), &err);
     mem_free(fixture->scene.plan.model_dir);
     fixture->scene.plan.model_dir = mem_strdup(fixture->dir);
     fixture_tokens(fixture);
@@ -105,7 +105,7 @@ static float *tensor(const struct fixture *fixture, const char *name, int64_t *r
     if (entry == NULL)
         fail_msg("no %s in reference.safetensors", name);
     float *values = testing_poison(entry->elements);
-    must_work(safetensors_read_f32(fixture->st, entry, 0, entry->elements, values, &err), &err);
+    MUST_WORK(safetensors_read_f32(fixture->st, entry, 0, entry->elements, values, &err), &err);
     *ret_count = entry->elements;
     return values;
 }
@@ -272,8 +272,8 @@ static void same_file(const char *a_dir, const char *b_dir, const char *name)
     CLEANUP(mem_free_ptr) char *b_path = io_join(b_dir, name);
     buf_init(&a, 1 << 20);
     buf_init(&b, 1 << 20);
-    must_work(io_read_file(a_path, 1 << 20, &a, &err), &err);
-    must_work(io_read_file(b_path, 1 << 20, &b, &err), &err);
+    MUST_WORK(io_read_file(a_path, 1 << 20, &a, &err), &err);
+    MUST_WORK(io_read_file(b_path, 1 << 20, &b, &err), &err);
     assert_int_equal(a.length, b.length);
     testing_same_bits(name, a.data, b.data, (int64_t)a.length);
 }
@@ -284,8 +284,8 @@ static void leave_stale_shard(const struct fixture *fixture)
     struct err err = {0};
     CLEANUP(mem_free_ptr) char *dir = io_join(fixture->scene.plan.job_dir, "model");
     CLEANUP(mem_free_ptr) char *shard = io_join(dir, "model-00003-of-00003.safetensors");
-    must_work(io_make_dirs(dir, 0755, &err), &err);
-    must_work(io_write_file(shard, "stale", 5, 0644, &err), &err);
+    MUST_WORK(io_make_dirs(dir, 0755, &err), &err);
+    MUST_WORK(io_write_file(shard, "stale", 5, 0644, &err), &err);
 }
 
 /* The folder of the tuned model: as the base is laid out, every number the updated one rounded. */
@@ -295,8 +295,8 @@ static void check_export(const struct fixture *fixture)
     struct safetensors *base = NULL, *tuned = NULL;
     CLEANUP(mem_free_ptr) char *dir = io_join(fixture->scene.plan.job_dir, "model");
     CLEANUP(mem_free_ptr) char *stale = io_join(dir, "model-00003-of-00003.safetensors");
-    must_work(safetensors_open_dir(fixture->dir, &base, &err), &err);
-    must_work(safetensors_open_dir(dir, &tuned, &err), &err);
+    MUST_WORK(safetensors_open_dir(fixture->dir, &base, &err), &err);
+    MUST_WORK(safetensors_open_dir(dir, &tuned, &err), &err);
     assert_false(io_exists(stale));
     same_file(dir, fixture->dir, "config.json");
     same_file(dir, fixture->dir, "generation_config.json");
@@ -314,7 +314,7 @@ static void check_export(const struct fixture *fixture)
         assert_int_equal(is->dtype, was->dtype);
         assert_string_equal(safetensors_file_name(tuned, is->file),
                             safetensors_file_name(base, was->file));
-        must_work(safetensors_read_f32(tuned, is, 0, count, got, &err), &err);
+        MUST_WORK(safetensors_read_f32(tuned, is, 0, count, got, &err), &err);
         double step = was->dtype == DTYPE_BF16  ? 1.0 / 256
                       : was->dtype == DTYPE_F16 ? 1.0 / 2048
                                                 : 0;

@@ -262,8 +262,7 @@ static int run_planned(char *cgroup)
                                .cgroup = cgroup};
     (void)snprintf(plan.shm_name, sizeof plan.shm_name, "%s", shm_name);
     assert_int_equal(json_parse(body, strlen(body), "the test", &request, &err), 0);
-    if (job_spec_parse(request, &plan.spec, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(job_spec_parse(request, &plan.spec, &err), &err);
     const struct job_facts facts = {
         .ranks_max = 2, .heads = 4, .kv_heads = 2, .layers = 2, .context_max = 4096};
     assert_int_equal(job_spec_resolve(&plan.spec, &facts, &err), 0);

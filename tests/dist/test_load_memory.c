@@ -79,7 +79,7 @@ static void test_ranks(void **state)
     struct train_scene scene;
     struct stat file;
     train_scene_open(&scene, "\"seq_len\":64,\"batch\":{\"sequences\":8}");
-    must_work(model_init_weights(&wide, scene.folder, 7, &err), &err);
+    MUST_WORK(model_init_weights(&wide, scene.folder, 7, &err), &err);
     CLEANUP(mem_free_ptr) char *weights = io_join(scene.folder, "model.safetensors");
     assert_int_equal(stat(weights, &file), 0);
     assert_true(file.st_size > 4 * PEAK_BYTES_MAX); /* a rank that loads it all is seen */

@@ -23,9 +23,9 @@ static void use_spec(struct train_scene *scene, const char *modules, const char 
     (void)snprintf(text, sizeof text, spec_text, modules, export);
     train_scene_spec(scene, text);
     struct model_shape base;
-    must_work(model_shape_build(&train_scene_model, &base, &err), &err);
+    MUST_WORK(model_shape_build(&train_scene_model, &base, &err), &err);
     model_shape_done(&scene->shape);
-    must_work(lora_shape_build(&base, &scene->plan.spec, &scene->shape, &err), &err);
+    MUST_WORK(lora_shape_build(&base, &scene->plan.spec, &scene->shape, &err), &err);
     model_shape_done(&base);
 }
 
@@ -80,7 +80,7 @@ static float *tensor_of(struct safetensors *st, const char *name, int64_t rows, 
         fail_msg("%s is not there", name);
     assert_true(entry->shape[0] == rows && (cols == 1 || entry->shape[1] == cols));
     float *values = testing_poison(rows * cols);
-    must_work(safetensors_read_f32(st, entry, 0, rows * cols, values, &err), &err);
+    MUST_WORK(safetensors_read_f32(st, entry, 0, rows * cols, values, &err), &err);
     return values;
 }
 
@@ -120,10 +120,10 @@ static void check_weights(const struct train_scene *scene, const char *model, co
     struct safetensors *base = NULL, *merged = NULL, *adapters = NULL;
     struct model_shape shape;
     CLEANUP(mem_free_ptr) char *path = io_join(adapter, "adapter_model.safetensors");
-    must_work(model_shape_build(&train_scene_model, &shape, &err), &err);
-    must_work(safetensors_open_dir(scene->folder, &base, &err), &err);
-    must_work(safetensors_open_dir(model, &merged, &err), &err);
-    must_work(safetensors_open(path, &adapters, &err), &err);
+    MUST_WORK(model_shape_build(&train_scene_model, &shape, &err), &err);
+    MUST_WORK(safetensors_open_dir(scene->folder, &base, &err), &err);
+    MUST_WORK(safetensors_open_dir(model, &merged, &err), &err);
+    MUST_WORK(safetensors_open(path, &adapters, &err), &err);
     assert_int_equal(safetensors_count(merged), shape.row_count);
     assert_int_equal(safetensors_count(adapters), scene->shape.row_count);
     for (int64_t r = 0; r < shape.row_count; r++) {
@@ -144,7 +144,7 @@ static void check_config(const char *adapter)
     struct err err = {0};
     json_t *config = NULL;
     CLEANUP(mem_free_ptr) char *path = io_join(adapter, "adapter_config.json");
-    must_work(json_parse_file(path, 1 << 16, &config, &err), &err);
+    MUST_WORK(json_parse_file(path, 1 << 16, &config, &err), &err);
     assert_string_equal(json_string_value(json_object_get(config, "peft_type")), "LORA");
     assert_string_equal(json_string_value(json_object_get(config, "base_model_name_or_path")), "m");
     assert_int_equal(json_integer_value(json_object_get(config, "r")), 4);
@@ -164,8 +164,8 @@ static void same_file(const char *a_dir, const char *b_dir, const char *name)
     CLEANUP(mem_free_ptr) char *b_path = io_join(b_dir, name);
     buf_init(&a, 1 << 24);
     buf_init(&b, 1 << 24);
-    must_work(io_read_file(a_path, 1 << 24, &a, &err), &err);
-    must_work(io_read_file(b_path, 1 << 24, &b, &err), &err);
+    MUST_WORK(io_read_file(a_path, 1 << 24, &a, &err), &err);
+    MUST_WORK(io_read_file(b_path, 1 << 24, &b, &err), &err);
     assert_int_equal(a.length, b.length);
     testing_same_bits(name, a.data, b.data, (int64_t)a.length);
     buf_done(&a);
@@ -214,7 +214,7 @@ static void test_export(void **state)
         char *model = io_join(scene.plan.job_dir, "model"), *again = io_join(scene.folder, "again");
         char *dir = checkpoint_dir(scene.plan.job_dir, STEPS);
         check_results(&scene, model, exports[i]);
-        must_work(export_checkpoint(dir, scene.folder, again, &err), &err);
+        MUST_WORK(export_checkpoint(dir, scene.folder, again, &err), &err);
         check_results(&scene, again, exports[i]);
         same_file(model, again, files[i]);
         if (i == 0)

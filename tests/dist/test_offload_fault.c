@@ -45,7 +45,7 @@ static void check_fault(struct train_scene *scene, const char *kept, int64_t pie
     *fault = (struct fault){.piece = piece, .number = number};
     CLEANUP(mem_free_ptr) char *checkpoints = io_join(scene->plan.job_dir, "checkpoints");
     CLEANUP(mem_free_ptr) char *end = checkpoint_dir(scene->plan.job_dir, STEPS);
-    must_work(io_remove_tree(checkpoints, &err), &err);
+    MUST_WORK(io_remove_tree(checkpoints, &err), &err);
     train_scene_resume(scene, -1);
     mem_free(train_scene_run(scene, WORLD, play_fault, fault));
     const char *text = fault->ends[1].text;

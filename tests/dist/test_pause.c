@@ -47,7 +47,7 @@ static void link_send(struct link *link, const struct wire_frame *frame)
     struct err err = {0};
     struct buf out;
     buf_init(&out, 1 << 20);
-    must_work(wire_encode(frame, &out, &err), &err);
+    MUST_WORK(wire_encode(frame, &out, &err), &err);
     (void)!send(link->fd, out.data, out.length, MSG_NOSIGNAL); /* it may be gone: fine */
     buf_done(&out);
 }
@@ -58,7 +58,7 @@ static void link_send_plan(struct link *link, const struct train_scene *scene)
     struct buf text;
     CLEANUP(json_unref) json_t *json = launch_plan_json(&scene->plan);
     buf_init(&text, 1 << 16);
-    must_work(json_print(json, &text, &err), &err);
+    MUST_WORK(json_print(json, &text, &err), &err);
     link_send(link, &(struct wire_frame){.type = WIRE_PLAN,
                                          .plan = {.json = text.data, .length = text.length}});
     buf_done(&text);
@@ -102,7 +102,7 @@ static void link_read(struct link *link, const struct train_scene *scene, struct
     for (size_t taken = 1; taken > 0;) {
         struct err err = {0};
         struct wire_frame frame;
-        must_work(wire_decode(&link->in, &frame, &taken, &err), &err);
+        MUST_WORK(wire_decode(&link->in, &frame, &taken, &err), &err);
         if (taken == 0)
             break;
         link_take(link, &frame, scene, heard);

@@ -19,15 +19,15 @@ static void write_plan(const struct train_scene *scene)
     CLEANUP(mem_free_ptr) char *dir = launch_plan_attempt_dir(&scene->plan);
     CLEANUP(mem_free_ptr) char *path = mem_printf("%s/plan.json", dir);
     CLEANUP(json_unref) json_t *json = launch_plan_json(&scene->plan);
-    must_work(io_make_dirs(dir, 0700, &err), &err);
-    must_work(json_write_file(path, json, 0600, &err), &err);
+    MUST_WORK(io_make_dirs(dir, 0700, &err), &err);
+    MUST_WORK(json_write_file(path, json, 0600, &err), &err);
 }
 
 static void open_job(const struct train_scene *scene, struct profile_job *job)
 {
     struct err err = {0};
     write_plan(scene);
-    must_work(profile_job_open(job, scene->plan.job_dir, 0, &err), &err);
+    MUST_WORK(profile_job_open(job, scene->plan.job_dir, 0, &err), &err);
 }
 
 /* ---- what is noted ----------------------------------------------------------------------- */
@@ -244,16 +244,16 @@ static void test_dropped_is_said(void **state)
     mem_free(train_scene_run(&scene, 2, play_to_end, NULL));
     write_plan(&scene);
     CLEANUP(mem_free_ptr) char *path = profile_file_path(scene.plan.job_dir, 1);
-    must_work(profile_file_read(path, &file, &err), &err);
+    MUST_WORK(profile_file_read(path, &file, &err), &err);
     for (int64_t dropped = 0; dropped < 14; dropped += 7) {
         file.head.dropped = dropped;
-        must_work(profile_file_write(path, &file, &err), &err);
+        MUST_WORK(profile_file_write(path, &file, &err), &err);
         CLEANUP(mem_free_ptr) char *out = mem_printf("%s/out-%d", scene.folder, (int)dropped);
         CLEANUP(mem_free_ptr) char *summary_path = io_join(out, "summary.json");
         CLEANUP(mem_free_ptr) char *trace_path = io_join(out, "trace.json.gz");
         CLEANUP(json_unref) json_t *summary = NULL;
-        must_work(profile_job_make(scene.plan.job_dir, 0, out, &err), &err);
-        must_work(json_parse_file(summary_path, 1 << 20, &summary, &err), &err);
+        MUST_WORK(profile_job_make(scene.plan.job_dir, 0, out, &err), &err);
+        MUST_WORK(json_parse_file(summary_path, 1 << 20, &summary, &err), &err);
         assert_true(io_exists(trace_path));
         assert_int_equal(json_integer_value(json_object_get(summary, "dropped_events")), dropped);
         assert_int_equal(json_is_null(json_object_get(summary, "idle")), dropped > 0);
@@ -275,14 +275,14 @@ static void test_full_steps_are_left_out(void **state)
     mem_free(train_scene_run(&scene, 2, play_to_end, NULL));
     write_plan(&scene);
     CLEANUP(mem_free_ptr) char *path = profile_file_path(scene.plan.job_dir, 1);
-    must_work(profile_file_read(path, &file, &err), &err);
+    MUST_WORK(profile_file_read(path, &file, &err), &err);
     for (int64_t i = 0, step = 2; i < file.head.count; i++) {
         if (file.events[i].kind != PROFILE_STEP)
             continue;
         struct profile_job job;
         file.head.dropped = 7;
         file.head.full_ns = (file.events[i].begin_ns + file.events[i].end_ns) / 2;
-        must_work(profile_file_write(path, &file, &err), &err);
+        MUST_WORK(profile_file_write(path, &file, &err), &err);
         open_job(&scene, &job);
         assert_int_equal(job.first_step, 2);
         assert_int_equal(job.last_step, step > 2 ? step - 1 : 4); /* none is whole: all of them */
@@ -328,8 +328,8 @@ static void test_damaged_files(void **state)
                                           .last_step = 1},
                                  .names = names,
                                  .events = events};
-    must_work(profile_file_write(path, &file, &err), &err);
-    must_work(profile_file_read(path, &other, &err), &err);
+    MUST_WORK(profile_file_write(path, &file, &err), &err);
+    MUST_WORK(profile_file_read(path, &other, &err), &err);
     assert_memory_equal(other.events, events, sizeof events);
     assert_string_equal(profile_event_name(&other, &other.events[0]), "step");
     profile_file_done(&other);
@@ -346,13 +346,13 @@ static void test_damaged_files(void **state)
                    {128 + 2 * 128 + 28, 2 << 16, "no known kind or name"},
                    {128 + 2 * 128 + 8, 4, "ends before it begins"}};
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
-        must_work(profile_file_write(path, &file, &err), &err);
+        MUST_WORK(profile_file_write(path, &file, &err), &err);
         overwrite(path, damages[i].offset, damages[i].word);
         assert_int_equal(profile_file_read(path, &other, &err), -ERR_CORRUPT);
         if (strstr(err.text, damages[i].says) == NULL)
             fail_msg("damage %zu: %s", i, err.text);
     }
-    must_work(profile_file_write(path, &file, &err), &err);
+    MUST_WORK(profile_file_write(path, &file, &err), &err);
     assert_int_equal(truncate(path, 100), 0);
     assert_int_equal(profile_file_read(path, &other, &err), -ERR_CORRUPT);
     train_scene_close(&scene);

@@ -32,8 +32,8 @@ static void compare_progress(const char *got, const char *want)
 {
     struct err err = {0};
     struct checkpoint_manifest a, b;
-    must_work(checkpoint_manifest_read(got, &a, &err), &err);
-    must_work(checkpoint_manifest_read(want, &b, &err), &err);
+    MUST_WORK(checkpoint_manifest_read(got, &a, &err), &err);
+    MUST_WORK(checkpoint_manifest_read(want, &b, &err), &err);
     assert_int_equal(a.progress.step, b.progress.step);
     assert_int_equal(a.progress.updates, b.progress.updates);
     assert_int_equal(a.progress.trained_tokens, b.progress.trained_tokens);
@@ -162,7 +162,7 @@ static void read_weights(const char *dir, struct buf *ret)
     struct err err = {0};
     CLEANUP(mem_free_ptr) char *path = io_join(dir, "model.safetensors");
     buf_init(ret, 1 << 24);
-    must_work(io_read_file(path, 1 << 24, ret, &err), &err);
+    MUST_WORK(io_read_file(path, 1 << 24, ret, &err), &err);
 }
 
 static void test_export(void **state)
@@ -176,13 +176,13 @@ static void test_export(void **state)
     for (int64_t step = 0; step <= STEPS; step += STEPS) {
         struct buf got, want;
         char *dir = checkpoint_dir(scene.plan.job_dir, step);
-        must_work(export_checkpoint(dir, scene.folder, out, &err), &err);
+        MUST_WORK(export_checkpoint(dir, scene.folder, out, &err), &err);
         read_weights(out, &got);
         read_weights(step == 0 ? scene.folder : model, &want);
         assert_int_equal(got.length, want.length);
         testing_same_bits("weights", got.data, want.data, (int64_t)got.length);
         assert_int_equal(export_checkpoint(dir, scene.folder, out, &err), -ERR_USAGE); /* exists */
-        must_work(io_remove_tree(out, &err), &err);
+        MUST_WORK(io_remove_tree(out, &err), &err);
         buf_done(&got);
         buf_done(&want);
         mem_free(dir);

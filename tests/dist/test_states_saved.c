@@ -33,7 +33,7 @@ static void read_file(const char *folder, const char *name, struct buf *ret)
     struct err err = {0};
     CLEANUP(mem_free_ptr) char *path = io_join(folder, name);
     buf_init(ret, 1 << 24);
-    must_work(io_read_file(path, 1 << 24, ret, &err), &err);
+    MUST_WORK(io_read_file(path, 1 << 24, ret, &err), &err);
     assert_true(ret->length > 1000);
 }
 
@@ -78,8 +78,8 @@ static char *run_apart(struct train_scene *scene, int states, enum what what, ch
     CLEANUP(mem_free_ptr) char *apart = io_join(scene->folder, names[states]);
     *ret_folder = mem_printf("%s/step-%d", apart, STEPS); /* manifests know their folder's name */
     CLEANUP(mem_free_ptr) char *kept = io_join(*ret_folder, "model");
-    must_work(io_remove_tree(apart, &err), &err);
-    must_work(io_make_dirs(apart, 0700, &err), &err);
+    MUST_WORK(io_remove_tree(apart, &err), &err);
+    MUST_WORK(io_make_dirs(apart, 0700, &err), &err);
     assert_int_equal(rename(end, *ret_folder), 0);
     assert_int_equal(rename(model, kept), 0);
     return out;
@@ -163,7 +163,7 @@ static void test_no_host_memory(void **state)
     rank_scene_prepare(&s, "\"seq_len\":64,\"max_steps\":1,\"states\":\"host\",\"batch\":{"
                            "\"sequences\":2}");
     struct mem_plan plan;
-    must_work(launch_plan_memory(&s.scene.plan, &s.scene.shape, &plan, &s.err), &s.err);
+    MUST_WORK(launch_plan_memory(&s.scene.plan, &s.scene.shape, &plan, &s.err), &s.err);
     char asked[96];
     (void)snprintf(asked, sizeof asked,
                    "the rank's host memory: out of host memory: %" PRId64 " bytes asked for, ",
@@ -194,10 +194,10 @@ static void pretend(const struct train_scene *scene, int64_t kib)
     char text[96];
     CLEANUP(mem_free_ptr) char *proc = io_join(scene->folder, "proc");
     CLEANUP(mem_free_ptr) char *meminfo = io_join(proc, "meminfo");
-    must_work(io_make_dirs(proc, 0700, &err), &err);
+    MUST_WORK(io_make_dirs(proc, 0700, &err), &err);
     (void)snprintf(text, sizeof text, "MemTotal: 100000000 kB\nMemAvailable: %" PRId64 " kB\n",
                    kib);
-    must_work(io_write_file(meminfo, text, strlen(text), 0600, &err), &err);
+    MUST_WORK(io_write_file(meminfo, text, strlen(text), 0600, &err), &err);
     kernel_file_root(scene->folder);
 }
 
@@ -208,7 +208,7 @@ static void test_host_is_short(void **state)
     struct mem_plan plan;
     rank_scene_prepare(&s, "\"seq_len\":64,\"max_steps\":1,\"states\":\"host\"");
     s.scene.plan.world = RANKS;
-    must_work(launch_plan_memory(&s.scene.plan, &s.scene.shape, &plan, &s.err), &s.err);
+    MUST_WORK(launch_plan_memory(&s.scene.plan, &s.scene.shape, &plan, &s.err), &s.err);
     int64_t each = plan.arena_bytes[MEM_ARENA_HOST] + plan.arena_bytes[MEM_ARENA_DEVICE];
     mem_plan_done(&plan);
     int64_t short_kib = (RANKS * each - 1) / 1024;

@@ -219,7 +219,7 @@ static void check(const struct layout *layout, const struct adapters *adapters)
     int64_t lengths[EXAMPLES], trained[EXAMPLES];
     train_scene_open(&scene, "\"seq_len\":96,\"max_steps\":1");
     if (!layout->qwen)
-        must_work(model_init_weights(&llama, scene.folder, 7, &err), &err);
+        MUST_WORK(model_init_weights(&llama, scene.folder, 7, &err), &err);
     for (int e = 0; e < EXAMPLES; e++)
         lengths[e] = trained[e] = SEQ_LEN;
     train_scene_tokens(&scene, "train.tok", lengths, trained, EXAMPLES);

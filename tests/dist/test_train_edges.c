@@ -29,7 +29,7 @@ static char *run_kept(struct train_scene *scene, uint32_t world, const char *nam
     CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/%s", scene->folder, name);
     CLEANUP(mem_free_ptr) char *end = checkpoint_dir(scene->plan.job_dir, 1);
     char *out = train_scene_run(scene, world, play_to_end, NULL);
-    must_work(io_make_dirs(folder, 0700, &err), &err);
+    MUST_WORK(io_make_dirs(folder, 0700, &err), &err);
     assert_int_equal(rename(end, kept), 0);
     if (ret_out != NULL)
         *ret_out = out;
@@ -274,8 +274,8 @@ static void compare_models(const char *got, const char *want)
     CLEANUP(mem_free_ptr) char *want_path = io_join(want, "model.safetensors");
     buf_init(&a, 1 << 24);
     buf_init(&b, 1 << 24);
-    must_work(io_read_file(got_path, 1 << 24, &a, &err), &err);
-    must_work(io_read_file(want_path, 1 << 24, &b, &err), &err);
+    MUST_WORK(io_read_file(got_path, 1 << 24, &a, &err), &err);
+    MUST_WORK(io_read_file(want_path, 1 << 24, &b, &err), &err);
     assert_int_equal(a.length, b.length);
     testing_same_bits(got, a.data, b.data, (int64_t)a.length);
     buf_done(&a);
@@ -341,7 +341,7 @@ static void test_export_best(void **state)
     (void)snprintf(told, sizeof told, "the model is that of step %" PRId64 ",", best);
     assert_true(best == 9 || strstr(out, told) != NULL);
     if (best < 9) {
-        must_work(export_checkpoint(dir, scene.folder, again, &err), &err);
+        MUST_WORK(export_checkpoint(dir, scene.folder, again, &err), &err);
         compare_models(model, again);
     }
     assert_true(train_scene_count(&scene) <= 2); /* the newest and the best */

@@ -56,12 +56,6 @@ static const struct model_config train_scene_model = {.family = MODEL_FAMILY_QWE
                                                       .tie_embeddings = true,
                                                       .qk_norm = true};
 
-static inline void must_work(int rc, const struct err *err)
-{
-    if (rc != 0)
-        fail_msg("%s; ITHACA_TEST_SEED=%" PRIu64, err->text, testing_seed());
-}
-
 /* Token t of example e, from the seed; the first of an example is a prompt. */
 static inline int32_t train_scene_token(int64_t e, int64_t t)
 {
@@ -76,9 +70,9 @@ static inline void train_scene_tokens(const struct train_scene *scene, const cha
     struct err err = {0};
     struct dataset_writer *writer = NULL;
     CLEANUP(mem_free_ptr) char *dir = io_join(scene->plan.job_dir, "tokens");
-    must_work(io_make_dirs(dir, 0700, &err), &err);
+    MUST_WORK(io_make_dirs(dir, 0700, &err), &err);
     CLEANUP(mem_free_ptr) char *path = io_join(dir, name);
-    must_work(dataset_writer_new(path, SCENE_VOCAB, &writer, &err), &err);
+    MUST_WORK(dataset_writer_new(path, SCENE_VOCAB, &writer, &err), &err);
     for (int64_t e = 0; e < count; e++) {
         int32_t ids[4096];
         uint8_t flags[4096];
@@ -86,9 +80,9 @@ static inline void train_scene_tokens(const struct train_scene *scene, const cha
             ids[t] = train_scene_token(e, t);
             flags[t] = t >= lengths[e] - trained[e];
         }
-        must_work(dataset_writer_add(writer, ids, flags, lengths[e], &err), &err);
+        MUST_WORK(dataset_writer_add(writer, ids, flags, lengths[e], &err), &err);
     }
-    must_work(dataset_writer_commit(writer, &err), &err);
+    MUST_WORK(dataset_writer_commit(writer, &err), &err);
     dataset_writer_free(writer);
 }
 
@@ -113,9 +107,9 @@ static inline void train_scene_spec(struct train_scene *scene, const char *field
     CLEANUP(mem_free_ptr)
     char *text = mem_printf(
         "{\"model\":\"m\",\"training_file\":\"file-a\",\"seed\":3,\"ithaca\":{%s}}", fields);
-    must_work(json_parse(text, strlen(text), "spec", &json, &err), &err);
+    MUST_WORK(json_parse(text, strlen(text), "spec", &json, &err), &err);
     job_spec_done(&scene->plan.spec);
-    must_work(job_spec_parse(json, &scene->plan.spec, &err), &err);
+    MUST_WORK(job_spec_parse(json, &scene->plan.spec, &err), &err);
     json_decref(json);
     struct job_spec *spec = &scene->plan.spec;
     spec->recompute = JOB_recompute_NONE;
@@ -138,15 +132,15 @@ static inline void train_scene_open(struct train_scene *scene, const char *field
                                        .job_dir = mem_printf("%s/job", scene->folder),
                                        .model_dir = mem_strdup(scene->folder)};
     train_scene_spec(scene, fields);
-    must_work(model_init_weights(&train_scene_model, scene->folder, 7, &err), &err);
-    must_work(model_shape_build(&train_scene_model, &scene->shape, &err), &err);
+    MUST_WORK(model_init_weights(&train_scene_model, scene->folder, 7, &err), &err);
+    MUST_WORK(model_shape_build(&train_scene_model, &scene->shape, &err), &err);
     train_scene_many(scene, "train.tok");
 }
 
 static inline void train_scene_close(struct train_scene *scene)
 {
     struct err err = {0};
-    must_work(io_remove_tree(scene->folder, &err), &err);
+    MUST_WORK(io_remove_tree(scene->folder, &err), &err);
     launch_plan_done(&scene->plan);
     model_shape_done(&scene->shape);
 }
@@ -186,7 +180,7 @@ static inline int train_scene_start(struct train_scene *scene, uint32_t world, t
     char path[96];
     struct err err = {0};
     CLEANUP(mem_free_ptr) char *attempt = launch_plan_attempt_dir(&scene->plan);
-    must_work(io_make_dirs(attempt, 0700, &err), &err);
+    MUST_WORK(io_make_dirs(attempt, 0700, &err), &err);
     (void)snprintf(path, sizeof path, "%s/out", scene->folder);
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     assert_true(fd >= 0 && world <= SCENE_WORLD_MAX);
@@ -221,7 +215,7 @@ static inline char *train_scene_run_to(struct train_scene *scene, uint32_t world
     char path[96];
     (void)snprintf(path, sizeof path, "%s/out", scene->folder);
     buf_init(&text, 1 << 24);
-    must_work(io_read_file(path, 1 << 24, &text, &err), &err);
+    MUST_WORK(io_read_file(path, 1 << 24, &text, &err), &err);
     if (!good)
         fail_msg("%u ranks: not all ended with %d; ITHACA_TEST_SEED=%" PRIu64 "\n%s", world, status,
                  testing_seed(), buf_str(&text));
@@ -260,7 +254,7 @@ static inline int64_t train_scene_newest(const struct train_scene *scene)
     struct err err = {0};
     CLEANUP(mem_free_ptr) int64_t *steps = NULL;
     size_t count = 0;
-    must_work(checkpoint_list(scene->plan.job_dir, &steps, &count, &err), &err);
+    MUST_WORK(checkpoint_list(scene->plan.job_dir, &steps, &count, &err), &err);
     for (size_t i = 0; i < count; i++) {
         struct checkpoint_manifest manifest;
         CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(scene->plan.job_dir, steps[i]);
@@ -276,7 +270,7 @@ static inline size_t train_scene_count(const struct train_scene *scene)
     struct err err = {0};
     CLEANUP(mem_free_ptr) int64_t *steps = NULL;
     size_t count = 0;
-    must_work(checkpoint_list(scene->plan.job_dir, &steps, &count, &err), &err);
+    MUST_WORK(checkpoint_list(scene->plan.job_dir, &steps, &count, &err), &err);
     return count;
 }
 
@@ -302,10 +296,10 @@ static inline float *train_scene_state(const struct train_scene *scene, const ch
     struct err err = {0};
     struct checkpoint_reader reader = {0};
     float *all = testing_poison(scene->shape.parameters), *at = all;
-    must_work(checkpoint_reader_open(dir, &scene->shape, &reader, &err), &err);
+    MUST_WORK(checkpoint_reader_open(dir, &scene->shape, &reader, &err), &err);
     for (int64_t r = 0; r < scene->shape.row_count; r++) {
         const struct model_shape_row *row = &scene->shape.rows[r];
-        must_work(
+        MUST_WORK(
             checkpoint_reader_read(&reader, row->unit, part, row->offset, row->elements, at, &err),
             &err);
         at += row->elements;

@@ -35,12 +35,6 @@ struct world {
     struct err err;
 };
 
-#define OK(world, call)                                   \
-    do {                                                  \
-        if ((call) != 0)                                  \
-            fail_msg("%s: %s", #call, (world)->err.text); \
-    } while (0)
-
 static inline void world_note(void *context, const struct bus_note *note)
 {
     struct world *w = context;

@@ -86,11 +86,9 @@ static void prepare(const char *bytes, size_t length)
     struct err err = {0};
     forget();
     assert_int_equal(io_write_file(in_path, bytes, length, 0644, &err), 0);
-    if (dataset_prepare(&request, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(dataset_prepare(&request, &err), &err);
     assert_int_equal(json_parse_file(report_path, 1 << 20, &report, &err), 0);
-    if (dataset_open(out_path, &dataset, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(dataset_open(out_path, &dataset, &err), &err);
     assert_int_equal(field("examples"), dataset.examples);
     if (request.overlength != JOB_overlength_CHUNK)
         assert_int_equal(field("kept"), dataset.examples);

@@ -207,8 +207,7 @@ static inline char *scene_text(struct scene *s, const char *name)
     CLEANUP(mem_free_ptr) char *path = scene_path(s, name);
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, 1 << 24);
-    if (io_read_file(path, 1 << 24, &text, &s->err) != 0)
-        fail_msg("%s", s->err.text);
+    MUST_WORK(io_read_file(path, 1 << 24, &text, &s->err), &s->err);
     return mem_strdup(buf_str(&text));
 }
 

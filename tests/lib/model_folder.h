@@ -37,12 +37,6 @@ static const struct model_config model_folder_config = {.family = MODEL_FAMILY_Q
                                                         .eos_token = -1,
                                                         .pad_token = -1};
 
-#define MODEL_FOLDER_OK(model, call)                      \
-    do {                                                  \
-        if ((call) != 0)                                  \
-            fail_msg("%s: %s", #call, (model)->err.text); \
-    } while (0)
-
 typedef float model_folder_fn(const struct model_shape_row *row, int64_t element);
 
 static inline void model_folder_weights(struct model_folder *model, model_folder_fn *weight)
@@ -50,21 +44,21 @@ static inline void model_folder_weights(struct model_folder *model, model_folder
     struct model_shape shape = {0};
     struct safetensors_writer *writer = NULL;
     CLEANUP(mem_free_ptr) char *path = io_join(model->dir, "model.safetensors");
-    MODEL_FOLDER_OK(model, model_shape_build(&model->config, &shape, &model->err));
-    MODEL_FOLDER_OK(model, safetensors_writer_new(path, &writer, &model->err));
+    OK(model, model_shape_build(&model->config, &shape, &model->err));
+    OK(model, safetensors_writer_new(path, &writer, &model->err));
     for (int64_t i = 0; i < shape.row_count; i++) {
         const struct model_shape_row *row = &shape.rows[i];
         const int64_t dims[2] = {row->rows, row->cols};
-        MODEL_FOLDER_OK(model, safetensors_writer_declare(writer, row->name, DTYPE_F32, row->dims,
-                                                          dims, &model->err));
+        OK(model,
+           safetensors_writer_declare(writer, row->name, DTYPE_F32, row->dims, dims, &model->err));
     }
     for (int64_t i = 0; i < shape.row_count; i++)
         for (int64_t at = 0; at < shape.rows[i].elements; at++) {
             float value = weight != NULL ? weight(&shape.rows[i], at)
                                          : model_shape_init(&shape, &shape.rows[i], at, 11);
-            MODEL_FOLDER_OK(model, safetensors_writer_put_f32(writer, &value, 1, &model->err));
+            OK(model, safetensors_writer_put_f32(writer, &value, 1, &model->err));
         }
-    MODEL_FOLDER_OK(model, safetensors_writer_commit(writer, &model->err));
+    OK(model, safetensors_writer_commit(writer, &model->err));
     safetensors_writer_free(writer);
     model_shape_done(&shape);
 }
@@ -78,12 +72,12 @@ static inline void model_folder_open(struct model_folder *model, const struct mo
     assert_non_null(mkdtemp(model->dir));
     CLEANUP(json_unref) json_t *json = model_config_json(config);
     CLEANUP(mem_free_ptr) char *path = io_join(model->dir, "config.json");
-    MODEL_FOLDER_OK(model, json_write_file(path, json, 0600, &model->err));
-    MODEL_FOLDER_OK(model, tokenizer_write_builtin(model->dir, &model->err));
+    OK(model, json_write_file(path, json, 0600, &model->err));
+    OK(model, tokenizer_write_builtin(model->dir, &model->err));
     model_folder_weights(model, weight);
 }
 
 static inline void model_folder_close(struct model_folder *model)
 {
-    MODEL_FOLDER_OK(model, io_remove_tree(model->dir, &model->err));
+    OK(model, io_remove_tree(model->dir, &model->err));
 }

@@ -18,14 +18,14 @@ static inline void rank_scene_prepare(struct rank_scene *s, const char *fields)
 {
     train_scene_open(&s->scene, fields);
     CLEANUP(mem_free_ptr) char *attempt = launch_plan_attempt_dir(&s->scene.plan);
-    must_work(io_make_dirs(attempt, 0700, &s->err), &s->err);
+    MUST_WORK(io_make_dirs(attempt, 0700, &s->err), &s->err);
     (void)snprintf(s->scene.plan.shm_name, sizeof s->scene.plan.shm_name, "/ithaca-rank-%d",
                    (int)getpid());
 }
 
 static inline void rank_scene_begin(struct rank_scene *s)
 {
-    must_work(rank_open(&s->rank, &s->scene.plan, 0, &s->err), &s->err);
+    MUST_WORK(rank_open(&s->rank, &s->scene.plan, 0, &s->err), &s->err);
 }
 
 static inline void rank_scene_open(struct rank_scene *s, const char *fields)

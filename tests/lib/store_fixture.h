@@ -19,12 +19,6 @@ struct fixture {
     struct err err;
 };
 
-#define OK(f, call)                                   \
-    do {                                              \
-        if ((call) != 0)                              \
-            fail_msg("%s: %s", #call, (f)->err.text); \
-    } while (0)
-
 static inline int setup(void **state)
 {
     struct fixture *f = mem_new(1, sizeof *f);

@@ -58,8 +58,7 @@ static void encode(int model, const char *bytes, size_t length)
     tokens.count = 0;
     tokenizer_text_clear(&text);
     tokenizer_text_add(&text, bytes, length, true);
-    if (tokenizer_encode(encoders[model], &text, &tokens, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(tokenizer_encode(encoders[model], &text, &tokens, &err), &err);
 }
 
 enum { IDS_MAX = 12 };
@@ -172,8 +171,7 @@ static void test_conversation(void **state)
         CLEANUP(conversation_done) struct conversation conversation = {0};
         CLEANUP(mem_free_ptr) char *folder = models_dir(model);
         assert_true(conversation_from_openai(messages, NULL, &conversation, &fault));
-        if (chat_template_load(folder, tokenizers[model], JOB_chat_AUTO, &chat, &err) != 0)
-            fail_msg("%s", err.text);
+        MUST_WORK(chat_template_load(folder, tokenizers[model], JOB_chat_AUTO, &chat, &err), &err);
         assert_int_equal(
             chat_template_render(chat, &conversation, JOB_train_on_ASSISTANT, &writer, &err), 0);
         assert_int_equal(writer.tokens.count, counts[model]);

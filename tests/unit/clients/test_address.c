@@ -36,8 +36,7 @@ static void expect(const char *url, const char *data_dir, const char *want_url,
                    const char *want_token)
 {
     struct address address;
-    if (address_find(url, data_dir, &address, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(address_find(url, data_dir, &address, &err), &err);
     assert_string_equal(address.url, want_url);
     if (want_token == NULL && address.token != NULL)
         fail_msg("%s gets the token", address.url);

@@ -27,8 +27,7 @@ static json_t *parsed(const char *text)
 {
     struct err err;
     json_t *value = NULL;
-    if (json_parse(text, strlen(text), "answer", &value, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(json_parse(text, strlen(text), "answer", &value, &err), &err);
     return value;
 }
 

@@ -20,8 +20,7 @@ static void reply_all(struct scene *s, const char *const answers[])
 static json_t *fetched(struct scene *s, const json_t *before)
 {
     json_t *data = NULL;
-    if (top_fetch(s->client, "ftjob-a", before, &data, &s->err) != 0)
-        fail_msg("%s", s->err.text);
+    MUST_WORK(top_fetch(s->client, "ftjob-a", before, &data, &s->err), &s->err);
     return data;
 }
 

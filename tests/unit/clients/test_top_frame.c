@@ -59,8 +59,7 @@ static void take(const char *text)
 {
     struct err err;
     json_t *value = NULL;
-    if (json_parse(text, strlen(text), "data", &value, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(json_parse(text, strlen(text), "data", &value, &err), &err);
     top_take(&top, value);
 }
 

@@ -59,8 +59,7 @@ static char *make_checkpoint(int64_t step)
         put(path, bytes, (size_t)manifest.files[i].bytes);
         mem_free(path);
     }
-    if (checkpoint_manifest_write(dir, &manifest, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(checkpoint_manifest_write(dir, &manifest, &err), &err);
     return dir;
 }
 
@@ -84,8 +83,7 @@ static void test_round_trip(void **state)
     struct checkpoint_manifest read;
     const struct checkpoint_manifest wrote = example();
     char *dir = make_checkpoint(10);
-    if (checkpoint_manifest_read(dir, &read, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(checkpoint_manifest_read(dir, &read, &err), &err);
     assert_true(isnan(read.progress.valid_loss));
     read.progress.valid_loss = wrote.progress.valid_loss; /* NaN */
     assert_memory_equal(&read, &wrote, sizeof read);
@@ -109,8 +107,7 @@ static void test_adapters(void **state)
     struct checkpoint_manifest wrote = example(), read;
     wrote.adapters = adapters;
     assert_int_equal(checkpoint_manifest_write(dir, &wrote, &err), 0);
-    if (checkpoint_manifest_read(dir, &read, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(checkpoint_manifest_read(dir, &read, &err), &err);
     read.progress.valid_loss = wrote.progress.valid_loss; /* NaN */
     assert_memory_equal(&read, &wrote, sizeof read);
     mem_free(dir);

@@ -13,8 +13,7 @@ static char *cache_dir(void)
 static void key_of(char ret_key[IO_HASH_BYTES])
 {
     struct err err;
-    if (dataset_cache_key(&request, ret_key, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(dataset_cache_key(&request, ret_key, &err), &err);
 }
 
 static void test_key(void **state)

@@ -8,8 +8,7 @@ static json_t *preview(const char *text, int64_t rows)
     struct err err = {0};
     json_t *json = NULL;
     assert_int_equal(io_write_file(in_path, text, strlen(text), 0644, &err), 0);
-    if (dataset_preview(&request, rows, &json, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(dataset_preview(&request, rows, &json, &err), &err);
     return json;
 }
 

@@ -32,8 +32,7 @@ static void open_scene(struct scene *s, const char *text, int64_t ranks)
     memset(s, 0, sizeof *s);
     s->ranks = ranks;
     assert_non_null(body);
-    if (experiment_spec_parse(body, &s->spec, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(experiment_spec_parse(body, &s->spec, &err), &err);
     long_job_shape(&s->shape);
 }
 
@@ -52,8 +51,7 @@ static struct experiment_plan plan(const struct scene *s, int64_t number, bool l
     struct experiment_plan planned;
     struct time_rates rates;
     time_rates_table(MEM_BACKEND_CUDA, "80GB", 8, &rates);
-    if (experiment_job_read(&s->spec, number, 0, &job, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(experiment_job_read(&s->spec, number, 0, &job, &err), &err);
     const struct mem_ask ask = {.shape = &s->shape,
                                 .spec = &job.spec,
                                 .backend = MEM_BACKEND_CUDA,
@@ -61,8 +59,7 @@ static struct experiment_plan plan(const struct scene *s, int64_t number, bool l
                                 .device_bytes = 79LL << 30,
                                 .host_bytes = 2000LL << 30,
                                 .rates = &rates};
-    if (experiment_plan_make(&s->spec, &job, &ask, longest, &planned, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(experiment_plan_make(&s->spec, &job, &ask, longest, &planned, &err), &err);
     experiment_job_done(&job);
     return planned;
 }

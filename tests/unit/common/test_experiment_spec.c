@@ -140,8 +140,7 @@ static void expect(const struct experiment_spec *spec, int64_t number, const cha
 {
     struct experiment_point point;
     struct err err;
-    if (experiment_spec_point(spec, number, &point, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(experiment_spec_point(spec, number, &point, &err), &err);
     CLEANUP(json_unref) json_t *wanted = json_literal(body);
     assert_string_equal(point.label, label);
     if (!json_equal(point.body, wanted)) {

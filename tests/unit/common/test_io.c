@@ -76,8 +76,7 @@ static void assert_content(const char *path, const char *wanted)
     struct err err;
     struct buf text;
     buf_init(&text, 1 << 20);
-    if (io_read_file(path, 1 << 20, &text, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(io_read_file(path, 1 << 20, &text, &err), &err);
     assert_string_equal(buf_str(&text), wanted);
     buf_done(&text);
 }

@@ -36,8 +36,7 @@ static void parse(const char *ithaca, struct job_spec *ret)
     char *text = mem_printf("{'model':'m','training_file':'f','ithaca':{%s}}", ithaca);
     json_t *body = json_literal(text);
     assert_non_null(body);
-    if (job_spec_parse_legal(body, ret, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(job_spec_parse_legal(body, ret, &err), &err);
     json_decref(body);
 }
 

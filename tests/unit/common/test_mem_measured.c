@@ -105,8 +105,7 @@ static void open_scene(struct scene *s, const char *text)
                                 .backend = MEM_BACKEND_CUDA,
                                 .ranks_max = 1,
                                 .rates = &s->rates};
-    if (mem_estimate_make(&ask, &s->estimate, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(mem_estimate_make(&ask, &s->estimate, &err), &err);
 }
 
 static void close_scene(struct scene *s)

@@ -37,8 +37,7 @@ static void plan_make(const struct job_spec *spec, enum mem_backend backend, str
 {
     struct mem_request request = {
         .shape = &shape, .spec = spec, .world = (int)spec->gpus, .backend = backend};
-    if (mem_plan_build(&request, ret, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(mem_plan_build(&request, ret, &err), &err);
 }
 
 static int64_t bytes_of(const struct mem_plan *plan, enum mem_arena arena, enum mem_name name,

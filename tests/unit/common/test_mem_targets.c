@@ -55,8 +55,7 @@ static void test_targets(void **state)
             .shape = &shape, .spec = &spec, .backend = t->backend, .ranks_max = 8, .planned = true};
         struct mem_estimate estimate;
         assert_int_equal(mem_card_bytes(t->card, &ask.device_bytes, &err), 0);
-        if (mem_estimate_make(&ask, &estimate, &err) != 0)
-            fail_msg("%s", err.text);
+        MUST_WORK(mem_estimate_make(&ask, &estimate, &err), &err);
         double gib = (double)estimate.plan.peak_device_bytes * 0x1p-30;
         double most = t->gib > 0 ? t->gib : (double)ask.device_bytes * 0x1p-30;
         print_message("%lldK tokens, %lld ranks, %s: %.2f GiB of %.1f, most in %s\n",

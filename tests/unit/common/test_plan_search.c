@@ -244,8 +244,7 @@ static void test_served(void **state)
     time_rates_table(MEM_BACKEND_CUDA, "80GB", 2, &rates);
     ask.planned = false;
     ask.device_bytes = 2600 * MIB;
-    if (plan_search(&ask, &found, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(plan_search(&ask, &found, &err), &err);
     assert_true(found.served);
     mem_estimate_done(&found);
 }

@@ -49,8 +49,7 @@ static struct time_rates some(enum mem_backend backend, int64_t ranks, double ra
 static double found(enum mem_backend backend, int64_t ranks, struct time_rates *ret)
 {
     struct err err = {0};
-    if (time_rates_find(folder, backend, ranks, "", ret, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(time_rates_find(folder, backend, ranks, "", ret, &err), &err);
     return ret->points[TIME_GEMM_Y][0].rate;
 }
 

@@ -250,8 +250,7 @@ static void expect(const struct tokenizer *tokenizer, const char *text, const in
 {
     struct err err;
     struct tokens tokens = {0};
-    if (encode(tokenizer, text, strlen(text), &tokens, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(encode(tokenizer, text, strlen(text), &tokens, &err), &err);
     assert_int_equal(tokens.count, count);
     assert_memory_equal(tokens.ids, ids, (size_t)count * sizeof *ids);
     tokens_done(&tokens);
@@ -264,8 +263,7 @@ static void test_merges(void **state)
 {
     struct err err = {0};
     struct tokenizer *tokenizer = NULL;
-    if (load_small(&tokenizer, false, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(load_small(&tokenizer, false, &err), &err);
     EXPECT(tokenizer, "abc", 302);
     EXPECT(tokenizer, "bcab", 301, 300);
     EXPECT(tokenizer, "aabcc", 'a', 302, 'c');

@@ -66,8 +66,7 @@ static struct host_process *spawn(struct fixture *f, const char *script, struct 
                                      .on_exit = on_exit_told,
                                      .context = f};
     struct host_process *process = NULL;
-    if (f->host->ops->spawn(f->host, &child, &process, who, &f->err) != 0)
-        fail_msg("%s", f->err.text);
+    MUST_WORK(f->host->ops->spawn(f->host, &child, &process, who, &f->err), &f->err);
     return process;
 }
 

@@ -146,8 +146,7 @@ static void test_moves_in_a_store(void **state)
                                     .reason_text = previous % 2 ? "Why." : NULL,
                                     .event_text = previous % 3 ? NULL : "What.",
                                     .restarted = previous % 5 == 0};
-            if (job_move(store, &host, &move, &row, &err) != 0)
-                fail_msg("%s", err.text);
+            MUST_WORK(job_move(store, &host, &move, &row, &err), &err);
             check_move(store, &move);
             assert_int_equal(row, previous + 1);
             previous = row;

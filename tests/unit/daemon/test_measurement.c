@@ -85,8 +85,7 @@ static void test_report(void **state)
     assert_true(json_is_null(none));
     write_measured();
     assert_true(measurement_is_there(job_dir));
-    if (report(text, sizeof text, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(report(text, sizeof text, &err), &err);
     assert_memory_equal(text, "Rehearsal is over, rank 0 of 4 with 1 of 4 layers: 1.00 GiB", 59);
     CLEANUP(json_unref) json_t *json = told();
     double network = json_real_value(json_object_get(json, "network_wait_s"));

@@ -15,7 +15,7 @@ static json_t *card;
 static void put(const char *name, const char *text)
 {
     CLEANUP(mem_free_ptr) char *path = io_join(folder.dir, name);
-    MODEL_FOLDER_OK(&folder, io_write_file(path, text, strlen(text), 0644, &folder.err));
+    OK(&folder, io_write_file(path, text, strlen(text), 0644, &folder.err));
 }
 
 static int setup(void **state)
@@ -65,7 +65,7 @@ static void test_ready(void **state)
 {
     struct model_shape shape;
     ask();
-    MODEL_FOLDER_OK(&folder, model_shape_build(&folder.config, &shape, &folder.err));
+    OK(&folder, model_shape_build(&folder.config, &shape, &folder.err));
     assert_true(json_is_true(json_object_get(card, "ready")));
     assert_true(json_is_null(json_object_get(card, "reason")));
     assert_string_equal(json_string_value(json_object_get(card, "family")), "qwen3");

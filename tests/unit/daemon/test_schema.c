@@ -20,10 +20,8 @@ static void compare(const char *which, const char *file)
     const char *root = getenv("ITHACA_SOURCE_DIR");
     assert_non_null(root);
     char *path = io_join(root, file);
-    if (schema_print(which, &fresh, &err) != 0)
-        fail_msg("%s", err.text);
-    if (io_read_file(path, SCHEMA_BYTES_MAX, &committed, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(schema_print(which, &fresh, &err), &err);
+    MUST_WORK(io_read_file(path, SCHEMA_BYTES_MAX, &committed, &err), &err);
     if (strcmp(buf_str(&fresh), buf_str(&committed)) != 0)
         fail_msg("%s is not what the tables say. Regenerate it from the root of the source: "
                  "ithacad schema %s > %s",

@@ -13,8 +13,7 @@ static struct device *open_device(void)
 {
     struct err err = {0};
     struct device *device = NULL;
-    if (device_cpu_open(2, &device, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(device_cpu_open(2, &device, &err), &err);
     return device;
 }
 

@@ -9,7 +9,7 @@
 static struct eval_result evaluate(struct rank_scene *s)
 {
     struct eval_result result;
-    must_work(eval_run(&s->rank, &result, &s->err), &s->err);
+    MUST_WORK(eval_run(&s->rank, &result, &s->err), &s->err);
     return result;
 }
 
@@ -71,13 +71,13 @@ static void test_moves_nothing(void **state)
     rank_scene_prepare(&s, "\"seq_len\":64,\"batch\":{\"sequences\":4}");
     train_scene_many(&s.scene, "valid.tok");
     rank_scene_begin(&s);
-    must_work(step_gradients(&s.rank, 1, &before, &s.err), &s.err);
+    MUST_WORK(step_gradients(&s.rank, 1, &before, &s.err), &s.err);
     struct eval_result first = evaluate(&s), second = evaluate(&s);
     assert_true(first.loss == second.loss && first.trained == second.trained);
     assert_true(first.accuracy == second.accuracy);
     testing_same_bits("positions", first.positions.loss, second.positions.loss,
                       sizeof first.positions.loss);
-    must_work(step_gradients(&s.rank, 1, &after, &s.err), &s.err);
+    MUST_WORK(step_gradients(&s.rank, 1, &after, &s.err), &s.err);
     assert_true(before.loss == after.loss && before.norm == after.norm);
     rank_scene_close(&s);
 }

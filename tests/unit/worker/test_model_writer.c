@@ -25,26 +25,26 @@ static void make_base(struct model_folder *base, const struct model_shape *shape
         (void)snprintf(name, sizeof name, files > 1 ? "part-%c.safetensors" : "model.safetensors",
                        'a' + file);
         CLEANUP(mem_free_ptr) char *path = io_join(base->dir, name);
-        MODEL_FOLDER_OK(base, safetensors_writer_new(path, &writer, &base->err));
+        OK(base, safetensors_writer_new(path, &writer, &base->err));
         for (int64_t i = file; i < shape->row_count; i += files) {
             const struct model_shape_row *row = &shape->rows[i];
             const int64_t dims[2] = {row->rows, row->cols};
             json_object_set_new(map, row->name, json_string(name));
-            MODEL_FOLDER_OK(base, safetensors_writer_declare(writer, row->name, dtypes[i % 3],
-                                                             row->dims, dims, &base->err));
+            OK(base, safetensors_writer_declare(writer, row->name, dtypes[i % 3], row->dims, dims,
+                                                &base->err));
         }
         for (int64_t i = file; i < shape->row_count; i += files)
             for (int64_t at = 0; at < shape->rows[i].elements; at++) {
                 float v = value(i, at);
-                MODEL_FOLDER_OK(base, safetensors_writer_put_f32(writer, &v, 1, &base->err));
+                OK(base, safetensors_writer_put_f32(writer, &v, 1, &base->err));
             }
-        MODEL_FOLDER_OK(base, safetensors_writer_commit(writer, &base->err));
+        OK(base, safetensors_writer_commit(writer, &base->err));
         safetensors_writer_free(writer);
     }
     CLEANUP(mem_free_ptr) char *path = io_join(base->dir, "model.safetensors.index.json");
     CLEANUP(json_unref) json_t *index = json_pack("{s:O}", "weight_map", map);
     if (files > 1)
-        MODEL_FOLDER_OK(base, json_write_file(path, index, 0644, &base->err));
+        OK(base, json_write_file(path, index, 0644, &base->err));
 }
 
 static int write_model(struct model_folder *base, const struct model_shape *shape, int64_t limit,
@@ -81,8 +81,7 @@ static void check(const char *out, const struct model_shape *shape, int files)
     struct err err = {0};
     struct safetensors *st = NULL;
     int64_t bytes = 0;
-    if (safetensors_open_dir(out, &st, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(safetensors_open_dir(out, &st, &err), &err);
     assert_int_equal(safetensors_files(st), files);
     assert_int_equal(safetensors_count(st), shape->row_count);
     for (int64_t i = 0; i < shape->row_count; i++) {
@@ -118,12 +117,11 @@ static void scene_open(struct scene *scene, int files)
     *scene = (struct scene){.out = NULL};
     model_folder_open(&scene->base, &model_folder_config, NULL);
     CLEANUP(mem_free_ptr) char *weights = io_join(scene->base.dir, "model.safetensors");
-    MODEL_FOLDER_OK(&scene->base, io_remove_tree(weights, &scene->base.err));
-    MODEL_FOLDER_OK(&scene->base,
-                    model_shape_build(&model_folder_config, &scene->shape, &scene->base.err));
+    OK(&scene->base, io_remove_tree(weights, &scene->base.err));
+    OK(&scene->base, model_shape_build(&model_folder_config, &scene->shape, &scene->base.err));
     make_base(&scene->base, &scene->shape, files);
     scene->out = io_join(scene->base.dir, "out");
-    MODEL_FOLDER_OK(&scene->base, io_make_dirs(scene->out, 0755, &scene->base.err));
+    OK(&scene->base, io_make_dirs(scene->out, 0755, &scene->base.err));
 }
 
 static void scene_close(struct scene *scene)
@@ -140,8 +138,7 @@ static void test_layout_of_the_base(void **state)
     for (int files = 1; files <= 3; files++) {
         scene_open(&scene, files);
         struct err *err = &scene.base.err;
-        MODEL_FOLDER_OK(&scene.base,
-                        write_model(&scene.base, &scene.shape, 1 << 30, scene.out, err));
+        OK(&scene.base, write_model(&scene.base, &scene.shape, 1 << 30, scene.out, err));
         check(scene.out, &scene.shape, files);
         char *first = io_join(scene.out, "part-a.safetensors");
         assert_int_equal(io_exists(first), files > 1);
@@ -156,7 +153,7 @@ static void test_cut(void **state)
     struct scene scene;
     scene_open(&scene, 1);
     struct err *err = &scene.base.err;
-    MODEL_FOLDER_OK(&scene.base, write_model(&scene.base, &scene.shape, 2000, scene.out, err));
+    OK(&scene.base, write_model(&scene.base, &scene.shape, 2000, scene.out, err));
     int64_t filled = 0, files = 1;
     for (int64_t i = 0; i < scene.shape.row_count; i++) {
         int64_t bytes = scene.shape.rows[i].elements * (int64_t)dtype_bytes(dtypes[i % 3]);
@@ -193,8 +190,8 @@ static void test_faults(void **state)
             assert_true(rc == 0 || rc == (memory ? -ERR_NOMEM : -ERR_NO_SPACE));
             if (rc != 0)
                 assert_true(count_files(scene.out) <= 3); /* whole files, no temporary ones */
-            MODEL_FOLDER_OK(&scene.base, io_remove_tree(scene.out, &err));
-            MODEL_FOLDER_OK(&scene.base, io_make_dirs(scene.out, 0755, &err));
+            OK(&scene.base, io_remove_tree(scene.out, &err));
+            OK(&scene.base, io_make_dirs(scene.out, 0755, &err));
         }
         assert_true(faults > 8);
     }

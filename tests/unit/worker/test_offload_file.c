@@ -41,8 +41,7 @@ static struct offload_file *open_file(int64_t pages)
 {
     struct err err = {0};
     struct offload_file *file = NULL;
-    if (offload_file_open(path, pages * PAGE, &file, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(offload_file_open(path, pages * PAGE, &file, &err), &err);
     assert_false(io_exists(path)); /* it has no name */
     return file;
 }

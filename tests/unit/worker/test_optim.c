@@ -158,9 +158,9 @@ static void test_norm_and_clip(void **state)
         double norm = -1;
         open_optim(&s, cases[i].clip);
         struct grads grads = set_grads(&s, cases[i].grad);
-        must_work(optim_norm(&s.rank.optim, NULL, &norm, &s.err), &s.err);
+        MUST_WORK(optim_norm(&s.rank.optim, NULL, &norm, &s.err), &s.err);
         assert_true(fabs(norm - sqrt(grads.squares)) <= 1e-12 * norm); /* padding takes no part */
-        must_work(optim_apply(&s.rank.optim, 1e-3, norm, NULL, &s.err), &s.err);
+        MUST_WORK(optim_apply(&s.rank.optim, 1e-3, norm, NULL, &s.err), &s.err);
         float want = cases[i].clipped ? (float)(s.rank.optim.clip / norm) : 1.0f;
         assert_true(*s.rank.optim.grad_scale == want); /* the CPU's memory */
         assert_int_equal(s.rank.optim.updates, 1);
@@ -168,7 +168,7 @@ static void test_norm_and_clip(void **state)
     }
     struct rank_scene s; /* a norm that is just the limit is not above it */
     open_optim(&s, "2.0");
-    must_work(optim_apply(&s.rank.optim, 1e-3, 2.0, NULL, &s.err), &s.err);
+    MUST_WORK(optim_apply(&s.rank.optim, 1e-3, 2.0, NULL, &s.err), &s.err);
     assert_true(*s.rank.optim.grad_scale == 1.0f);
     rank_scene_close(&s);
 }
@@ -203,7 +203,7 @@ static void test_decay(void **state)
     struct decay decay = {.before = testing_poison(grads.matrices + grads.vectors),
                           .factor = 1 - 0.1 * 0.5};
     each_element(&s, keep, &decay);
-    must_work(optim_apply(&s.rank.optim, 0.1, 0, NULL, &s.err), &s.err);
+    MUST_WORK(optim_apply(&s.rank.optim, 0.1, 0, NULL, &s.err), &s.err);
     decay.at = 0;
     each_element(&s, compare, &decay);
     rank_scene_close(&s);

@@ -25,7 +25,7 @@ static char *in_folder(const char *name)
 static void put(const char *name, const char *text)
 {
     CLEANUP(mem_free_ptr) char *path = in_folder(name);
-    MODEL_FOLDER_OK(&folder, io_write_file(path, text, strlen(text), 0600, &folder.err));
+    OK(&folder, io_write_file(path, text, strlen(text), 0600, &folder.err));
 }
 
 /* Writes the request for one or two files. */
@@ -39,15 +39,15 @@ static void request(size_t files)
                                     .error_path = in_folder("error.json"),
                                     .progress_path = in_folder("progress.json"),
                                     .cache_dir = in_folder("cache")};
-    MODEL_FOLDER_OK(&folder, json_parse(text, strlen(text), "spec", &json, &folder.err));
-    MODEL_FOLDER_OK(&folder, job_spec_parse(json, &asked.spec, &folder.err));
+    OK(&folder, json_parse(text, strlen(text), "spec", &json, &folder.err));
+    OK(&folder, job_spec_parse(json, &asked.spec, &folder.err));
     for (size_t i = 0; i < files; i++)
         asked.files[i] =
             (struct prepare_file){.path = in_folder(i == 0 ? "a.jsonl" : "b.jsonl"),
                                   .name = mem_strdup("data.jsonl"),
                                   .out_path = in_folder(i == 0 ? "a.tok" : "b.tok"),
                                   .report_path = in_folder(i == 0 ? "a.json" : "b.json")};
-    MODEL_FOLDER_OK(&folder, prepare_request_write(request_path, &asked, &folder.err));
+    OK(&folder, prepare_request_write(request_path, &asked, &folder.err));
     prepare_request_done(&asked);
 }
 
@@ -70,7 +70,7 @@ static int64_t reported(const char *name, const char *key)
 {
     CLEANUP(mem_free_ptr) char *path = in_folder(name);
     CLEANUP(json_unref) json_t *report = NULL;
-    MODEL_FOLDER_OK(&folder, json_parse_file(path, 1 << 20, &report, &folder.err));
+    OK(&folder, json_parse_file(path, 1 << 20, &report, &folder.err));
     return json_integer_value(json_object_get(report, key));
 }
 
@@ -84,7 +84,7 @@ static void expect_whole_shard(int64_t examples)
 {
     struct dataset data;
     CLEANUP(mem_free_ptr) char *shard = in_folder("a.tok");
-    MODEL_FOLDER_OK(&folder, dataset_open(shard, &data, &folder.err));
+    OK(&folder, dataset_open(shard, &data, &folder.err));
     assert_int_equal(data.examples, examples);
     dataset_close(&data);
 }
@@ -94,7 +94,7 @@ static void test_two_files(void **state)
     put("a.jsonl", GOOD GOOD "\n");
     put("b.jsonl", GOOD);
     request(2);
-    MODEL_FOLDER_OK(&folder, prepare_main(request_path, &folder.err));
+    OK(&folder, prepare_main(request_path, &folder.err));
     assert_int_equal(reported("a.json", "kept"), 2);
     assert_int_equal(reported("a.json", "dropped"), 1);
     assert_int_equal(reported("b.json", "kept"), 1);
@@ -106,7 +106,7 @@ static void test_bad_lines_are_reported(void **state)
 {
     put("a.jsonl", GOOD "{\n");
     request(1);
-    MODEL_FOLDER_OK(&folder, prepare_main(request_path, &folder.err));
+    OK(&folder, prepare_main(request_path, &folder.err));
     assert_int_equal(reported("a.json", "bad"), 1);
     assert_false(there("error.json"));
 }
@@ -116,7 +116,7 @@ static void expect_error(enum err_code code, const char *says)
     CLEANUP(mem_free_ptr) char *path = in_folder("error.json");
     struct err told;
     assert_int_equal(prepare_main(request_path, &folder.err), -(int)code);
-    MODEL_FOLDER_OK(&folder, prepare_error_read(path, &told, &folder.err));
+    OK(&folder, prepare_error_read(path, &told, &folder.err));
     assert_int_equal(told.code, code);
     if (strstr(told.text, says) == NULL)
         fail_msg("%s", told.text);

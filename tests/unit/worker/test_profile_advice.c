@@ -37,8 +37,7 @@ static void open_scene(struct scene *s, const struct job_spec *spec, int64_t dev
     long_job_shape(&s->job.shape);
     const struct mem_ask ask = {
         .shape = &s->job.shape, .spec = spec, .backend = MEM_BACKEND_CUDA, .ranks_max = 8};
-    if (mem_estimate_make(&ask, &s->estimate, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(mem_estimate_make(&ask, &s->estimate, &err), &err);
     s->job.plan.spec = s->estimate.spec;
     s->job.memory = s->estimate.plan;
     s->job.device_bytes = device_gib << 30;
@@ -61,8 +60,7 @@ static json_t *advice(struct scene *s)
 {
     struct err err = {0};
     json_t *list = NULL;
-    if (profile_advice_make(&s->job, &s->sums, &list, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(profile_advice_make(&s->job, &s->sums, &list, &err), &err);
     return list;
 }
 

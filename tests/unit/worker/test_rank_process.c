@@ -44,8 +44,7 @@ static void test_starts(void **state)
         .program = program, .attempt_dir = folder, .env = environment, .log_bytes_max = 1000};
     struct rank_process process = {.pid = 0};
     int before = descriptors(), status = 0;
-    if (rank_process_start(&process, &command, 12, &err) != 0)
-        fail_msg("%s", err.text);
+    MUST_WORK(rank_process_start(&process, &command, 12, &err), &err);
     assert_true(process.pid > 0);
     assert_int_equal(waitpid(process.pid, &status, 0), process.pid);
     assert_true(WIFEXITED(status));

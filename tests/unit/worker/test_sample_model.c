@@ -28,10 +28,9 @@ static int32_t run(struct model_folder *folder, const int64_t *pieces, int count
     struct sample_model *model = NULL;
     int32_t next = -1;
     int64_t at = 0;
-    MODEL_FOLDER_OK(folder,
-                    sample_model_new(folder->dir, &folder->config, TOKENS, &model, &folder->err));
+    OK(folder, sample_model_new(folder->dir, &folder->config, TOKENS, &model, &folder->err));
     for (int i = 0; i < count; i++) {
-        MODEL_FOLDER_OK(folder, sample_model_next(model, ids + at, pieces[i], &next, &folder->err));
+        OK(folder, sample_model_next(model, ids + at, pieces[i], &next, &folder->err));
         at += pieces[i];
     }
     assert_int_equal(at, TOKENS);
@@ -77,9 +76,8 @@ static void test_context_matters(void **state)
     int32_t next;
     model_folder_open(&folder, &model_folder_config, NULL);
     for (int i = 0; i < 3; i++) {
-        MODEL_FOLDER_OK(&folder,
-                        sample_model_new(folder.dir, &folder.config, 3, &model, &folder.err));
-        MODEL_FOLDER_OK(&folder, sample_model_next(model, texts[i], 3, &next, &folder.err));
+        OK(&folder, sample_model_new(folder.dir, &folder.config, 3, &model, &folder.err));
+        OK(&folder, sample_model_next(model, texts[i], 3, &next, &folder.err));
         memcpy(logits[i], sample_model_logits(model), sizeof logits[i]);
         sample_model_free(model);
     }

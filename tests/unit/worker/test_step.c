@@ -19,7 +19,7 @@ static void open_scene(struct rank_scene *s, const char *on_nonfinite)
 static struct step_result gradients(struct rank_scene *s, int64_t step)
 {
     struct step_result result;
-    must_work(step_gradients(&s->rank, step, &result, &s->err), &s->err);
+    MUST_WORK(step_gradients(&s->rank, step, &result, &s->err), &s->err);
     return result;
 }
 
@@ -46,7 +46,7 @@ static void test_update(void **state)
     struct rank_scene s;
     open_scene(&s, "stop");
     struct step_result first = gradients(&s, 1), result = first;
-    must_work(step_update(&s.rank, 1, &result, &s.err), &s.err);
+    MUST_WORK(step_update(&s.rank, 1, &result, &s.err), &s.err);
     assert_true(result.updated);
     assert_true(result.rate == 0.005); /* the warmup's first */
     assert_int_equal(s.rank.optim.updates, 1);
@@ -54,7 +54,7 @@ static void test_update(void **state)
     assert_true(after.loss != first.loss);
     for (int i = 0; i < 20; i++) { /* the same data again and again: it is learnt */
         result = gradients(&s, 1);
-        must_work(step_update(&s.rank, 3, &result, &s.err), &s.err);
+        MUST_WORK(step_update(&s.rank, 3, &result, &s.err), &s.err);
         assert_true(result.rate == 0.01);
     }
     assert_true(gradients(&s, 1).loss < first.loss - 0.5);
@@ -97,7 +97,7 @@ static void test_nothing_trained(void **state)
     assert_int_equal(result.trained, 0);
     assert_int_equal(result.tokens, 9);
     assert_true(result.loss == 0 && result.norm == 0);
-    must_work(step_update(&s.rank, 1, &result, &s.err), &s.err);
+    MUST_WORK(step_update(&s.rank, 1, &result, &s.err), &s.err);
     assert_false(result.updated);
     assert_true(result.rate > 0);
     assert_int_equal(s.rank.optim.updates, 0);
