@@ -188,6 +188,18 @@ static inline void world_expect(struct world *w, const struct world_job *job, en
                  job_state_name(state));
 }
 
+/* It failed: reason, and what its sentence holds. */
+static inline void world_expect_failed(struct world *w, const struct world_job *job,
+                                       const char *reason, const char *text)
+{
+    struct world_row row = world_row(w, job);
+    world_expect(w, job, JOB_STATE_FAILED);
+    assert_string_equal(row.reason, reason);
+    if (strstr(row.text, text) == NULL)
+        fail_msg("\"%s\" is not in: %s", text, row.text);
+    assert_true(row.finished_ms > 0);
+}
+
 /* The newest prepare child writes this report for the training file and ends well. */
 static inline void world_prepare(struct world *w, const char *report)
 {
@@ -360,16 +372,24 @@ static inline void world_attempt_close(struct world_attempt *a)
     launch_plan_done(&a->plan);
 }
 
+/* The ranks have ended, and the keeper: with a report (or NULL: none), or by a signal (0: none). */
+static inline void world_end(struct world_attempt *a, const struct exit_report *report,
+                             int signal_number)
+{
+    if (report != NULL)
+        world_exit_report(a, report);
+    fake_host_end(a->keeper, 0, signal_number);
+    world_hang_up(a);
+    world_run(a->w);
+}
+
 /* The ranks have written a checkpoint, said PAUSED and ended. */
 static inline void world_end_paused(struct world_attempt *a, int64_t step)
 {
     const struct exit_report report = world_clean_exit(a);
     world_checkpoint(a, step);
     world_all(a, (struct wire_frame){.type = WIRE_PAUSED, .paused = {.step = (uint64_t)step}});
-    world_exit_report(a, &report);
-    fake_host_end(a->keeper, 0, 0);
-    world_hang_up(a);
-    world_run(a->w);
+    world_end(a, &report, 0);
 }
 
 /* The ranks are done: the model is there. */
@@ -380,10 +400,7 @@ static inline void world_end_done(struct world_attempt *a)
     const struct exit_report report = world_clean_exit(a);
     world_all(a,
               (struct wire_frame){.type = WIRE_DONE, .done = {.steps = 5, .trained_tokens = 1234}});
-    world_exit_report(a, &report);
-    fake_host_end(a->keeper, 0, 0);
-    world_hang_up(a);
-    world_run(a->w);
+    world_end(a, &report, 0);
 }
 
 /* A rank is killed and the keeper leaves its report. */
@@ -393,10 +410,7 @@ static inline void world_end_killed(struct world_attempt *a, uint32_t rank)
     report.first_failed = (int32_t)rank;
     report.ranks[rank].exit_status = -1;
     report.ranks[rank].signal = SIGKILL;
-    world_exit_report(a, &report);
-    fake_host_end(a->keeper, 0, 0);
-    world_hang_up(a);
-    world_run(a->w);
+    world_end(a, &report, 0);
 }
 
 /* A job of two ranks that has got to RUNNING. */

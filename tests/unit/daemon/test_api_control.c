@@ -28,10 +28,7 @@ static void test_cancel_waits_for_processes(void **state)
     post_open(h, &client, path);
     world_expect(h->w, &job, JOB_STATE_CANCELLING);
     const struct exit_report report = world_clean_exit(&a);
-    world_exit_report(&a, &report);
-    fake_host_end(a.keeper, 0, 0);
-    world_hang_up(&a);
-    world_run(h->w);
+    world_end(&a, &report, 0);
     ask_end(h, &client);
     expect(h, 200, "status", "cancelled");
     expect(h, 200, "ithaca.state", "cancelled");

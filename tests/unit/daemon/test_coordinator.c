@@ -172,8 +172,7 @@ static void test_worker_cannot_be_started(void **state)
     world_run(w);
     w->fake.spawn_fails = true;
     world_prepare(w, WORLD_GOOD_REPORT);
-    world_expect(w, &job, JOB_STATE_FAILED);
-    assert_string_equal(world_row(w, &job).reason, "rank_start_failed");
+    world_expect_failed(w, &job, "rank_start_failed", "");
     w->fake.spawn_fails = false;
     struct world_attempt a; /* the slots were given back */
     (void)world_running(w, &a, "");

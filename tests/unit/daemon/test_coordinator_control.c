@@ -164,10 +164,7 @@ static void test_pause_with_checkpoints_unread(void **state)
     const struct exit_report report = world_clean_exit(&a);
     OK(w, io_write_file(folder, "x", 1, 0600, &w->err));
     world_all(&a, (struct wire_frame){.type = WIRE_PAUSED, .paused = {.step = 2}});
-    world_exit_report(&a, &report);
-    fake_host_end(a.keeper, 0, 0);
-    world_hang_up(&a);
-    world_run(w);
+    world_end(&a, &report, 0);
     world_expect(w, &job, JOB_STATE_PAUSED);
     expect_event(w, &job, "Job is paused: its checkpoints cannot be listed");
     world_attempt_close(&a);
@@ -194,9 +191,7 @@ static void test_cancel_while_pausing_and_paused(void **state)
     OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
     assert_true(world_receive(&a, 0, WIRE_CANCEL, &number));
     assert_int_equal(coordinator_pause(w->coordinator, job.id, &w->err), -ERR_BAD_STATE);
-    fake_host_end(a.keeper, 0, 0);
-    world_hang_up(&a);
-    world_run(w);
+    world_end(&a, NULL, 0);
     world_expect(w, &job, JOB_STATE_CANCELLED);
     world_attempt_close(&a);
 
@@ -323,12 +318,8 @@ static void test_other_faults_do_not_restart(void **state)
     struct exit_report report = world_clean_exit(&a);
     report.first_failed = 0;
     report.ranks[0].exit_status = 70;
-    world_exit_report(&a, &report);
-    fake_host_end(a.keeper, 0, 0);
-    world_hang_up(&a);
-    world_run(w);
-    world_expect(w, &job, JOB_STATE_FAILED);
-    assert_string_equal(world_row(w, &job).reason, "nonfinite");
+    world_end(&a, &report, 0);
+    world_expect_failed(w, &job, "nonfinite", "");
     world_attempt_close(&a);
     /* Without a checkpoint there is nothing to resume. */
     assert_int_equal(coordinator_resume(w->coordinator, job.id, NULL, &w->err), -ERR_BAD_STATE);

@@ -79,9 +79,7 @@ static void test_other_ends_of_a_preempted_job(void **state)
 
     low = preempted(w, &a, &head);
     OK(w, coordinator_cancel(w->coordinator, low.id, &w->err));
-    fake_host_end(a.keeper, 0, 0);
-    world_hang_up(&a);
-    world_run(w);
+    world_end(&a, NULL, 0);
     world_expect(w, &low, JOB_STATE_CANCELLED);
     world_attempt_close(&a);
     finish(w, &head);

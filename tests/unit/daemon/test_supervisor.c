@@ -22,7 +22,7 @@ static void test_rank_says_why(void **state)
     report.first_failed = 0;
     report.ranks[0].exit_status = report.ranks[1].exit_status = 70;
     (void)snprintf(report.collective, sizeof report.collective, "collective 40: of no interest");
-    end_keeper(&a, &report, 0);
+    world_end(&a, &report, 0);
     expect_failed(w, &job, "nonfinite", "rank 1 in step 12, forward: the loss is nan");
     assert_null(strstr(world_row(w, &job).text, "of no interest"));
     world_attempt_close(&a);
@@ -43,7 +43,7 @@ static void test_rank_is_killed(void **state)
     report.ranks[1].signal = SIGKILL;
     (void)snprintf(report.collective, sizeof report.collective,
                    "collective 40: rank 1 had not come");
-    end_keeper(&a, &report, 0);
+    world_end(&a, &report, 0);
     expect_failed(
         w, &job, "rank_died",
         "rank 1 was ended by signal 9 (SIGKILL) in step 7, backward; collective 40: rank 1 "
@@ -62,7 +62,7 @@ static void test_last_words(void **state)
     report.ranks[0].signal = SIGABRT;
     (void)snprintf(report.ranks[0].last_words, sizeof report.ranks[0].last_words,
                    "worker/model.c:12: x > 0");
-    end_keeper(&a, &report, 0);
+    world_end(&a, &report, 0);
     expect_failed(w, &job, "rank_died",
                   "rank 0 was ended by signal 6 (SIGABRT) before the first step, start: "
                   "worker/model.c:12: x > 0");
@@ -78,7 +78,7 @@ static void test_only_consequences(void **state)
     struct exit_report report = world_clean_exit(&a);
     report.first_failed = 1;
     report.ranks[1].exit_status = 70;
-    end_keeper(&a, &report, 0);
+    world_end(&a, &report, 0);
     expect_failed(w, &job, "collective_timeout", "rank 1 in step 12, forward: rank 0 did not come");
     world_attempt_close(&a);
 }
@@ -107,7 +107,7 @@ static void test_ranks_end_without_being_done(void **state)
     struct world_attempt a;
     struct world_job job = world_running(w, &a, "");
     const struct exit_report report = world_clean_exit(&a);
-    end_keeper(&a, &report, 0);
+    world_end(&a, &report, 0);
     expect_failed(w, &job, "rank_died", "ended without having finished");
     world_attempt_close(&a);
 }
@@ -119,7 +119,7 @@ static void test_no_model_left(void **state)
     struct world_job job = world_running(w, &a, "");
     world_all(&a, (struct wire_frame){.type = WIRE_DONE});
     const struct exit_report report = world_clean_exit(&a);
-    end_keeper(&a, &report, 0);
+    world_end(&a, &report, 0);
     expect_failed(w, &job, "internal", "left no model");
     world_attempt_close(&a);
 }
@@ -156,7 +156,7 @@ static void test_rank_is_silent(void **state)
     assert_int_equal(a.keeper->last_signal, SIGTERM);
     uint32_t number = 0;
     assert_false(world_receive(&a, 0, WIRE_CANCEL, &number)); /* a hung rank would not hear it */
-    end_keeper(&a, NULL, SIGTERM);
+    world_end(&a, NULL, SIGTERM);
     expect_failed(w, &job, "rank_hung", "rank 1 gave no sign of life for 1");
     expect_failed(w, &job, "rank_hung", "step 9, backward");
     world_attempt_close(&a);
@@ -183,7 +183,7 @@ static void test_daemon_stood_still(void **state)
     assert_int_equal(a.keeper->last_signal, 0);
     world_run(w);
     assert_int_equal(a.keeper->last_signal, SIGTERM);
-    end_keeper(&a, NULL, SIGTERM);
+    world_end(&a, NULL, SIGTERM);
     world_attempt_close(&a);
 }
 
@@ -202,7 +202,7 @@ static void test_ranks_do_not_move(void **state)
         world_pass(w, 10000);
     }
     assert_int_equal(a.keeper->last_signal, SIGTERM);
-    end_keeper(&a, NULL, SIGTERM);
+    world_end(&a, NULL, SIGTERM);
     expect_failed(w, &job, "rank_hung",
                   "rank 1 is behind: step 5, backward, collective 100 (the others: up to 101)");
     world_attempt_close(&a);
@@ -218,7 +218,7 @@ static void test_dead_rank_found_silent_first(void **state)
     struct exit_report report = world_clean_exit(&a);
     report.first_failed = 1;
     report.ranks[1].signal = SIGSEGV;
-    end_keeper(&a, &report, 0);
+    world_end(&a, &report, 0);
     expect_failed(w, &job, "rank_died", "rank 1 was ended by signal 11");
     world_attempt_close(&a);
 }
@@ -240,7 +240,7 @@ static void test_time_limit(void **state)
         world_pass(w, 1000);
     }
     assert_int_equal(a.keeper->last_signal, SIGTERM); /* told */
-    end_keeper(&a, NULL, SIGTERM);
+    world_end(&a, NULL, SIGTERM);
     expect_failed(w, &job, "time_limit", "time_limit_s of 5");
     world_attempt_close(&a);
 }
@@ -258,7 +258,7 @@ static void test_keeper_outlasts_its_ranks(void **state)
     CLEANUP(mem_free_ptr) char *model = io_join(a.plan.job_dir, "model");
     OK(w, io_make_dirs(model, 0700, &w->err));
     const struct exit_report report = world_clean_exit(&a);
-    end_keeper(&a, &report, 0);
+    world_end(&a, &report, 0);
     world_expect(w, &job, JOB_STATE_SUCCEEDED); /* the work was done */
     world_attempt_close(&a);
 }

@@ -80,9 +80,7 @@ static void test_group_ends_with_the_job(void **state)
     world_pass(w, w->config.stop_grace_ms);
     assert_int_equal(a.keeper->last_signal, SIGKILL);
     assert_true(was_killed(a.plan.cgroup));
-    fake_host_end(a.keeper, 0, SIGKILL);
-    world_hang_up(&a);
-    world_run(w);
+    world_end(&a, NULL, SIGKILL);
     world_expect(w, &job, JOB_STATE_CANCELLING); /* one left the session, not the group */
     assert_true(was_killed(a.plan.cgroup));
     empty_group(a.plan.cgroup);
@@ -131,7 +129,7 @@ static void test_host_memory_runs_out(void **state)
                                              .phase = WIRE_PHASE_DATA};
         (void)snprintf(report.collective, sizeof report.collective, "collective 40: none");
         end_killed_for_memory(&a, cases[i].max, cases[i].events);
-        end_keeper(&a, &report, 0);
+        world_end(&a, &report, 0);
         expect_failed(w, &job, cases[i].code, cases[i].text);
         empty_group(a.plan.cgroup);
         world_attempt_close(&a);
@@ -139,7 +137,7 @@ static void test_host_memory_runs_out(void **state)
     struct world_attempt a;
     struct world_job job = running_in_group(w, &a);
     end_killed_for_memory(&a, "max\n", "oom_kill 3\n");
-    end_keeper(&a, NULL, SIGKILL);
+    world_end(&a, NULL, SIGKILL);
     expect_failed(w, &job, "host_oom", "the kernel killed the keeper, its ranks with it; the mach");
     kernel_file_root("");
     world_attempt_close(&a);
