@@ -150,6 +150,24 @@ static inline int http_world_teardown(void **state)
 #define HTTP_TEST(function) \
     cmocka_unit_test_setup_teardown(function, http_world_setup, http_world_teardown)
 
+#define JOBS "/v1/fine_tuning/jobs"
+
+/* What is asked for, as printf: ask(h, "GET", http_target(JOBS "/%s", job.id).text, NULL). */
+struct http_target {
+    char text[384];
+};
+__attribute__((format(printf, 1, 2))) static inline struct http_target
+http_target(const char *format, ...)
+{
+    struct http_target target;
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(target.text, sizeof target.text, format, args);
+    va_end(args);
+    assert_true(length > 0 && (size_t)length < sizeof target.text);
+    return target;
+}
+
 /* ---- a client ---- */
 
 struct http_client {

@@ -50,7 +50,7 @@ static void test_scopes(void **state)
                      SQLITE_OK);
     ask(h, "GET", "/v1/models", NULL);
     assert_int_equal(h->status, 200);
-    ask(h, "POST", "/v1/fine_tuning/jobs", "{}");
+    ask(h, "POST", JOBS, "{}");
     expect(h, 403, "error.code", "forbidden");
     ask(h, "DELETE", "/v1/files/file-a", NULL);
     expect(h, 403, "error.code", "forbidden");

@@ -5,9 +5,7 @@
 
 static void ask_list(struct http_world *h, const struct world_job *job, const char *query)
 {
-    char path[256];
-    (void)snprintf(path, sizeof path, "/v1/fine_tuning/jobs/%s/checkpoints%s", job->id, query);
-    ask(h, "GET", path, NULL);
+    ask(h, "GET", http_target(JOBS "/%s/checkpoints%s", job->id, query).text, NULL);
 }
 
 static void test_list(void **state)

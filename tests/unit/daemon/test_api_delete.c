@@ -51,9 +51,9 @@ static void test_client_leaves(void **state)
     struct http_client client;
     struct world_job job = http_world_succeeded(h);
     CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s", h->w->dir, job.id);
-    CLEANUP(mem_free_ptr) char *path = mem_printf("/v1/fine_tuning/jobs/%s", job.id);
+    const struct http_target target = http_target(JOBS "/%s", job.id);
     fill(h, &job);
-    ask_open(h, &client, "DELETE", path, "", NULL, 0);
+    ask_open(h, &client, "DELETE", target.text, "", NULL, 0);
     while (http_is_idle(h->http)) /* until it is read */
         OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
     assert_true(io_exists(folder)); /* it counts */
@@ -62,7 +62,7 @@ static void test_client_leaves(void **state)
         OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
     assert_true(http_is_idle(h->http));
     assert_false(io_exists(folder));
-    ask(h, "GET", path, NULL);
+    ask(h, "GET", target.text, NULL);
     assert_int_equal(h->status, 404);
 }
 
@@ -72,12 +72,12 @@ static void test_without_a_folder(void **state)
     struct http_world *h = *state;
     struct world_job job = http_world_succeeded(h);
     CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s", h->w->dir, job.id);
-    CLEANUP(mem_free_ptr) char *path = mem_printf("/v1/fine_tuning/jobs/%s", job.id);
+    const struct http_target target = http_target(JOBS "/%s", job.id);
     OK(h->w, io_remove_tree(folder, &h->w->err));
-    ask(h, "DELETE", path, NULL);
+    ask(h, "DELETE", target.text, NULL);
     assert_int_equal(h->status, 200);
     assert_true(answer_int(h, "ithaca.freed_bytes") < FILES * 4096);
-    ask(h, "GET", path, NULL);
+    ask(h, "GET", target.text, NULL);
     assert_int_equal(h->status, 404);
 }
 

@@ -22,7 +22,7 @@ static void test_estimate(void **state)
     assert_int_equal(h->status, 200);
     assert_true(json_is_false(answer(h, "memory.fits")));
     assert_true(json_is_string(answer(h, "message")));
-    ask(h, "GET", "/v1/fine_tuning/jobs", NULL);
+    ask(h, "GET", JOBS, NULL);
     assert_int_equal(json_array_size(answer(h, "data")), 0); /* no job was made */
 }
 
@@ -57,7 +57,7 @@ static void test_admission(void **state)
     ask(h, "POST", "/v1/fine_tuning/jobs",
         "{\"model\":\"huge\",\"training_file\":\"file-a\",\"ithaca\":{\"seq_len\":64}}");
     expect(h, 400, "error.code", "does_not_fit");
-    ask(h, "GET", "/v1/fine_tuning/jobs", NULL);
+    ask(h, "GET", JOBS, NULL);
     assert_int_equal(json_array_size(answer(h, "data")), 0);
     ask(h, "POST", ESTIMATE, "{\"model\":\"huge\",\"ithaca\":{\"seq_len\":64}}");
     assert_int_equal(h->status, 200);
@@ -66,7 +66,6 @@ static void test_admission(void **state)
 
 /* ---- settings that are searched ---- */
 
-#define JOBS "/v1/fine_tuning/jobs"
 /* The plain settings take more: others are searched, for some hundred turns. */
 #define SEARCHED "\"ithaca\":{\"seq_len\":131072,\"memory_limit_gib\":2,\"hold\":true}}"
 static const char searched_ask[] = "{\"model\":\"tiny-llama\",\"auto\":true," SEARCHED;
@@ -129,9 +128,8 @@ static void test_searched_job_is_made_once(void **state)
     ask_end(h, &clients[1]);
     expect(h, 200, "id", id);
     assert_int_equal(jobs_count(h), 1);
-    char target[128];
-    (void)snprintf(target, sizeof target, JOBS "/%s/request", id);
-    ask(h, "GET", target, NULL); /* what was asked for, not what was found */
+    ask(h, "GET", http_target(JOBS "/%s/request", id).text,
+        NULL); /* what was asked for, not what was found */
     expect(h, 200, "ithaca.recompute", "auto");
 }
 

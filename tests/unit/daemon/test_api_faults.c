@@ -3,8 +3,6 @@
  * is answered, and nothing is left of the failed one. */
 #include "tests/lib/http_world.h"
 
-#define JOBS "/v1/fine_tuning/jobs"
-
 enum { FAULTS_MAX = 400 };
 
 /* The answer's status when the n-th allocation from here fails; 0: no answer. */
@@ -141,23 +139,20 @@ static void test_a_finished_job(void **state)
                                         "/model/content?file="
                                         "config.json",
                                         "/stream"};
-    char target[256];
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
-        (void)snprintf(target, sizeof target, JOBS "/%s%s", job.id, tails[i]);
-        walk(h, "GET", target, JSON, "", 200);
+        walk(h, "GET", http_target(JOBS "/%s%s", job.id, tails[i]).text, JSON, "", 200);
     }
-    (void)snprintf(target, sizeof target, JOBS "/%s/resume", job.id);
-    walk(h, "POST", target, JSON, "{\"checkpoint\":null}", 400);
+    walk(h, "POST", http_target(JOBS "/%s/resume", job.id).text, JSON, "{\"checkpoint\":null}",
+         400);
 }
 
 static void test_queue(void **state)
 {
     struct http_world *h = *state;
-    char target[256];
     struct world_job job = world_submit(h->w, 1, ",\"hold\":true");
-    (void)snprintf(target, sizeof target, JOBS "/%s", job.id);
     walk(h, "GET", "/v1/queue", JSON, "", 200);
-    walk(h, "PATCH", target, JSON, "{\"ithaca\":{\"priority\":1,\"tags\":[\"x\"]}}", 200);
+    walk(h, "PATCH", http_target(JOBS "/%s", job.id).text, JSON,
+         "{\"ithaca\":{\"priority\":1,\"tags\":[\"x\"]}}", 200);
     walk(h, "POST", "/v1/admin/drain", JSON, "", 200);
 }
 

@@ -2,7 +2,6 @@
  * with pages and metadata. */
 #include "tests/lib/http_world.h"
 
-#define JOBS "/v1/fine_tuning/jobs"
 #define JOB "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\""
 
 static void test_create(void **state)
@@ -20,10 +19,8 @@ static void test_create(void **state)
     expect(h, 200, "ithaca.owner", "admin");
     assert_int_equal(answer_int(h, "seed"), 5);
     assert_int_equal(answer_int(h, "ithaca.spec.seq_len"), 64);
-    char target[160];
-    (void)snprintf(target, sizeof target, JOBS "/%s", json_string_value(answer(h, "id")));
     CLEANUP(mem_free_ptr) char *created = mem_strdup(h->body);
-    ask(h, "GET", target, NULL);
+    ask(h, "GET", http_target(JOBS "/%s", json_string_value(answer(h, "id"))).text, NULL);
     assert_int_equal(h->status, 200);
     assert_string_equal(h->body, created);
     ask(h, "GET", JOBS "/ftjob-none", NULL);
@@ -96,15 +93,13 @@ static void create(struct http_world *h, int count)
 static void test_list(void **state)
 {
     struct http_world *h = *state;
-    char target[256];
     create(h, 5);
     ask(h, "GET", JOBS "?limit=2", NULL);
     expect(h, 200, "data.0.metadata.n", "4"); /* newest first */
     expect(h, 200, "data.1.metadata.n", "3");
     assert_true(json_is_true(answer(h, "has_more")));
-    (void)snprintf(target, sizeof target, JOBS "?after=%s",
-                   json_string_value(answer(h, "last_id")));
-    ask(h, "GET", target, NULL);
+    ask(h, "GET", http_target(JOBS "?after=%s", json_string_value(answer(h, "last_id"))).text,
+        NULL);
     expect(h, 200, "data.0.metadata.n", "2");
     assert_int_equal(json_array_size(answer(h, "data")), 3);
     assert_true(json_is_false(answer(h, "has_more")));

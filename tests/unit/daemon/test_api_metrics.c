@@ -1,16 +1,9 @@
 /* api_metrics: events with pages, points as series with every filter, a rank's output by pieces. */
 #include "tests/lib/http_world.h"
 
-static void job_path(const struct world_job *job, const char *tail, char path[256])
-{
-    (void)snprintf(path, 256, "/v1/fine_tuning/jobs/%s%s", job->id, tail);
-}
-
 static void ask_job(struct http_world *h, const struct world_job *job, const char *tail)
 {
-    char path[256];
-    job_path(job, tail, path);
-    ask(h, "GET", path, NULL);
+    ask(h, "GET", http_target(JOBS "/%s%s", job->id, tail).text, NULL);
 }
 
 static void test_events(void **state)

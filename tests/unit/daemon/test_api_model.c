@@ -3,16 +3,9 @@
 #include "daemon/checkpoints.h"
 #include "tests/lib/http_world.h"
 
-static void model_path(const struct world_job *job, const char *tail, char path[384])
-{
-    (void)snprintf(path, 384, "/v1/fine_tuning/jobs/%s/model/%s", job->id, tail);
-}
-
 static void ask_model(struct http_world *h, const struct world_job *job, const char *tail)
 {
-    char path[384];
-    model_path(job, tail, path);
-    ask(h, "GET", path, NULL);
+    ask(h, "GET", http_target(JOBS "/%s/model/%s", job->id, tail).text, NULL);
 }
 
 static void test_tuned(void **state)
@@ -95,9 +88,9 @@ static void test_without_a_model(void **state)
 
 /* Asks for a checkpoint's files and waits until its child runs. */
 static struct host_process *open_list(struct http_world *h, struct http_client *client,
-                                      const char *path)
+                                      const struct http_target *files)
 {
-    ask_open(h, client, "GET", path, "", NULL, 0);
+    ask_open(h, client, "GET", files->text, "", NULL, 0);
     return ask_child(h, client, "--export");
 }
 
@@ -106,19 +99,18 @@ static void test_checkpoint(void **state)
     struct http_world *h = *state;
     struct world_attempt a;
     struct http_client client;
-    char id[LIMIT_ID_BYTES + 1], tail[160], path[384];
+    char id[LIMIT_ID_BYTES + 1], tail[160];
     struct world_job job = world_running(h->w, &a, "");
     world_checkpoint(&a, 7);
     checkpoints_id(job.id, 7, id);
-    (void)snprintf(tail, sizeof tail, "files?checkpoint=%s", id);
-    model_path(&job, tail, path);
-    struct host_process *child = open_list(h, &client, path);
+    const struct http_target files = http_target(JOBS "/%s/model/files?checkpoint=%s", job.id, id);
+    struct host_process *child = open_list(h, &client, &files);
     CLEANUP(mem_free_ptr) char *dir = checkpoint_dir(a.plan.job_dir, 7);
     assert_string_equal(child->argument, dir);
     fake_host_end(child, 65, 0); /* it cannot be made */
     ask_end(h, &client);
     assert_true(h->status >= 400);
-    child = open_list(h, &client, path); /* asked again: tried again */
+    child = open_list(h, &client, &files); /* asked again: tried again */
     CLEANUP(mem_free_ptr)
     char *made = mem_printf("%s/exports/%s-%d", h->w->dir, id, 1007);
     http_world_put(h, made, "model.safetensors", "weights");
@@ -126,7 +118,7 @@ static void test_checkpoint(void **state)
     ask_end(h, &client);
     expect(h, 200, "data.0.id", "model.safetensors");
     int started = h->w->fake.count;
-    ask(h, "GET", path, NULL); /* it is there now */
+    ask(h, "GET", files.text, NULL); /* it is there now */
     expect(h, 200, "data.0.id", "model.safetensors");
     (void)snprintf(tail, sizeof tail, "content?checkpoint=%s&file=model.safetensors", id);
     ask_model(h, &job, tail);
@@ -140,13 +132,12 @@ static void test_client_leaves(void **state)
     struct http_world *h = *state;
     struct world_attempt a;
     struct http_client client;
-    char id[LIMIT_ID_BYTES + 1], tail[160], path[384];
+    char id[LIMIT_ID_BYTES + 1], tail[160];
     struct world_job job = world_running(h->w, &a, "");
     world_checkpoint(&a, 7);
     checkpoints_id(job.id, 7, id);
-    (void)snprintf(tail, sizeof tail, "files?checkpoint=%s", id);
-    model_path(&job, tail, path);
-    struct host_process *child = open_list(h, &client, path);
+    const struct http_target files = http_target(JOBS "/%s/model/files?checkpoint=%s", job.id, id);
+    struct host_process *child = open_list(h, &client, &files);
     (void)snprintf(tail, sizeof tail, "content?checkpoint=%s&file=config.json", id);
     ask_model(h, &job, tail); /* bytes are only given of what is there */
     assert_true(h->status >= 400);

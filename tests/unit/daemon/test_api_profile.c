@@ -5,41 +5,35 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-static void path_of(const struct world_job *job, const char *tail, char path[192])
-{
-    (void)snprintf(path, 192, "/v1/fine_tuning/jobs/%s/%s", job->id, tail);
-}
-
 static void test_asked_for(void **state)
 {
     struct http_world *h = *state;
     struct world_attempt a;
-    char path[192];
     uint32_t steps = 0;
     struct world_job job = world_running(h->w, &a, "");
-    path_of(&job, "profile", path);
-    ask(h, "POST", path, "{\"steps\":7}");
+    const struct http_target profile = http_target(JOBS "/%s/profile", job.id);
+    ask(h, "POST", profile.text, "{\"steps\":7}");
     expect(h, 200, "object", "fine_tuning.job.profile_request");
     assert_int_equal(answer_int(h, "steps"), 7);
     world_run(h->w);
     assert_true(world_receive(&a, 0, WIRE_PROFILE, &steps));
     assert_int_equal(steps, 7);
     assert_false(world_receive(&a, 1, WIRE_PROFILE, &steps)); /* rank 0 tells it */
-    ask(h, "POST", path, "");
+    ask(h, "POST", profile.text, "");
     assert_int_equal(answer_int(h, "steps"), 3);
     world_run(h->w);
     assert_true(world_receive(&a, 0, WIRE_PROFILE, &steps) && steps == 3);
     static const char *const wrong[] = {"{\"steps\":0}", "{\"steps\":101}", "{\"steps\":\"2\"}",
                                         "{\"steps\":2.5}", "{\"steps\":null}"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        ask(h, "POST", path, wrong[i]);
+        ask(h, "POST", profile.text, wrong[i]);
         expect(h, 400, "error.param", "steps");
     }
-    ask(h, "POST", path, "{\"step\":1}");
+    ask(h, "POST", profile.text, "{\"step\":1}");
     expect(h, 400, "error.code", "unknown_parameter");
     world_hang_up(&a);
     world_run(h->w);
-    ask(h, "POST", path, "");
+    ask(h, "POST", profile.text, "");
     expect(h, 503, "error.code", "unavailable");
     world_attempt_close(&a);
 }
@@ -47,25 +41,24 @@ static void test_asked_for(void **state)
 static void test_not_running(void **state)
 {
     struct http_world *h = *state;
-    char path[192];
     struct world_job job = http_world_succeeded(h);
-    path_of(&job, "profile", path);
-    ask(h, "POST", path, "");
+    const struct http_target profile = http_target(JOBS "/%s/profile", job.id);
+    ask(h, "POST", profile.text, "");
     expect(h, 400, "error.code", "invalid_state");
     assert_non_null(strstr(h->body, "cannot be profiled: it is succeeded"));
     struct world_job waiting = world_submit(h->w, 1, "");
-    path_of(&waiting, "profile", path);
-    ask(h, "POST", path, "");
+    const struct http_target none = http_target(JOBS "/%s/profile", waiting.id);
+    ask(h, "POST", none.text, "");
     expect(h, 400, "error.code", "invalid_state");
-    ask(h, "GET", path, NULL);
+    ask(h, "GET", none.text, NULL);
     expect(h, 404, "error.code", "not_found");
     assert_non_null(strstr(h->body, "has no profile; ask for one while it runs"));
-    path_of(&waiting, "trace", path);
-    ask(h, "GET", path, NULL);
+    const struct http_target no_trace = http_target(JOBS "/%s/trace", waiting.id);
+    ask(h, "GET", no_trace.text, NULL);
     expect(h, 404, "error.code", "not_found");
-    ask(h, "GET", "/v1/fine_tuning/jobs/ftjob-none/profile", NULL);
+    ask(h, "GET", JOBS "/ftjob-none/profile", NULL);
     expect(h, 404, "error.code", "not_found");
-    ask(h, "POST", "/v1/fine_tuning/jobs/ftjob-none/profile", "");
+    ask(h, "POST", JOBS "/ftjob-none/profile", "");
     expect(h, 404, "error.code", "not_found");
 }
 
@@ -83,11 +76,10 @@ static void test_made_by_a_child(void **state)
 {
     struct http_world *h = *state;
     struct http_client client;
-    char path[192];
     struct world_job job = http_world_succeeded(h);
-    path_of(&job, "profile", path);
+    const struct http_target profile = http_target(JOBS "/%s/profile", job.id);
     put_ready(h, &job, 1000);
-    ask_open(h, &client, "GET", path, "", NULL, 0);
+    ask_open(h, &client, "GET", profile.text, "", NULL, 0);
     struct host_process *child = ask_child(h, &client, "--profile");
     CLEANUP(mem_free_ptr) char *job_dir = mem_printf("%s/jobs/%s", h->w->dir, job.id);
     assert_string_equal(child->argument, job_dir);
@@ -96,7 +88,7 @@ static void test_made_by_a_child(void **state)
     expect(h, 500, "error.code", "io");
     assert_non_null(
         strstr(h->body, "the profile cannot be made: the process ended with status 65"));
-    ask_open(h, &client, "GET", path, "", NULL, 0);
+    ask_open(h, &client, "GET", profile.text, "", NULL, 0);
     child = ask_child(h, &client, "--profile");
     CLEANUP(mem_free_ptr)
     char *dir = mem_printf("%s/exports/profile-%s-1000-000000000", h->w->dir, job.id);
@@ -106,13 +98,13 @@ static void test_made_by_a_child(void **state)
     ask_end(h, &client);
     expect(h, 200, "object", "fine_tuning.job.profile");
     int children = (int)h->w->fake.count;
-    path_of(&job, "trace", path);
-    ask(h, "GET", path, NULL); /* made already */
+    const struct http_target trace = http_target(JOBS "/%s/trace", job.id);
+    ask(h, "GET", trace.text, NULL); /* made already */
     assert_int_equal(h->status, 200);
     assert_string_equal(h->body, "a trace");
     assert_int_equal(h->w->fake.count, children);
     put_ready(h, &job, 2000); /* another */
-    ask_open(h, &client, "GET", path, "", NULL, 0);
+    ask_open(h, &client, "GET", trace.text, "", NULL, 0);
     fake_host_end(ask_child(h, &client, "--profile"), 65, 0);
     ask_end(h, &client);
     assert_int_equal(h->status, 500);
@@ -123,14 +115,12 @@ static void test_deleted_meanwhile(void **state)
 {
     struct http_world *h = *state;
     struct http_client client;
-    char path[192];
     struct world_job job = http_world_succeeded(h);
-    path_of(&job, "profile", path);
+    const struct http_target profile = http_target(JOBS "/%s/profile", job.id);
     put_ready(h, &job, 1000);
-    ask_open(h, &client, "GET", path, "", NULL, 0);
+    ask_open(h, &client, "GET", profile.text, "", NULL, 0);
     struct host_process *child = ask_child(h, &client, "--profile");
-    CLEANUP(mem_free_ptr) char *job_path = mem_printf("/v1/fine_tuning/jobs/%s", job.id);
-    ask(h, "DELETE", job_path, NULL);
+    ask(h, "DELETE", http_target(JOBS "/%s", job.id).text, NULL);
     assert_int_equal(h->status, 200);
     fake_host_end(child, 65, 0); /* what it read is gone */
     ask_end(h, &client);
@@ -139,9 +129,8 @@ static void test_deleted_meanwhile(void **state)
 
 int main(void)
 {
-#define TEST(function) \
-    cmocka_unit_test_setup_teardown(function, http_world_setup, http_world_teardown)
-    const struct CMUnitTest tests[] = {TEST(test_asked_for), TEST(test_not_running),
-                                       TEST(test_made_by_a_child), TEST(test_deleted_meanwhile)};
+    const struct CMUnitTest tests[] = {HTTP_TEST(test_asked_for), HTTP_TEST(test_not_running),
+                                       HTTP_TEST(test_made_by_a_child),
+                                       HTTP_TEST(test_deleted_meanwhile)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

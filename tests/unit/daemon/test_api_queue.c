@@ -39,22 +39,21 @@ static void test_what_runs_and_what_waits(void **state)
 static void test_change(void **state)
 {
     struct http_world *h = *state;
-    char path[192];
     struct world_job job = world_queued(h->w, ",\"hold\":true");
-    (void)snprintf(path, sizeof path, "/v1/fine_tuning/jobs/%s", job.id);
-    ask(h, "PATCH", path, "{\"ithaca\":{\"priority\":4,\"tags\":[\"x\"]}}");
+    const struct http_target target = http_target(JOBS "/%s", job.id);
+    ask(h, "PATCH", target.text, "{\"ithaca\":{\"priority\":4,\"tags\":[\"x\"]}}");
     expect(h, 200, "id", job.id);
     assert_int_equal(answer_int(h, "ithaca.spec.priority"), 4);
     expect(h, 200, "ithaca.spec.tags.0", "x");
     expect(h, 200, "ithaca.pending_reason", "held until it is released (hold: false)");
-    ask(h, "PATCH", path, "{\"ithaca\":{\"gpus\":1}}");
+    ask(h, "PATCH", target.text, "{\"ithaca\":{\"gpus\":1}}");
     expect(h, 400, "error.param", "ithaca.gpus");
-    ask(h, "PATCH", path, "{\"priority\":4}");
+    ask(h, "PATCH", target.text, "{\"priority\":4}");
     expect(h, 400, "error.message",
            "priority belongs into the object ithaca: {\"ithaca\": {\"priority\": ...}}");
-    ask(h, "PATCH", path, "[]");
+    ask(h, "PATCH", target.text, "[]");
     expect(h, 400, "error.code", "invalid_json");
-    ask(h, "PATCH", "/v1/fine_tuning/jobs/ftjob-none", "{\"ithaca\":{\"priority\":1}}");
+    ask(h, "PATCH", JOBS "/ftjob-none", "{\"ithaca\":{\"priority\":1}}");
     expect(h, 404, "error.code", "not_found");
     ask(h, "PATCH", "/v1/queue", "{}");
     expect(h, 405, "error.code", "method_not_allowed");

@@ -130,9 +130,7 @@ static void test_what_is_refused(void **state)
         {"by=user&by=job", "by"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char target[64];
-        (void)snprintf(target, sizeof target, "/v1/usage?%s", rows[i].query);
-        ask(h, "GET", target, NULL);
+        ask(h, "GET", http_target("/v1/usage?%s", rows[i].query).text, NULL);
         expect(h, 400, "error.param", rows[i].field);
     }
     ask(h, "POST", "/v1/usage", "{}");

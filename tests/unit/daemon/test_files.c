@@ -58,8 +58,7 @@ static void test_upload(void **state)
     (void)snprintf(path, sizeof path, "%s/files/%s", h->w->dir, id);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
-    (void)snprintf(path, sizeof path, "/v1/files/%s/content", id);
-    ask(h, "GET", path, NULL);
+    ask(h, "GET", http_target("/v1/files/%s/content", id).text, NULL);
     assert_int_equal(h->status, 200);
     assert_string_equal(h->body, "{\"a\":1}\n");
     part(&form, "file", "b.jsonl", "{}"); /* the other order */

@@ -172,15 +172,15 @@ static void test_bodies(void **state)
     struct http_world *h = *state;
     CLEANUP(buf_done) struct buf body;
     buf_init(&body, 4 << 20);
-    ask_with(h, "POST", "/v1/fine_tuning/jobs", "", "", 0);
+    ask_with(h, "POST", JOBS, "", "", 0);
     expect(h, 400, "error.code", "invalid_json");
     assert_non_null(strstr(json_string_value(answer(h, "error.message")), "empty"));
     while (body.length < LIMIT_JSON_BODY_BYTES)
         buf_char(&body, ' ');
-    ask_with(h, "POST", "/v1/fine_tuning/jobs", "", body.data, body.length);
+    ask_with(h, "POST", JOBS, "", body.data, body.length);
     expect(h, 400, "error.code", "invalid_json"); /* just within */
     buf_char(&body, ' ');
-    ask_with(h, "POST", "/v1/fine_tuning/jobs", "", body.data, body.length);
+    ask_with(h, "POST", JOBS, "", body.data, body.length);
     expect(h, 413, "error.code", "too_large");
     static const char chunked[] = "Transfer-Encoding: chunked\r\n";
     CLEANUP(buf_done) struct buf chunks; /* too long, and its length is not announced */

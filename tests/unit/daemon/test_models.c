@@ -27,10 +27,8 @@ static void test_what_a_model_is(void **state)
     static const char *const others[] = {".hidden",   "a-file",  "no-config", "folder-config",
                                          "tiny-llam", "ft:none", "ftjob-none"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        char target[64];
         struct models_entry entry = {.dir = NULL};
-        (void)snprintf(target, sizeof target, "/v1/models/%s", others[i]);
-        ask(h, "GET", target, NULL);
+        ask(h, "GET", http_target("/v1/models/%s", others[i]).text, NULL);
         assert_int_equal(h->status, 404);
         assert_int_equal(models_find(&h->api, "", others[i], &entry, &h->w->err), -ERR_NOT_FOUND);
         assert_string_equal(h->w->err.field, "model");
@@ -106,9 +104,7 @@ static void test_tuned(void **state)
     assert_int_equal(models_listed(h), 2);
     expect(h, 200, "data.1.id", row.result);
     expect(h, 200, "data.1.owned_by", "admin");
-    char target[256];
-    (void)snprintf(target, sizeof target, "/v1/models/%s", row.result);
-    ask(h, "GET", target, NULL);
+    ask(h, "GET", http_target("/v1/models/%s", row.result).text, NULL);
     expect(h, 200, "id", row.result);
     struct world_job other = world_submit(h->w, 1, "");
     struct models_entry entry;

@@ -3,7 +3,6 @@
 #include "daemon/store_sql.h"
 #include "tests/lib/http_world.h"
 
-#define JOBS "/v1/fine_tuning/jobs"
 #define JOB "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\"}"
 #define OTHER_JOB "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\",\"seed\":9}"
 
@@ -206,13 +205,12 @@ static void test_callers(void **state)
 static void test_events_name_who_asked(void **state)
 {
     struct http_world *h = *state;
-    char target[160], id[64];
+    char id[64];
     http_world_file(h, "file-a", "{}");
     (void)snprintf(id, sizeof id, "%s", post(h, JOBS, "", JOB));
     const char *request_id = strstr(h->head, "X-Request-Id: ") + strlen("X-Request-Id: ");
     CLEANUP(mem_free_ptr) char *asked = mem_strndup(request_id, strcspn(request_id, "\r"));
-    (void)snprintf(target, sizeof target, JOBS "/%s/events", id);
-    ask(h, "GET", target, NULL);
+    ask(h, "GET", http_target(JOBS "/%s/events", id).text, NULL);
     expect(h, 200, "data.0.data.state", "validating");
     expect(h, 200, "data.0.data.user", "admin");
     expect(h, 200, "data.0.data.request_id", asked);

@@ -34,13 +34,11 @@ static int write_results(struct http_world *h, const char *job_id)
 /* The job's result file, in `body`. */
 static void ask_results(struct http_world *h, const char *job_id)
 {
-    char target[160];
-    (void)snprintf(target, sizeof target, "/v1/fine_tuning/jobs/%s", job_id);
-    ask(h, "GET", target, NULL);
+    ask(h, "GET", http_target(JOBS "/%s", job_id).text, NULL);
     assert_int_equal(json_array_size(answer(h, "result_files")), 1);
-    (void)snprintf(target, sizeof target, "/v1/files/%s/content",
-                   json_string_value(answer(h, "result_files.0")));
-    ask(h, "GET", target, NULL);
+    ask(h, "GET",
+        http_target("/v1/files/%s/content", json_string_value(answer(h, "result_files.0"))).text,
+        NULL);
     assert_int_equal(h->status, 200);
 }
 
@@ -92,7 +90,7 @@ static void test_deleted_job_leaves_nothing(void **state)
 {
     struct http_world *h = *state;
     struct world_job job = http_world_succeeded(h);
-    char target[160];
+    const struct http_target target = http_target(JOBS "/%s", job.id);
     CLEANUP(mem_free_ptr) char *folder = mem_printf("%s/jobs/%s", h->w->dir, job.id);
     CLEANUP(mem_free_ptr) char *trashed = NULL;
     for (int64_t step = 1; step <= 5000; step++)
@@ -100,19 +98,17 @@ static void test_deleted_job_leaves_nothing(void **state)
     put_point(h, job.id, METRIC_LOSS, 1, 1, 1);
     (void)write_results(h, job.id);
     struct world_job waits = world_submit(h->w, 1, "");
-    (void)snprintf(target, sizeof target, "/v1/fine_tuning/jobs/%s", waits.id);
-    ask(h, "DELETE", target, NULL);
+    ask(h, "DELETE", http_target(JOBS "/%s", waits.id).text, NULL);
     expect(h, 400, "error.code", "invalid_state");
-    (void)snprintf(target, sizeof target, "/v1/fine_tuning/jobs/%s", job.id);
-    ask(h, "DELETE", target, NULL);
+    ask(h, "DELETE", target.text, NULL);
     expect(h, 200, "id", job.id);
     assert_true(answer_int(h, "ithaca.freed_bytes") > 0);
     assert_false(io_exists(folder));
     OK(h->w, trash_next(h->w->dir, "", &trashed, &h->w->err));
     assert_string_equal(trashed, job.id);
-    ask(h, "GET", target, NULL);
+    ask(h, "GET", target.text, NULL);
     assert_int_equal(h->status, 404);
-    ask(h, "DELETE", target, NULL);
+    ask(h, "DELETE", target.text, NULL);
     assert_int_equal(h->status, 404);
     ask(h, "GET", "/v1/files?purpose=fine-tune-results", NULL);
     assert_int_equal(json_array_size(answer(h, "data")), 0);

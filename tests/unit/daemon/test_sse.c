@@ -48,20 +48,15 @@ static void send_metrics(struct http_world *h, struct world_attempt *a, uint64_t
     world_run(h->w);
 }
 
-static void job_target(const struct world_job *job, char target[128])
-{
-    (void)snprintf(target, 128, "/v1/fine_tuning/jobs/%s/stream", job->id);
-}
-
 static void test_a_job(void **state)
 {
     struct http_world *h = *state;
     struct world_attempt a;
     struct http_client client;
-    char target[128], wanted[256];
+    char wanted[256];
     struct world_job job = world_running(h->w, &a, "");
-    job_target(&job, target);
-    stream_open(h, &client, target, NULL);
+    const struct http_target target = http_target(JOBS "/%s/stream", job.id);
+    stream_open(h, &client, target.text, NULL);
     assert_non_null(strstr(buf_str(&client.in), "Content-Type: text/event-stream"));
     client_await(h, &client, "\"state\":\"running\"");
     assert_non_null(strstr(buf_str(&client.in), "retry: 2000\n"));
@@ -90,22 +85,22 @@ static void test_resume(void **state)
     struct http_world *h = *state;
     struct world_attempt a;
     struct http_client client;
-    char target[128], cursor[64];
+    char cursor[64];
     struct world_job job = world_running(h->w, &a, "");
-    job_target(&job, target);
+    const struct http_target target = http_target(JOBS "/%s/stream", job.id);
     send_metrics(h, &a, 1);
-    stream_open(h, &client, target, NULL);
+    stream_open(h, &client, target.text, NULL);
     client_await(h, &client, "\"step\":1,");
     last_cursor(&client, cursor);
     client_close(&client);
     send_metrics(h, &a, 2);
-    stream_open(h, &client, target, cursor);
+    stream_open(h, &client, target.text, cursor);
     client_await(h, &client, "\"step\":2,");
     assert_int_equal(occurrences(&client, "\"step\":1,"), 0);
     assert_int_equal(occurrences(&client, "event: state\n"), 0);
     client_close(&client);
     world_end_done(&a);
-    stream_open(h, &client, target, cursor); /* the job has ended meanwhile */
+    stream_open(h, &client, target.text, cursor); /* the job has ended meanwhile */
     client_await(h, &client, "event: end\n");
     client_await(h, &client, NULL);
     assert_int_equal(occurrences(&client, "\"step\":2,"), 1);
@@ -129,9 +124,7 @@ static void test_bad_cursors(void **state)
                                           "99999999999999999999-1",
                                           "0x1-2",
                                           ""};
-    struct world_job job = world_submit(h->w, 1, "");
-    char target[128], header[128];
-    job_target(&job, target);
+    char header[128];
     for (size_t i = 0; cursors[i][0] != '\0'; i++) {
         (void)snprintf(header, sizeof header, "Last-Event-ID: %s\r\n", cursors[i]);
         ask_with(h, "GET", "/v1/stream", header, NULL, 0);
@@ -139,7 +132,7 @@ static void test_bad_cursors(void **state)
             fail_msg("%s: %d", cursors[i], h->status);
         expect(h, 400, "error.code", "bad_request");
     }
-    ask(h, "GET", "/v1/fine_tuning/jobs/ftjob-none/stream", NULL);
+    ask(h, "GET", JOBS "/ftjob-none/stream", NULL);
     expect(h, 404, "error.code", "not_found");
 }
 
@@ -168,11 +161,11 @@ static void test_streams_side_by_side(void **state)
     struct http_world *h = *state;
     struct world_attempt a;
     struct http_client all[2], one;
-    char target[128], cursor[64];
+    char cursor[64];
     struct world_job job = world_running(h->w, &a, "");
-    job_target(&job, target);
+    const struct http_target target = http_target(JOBS "/%s/stream", job.id);
     stream_open(h, &all[0], "/v1/stream", NULL);
-    stream_open(h, &one, target, NULL);
+    stream_open(h, &one, target.text, NULL);
     client_await(h, &one, "\"state\":\"running\"");
     send_metrics(h, &a, 1);
     client_await(h, &all[0], "\"step\":1,");
@@ -227,7 +220,7 @@ static void test_much_at_once(void **state)
     enum { EVENTS = 200, POINTS = 5000 };
     struct world_job job = world_submit(h->w, 1, "");
     struct http_client client;
-    char target[128], text[ERR_TEXT_MAX];
+    char text[ERR_TEXT_MAX];
     memset(text, 1, sizeof text - 1);
     text[sizeof text - 1] = '\0';
     CLEANUP(mem_free_ptr) struct store_point *points = mem_new(POINTS, sizeof *points);
@@ -248,8 +241,8 @@ static void test_much_at_once(void **state)
                                           .data_json = ""};
         OK(h->w, store_event_insert(h->w->store, &event, &row, &h->w->err));
     }
-    job_target(&job, target);
-    stream_open(h, &client, target, NULL);
+    const struct http_target target = http_target(JOBS "/%s/stream", job.id);
+    stream_open(h, &client, target.text, NULL);
     client_await(h, &client, "\"step\":5000,");
     client_await(h, &client, "ftevent-much-199");
     assert_int_equal(occurrences(&client, "ftevent-much-"), EVENTS);
@@ -292,7 +285,6 @@ static void test_a_users_stream(void **state)
     struct http_world *h = *state;
     struct world_attempt a;
     struct http_client client;
-    char target[LIMIT_ID_BYTES + 32];
     int64_t row = 0;
     struct world_job job = world_running(h->w, &a, "");
     send_metrics(h, &a, 1);
@@ -308,7 +300,8 @@ static void test_a_users_stream(void **state)
         OK(h->w, store_points_insert(h->w->store, points, 64, &row, &h->w->err));
     }
     http_world_user(h, "ann");
-    (void)snprintf(target, sizeof target, "/v1/tokens/%s", json_string_value(answer(h, "id")));
+    const struct http_target target =
+        http_target("/v1/tokens/%s", json_string_value(answer(h, "id")));
     stream_open(h, &client, "/v1/stream", "0-0");
     char cursor[64];
     (void)snprintf(cursor, sizeof cursor, "-%lld\n\n", (long long)row);
@@ -317,7 +310,7 @@ static void test_a_users_stream(void **state)
     assert_null(strstr(buf_str(&client.in), job.id));
     http_world_token(h);
     assert_false(client.ended);
-    ask(h, "DELETE", target, NULL);
+    ask(h, "DELETE", target.text, NULL);
     assert_int_equal(h->status, 200);
     client_await(h, &client, NULL);
     client_close(&client);

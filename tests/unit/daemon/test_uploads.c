@@ -45,22 +45,20 @@ static void announce(struct http_world *h, int bytes, const char *more, char ret
 static void send_part(struct http_world *h, const char *upload, const char *field,
                       const char *bytes, char ret_id[64])
 {
-    char body[400], target[128];
+    char body[400];
     int length = snprintf(body, sizeof body,
                           "--xyz\r\nContent-Disposition: form-data; name=\"%s\"; "
                           "filename=\"blob\"\r\n\r\n%s\r\n--xyz--\r\n",
                           field, bytes);
-    (void)snprintf(target, sizeof target, "/v1/uploads/%s/parts", upload);
-    ask_with(h, "POST", target, MULTIPART, body, (size_t)length);
+    ask_with(h, "POST", http_target("/v1/uploads/%s/parts", upload).text, MULTIPART, body,
+             (size_t)length);
     if (h->status == 200)
         (void)snprintf(ret_id, 64, "%s", json_string_value(answer(h, "id")));
 }
 
 static void end_upload(struct http_world *h, const char *upload, const char *how, const char *body)
 {
-    char target[128];
-    (void)snprintf(target, sizeof target, "/v1/uploads/%s/%s", upload, how);
-    ask(h, "POST", target, body);
+    ask(h, "POST", http_target("/v1/uploads/%s/%s", upload, how).text, body);
 }
 
 static void complete(struct http_world *h, const char *upload, const char *first,
@@ -74,7 +72,7 @@ static void complete(struct http_world *h, const char *upload, const char *first
 static void test_parts_become_a_file(void **state)
 {
     struct http_world *h = *state;
-    char upload[64], first[64], second[64], unused[64], target[128], file[64];
+    char upload[64], first[64], second[64], unused[64], file[64];
     announce(h, 10, ",\"expires_after\":{\"anchor\":\"created_at\",\"seconds\":7200}", upload);
     send_part(h, upload, "data", "world", second);
     expect(h, 200, "object", "upload.part");
@@ -92,8 +90,7 @@ static void test_parts_become_a_file(void **state)
     (void)snprintf(file, sizeof file, "%s", json_string_value(answer(h, "file.id")));
     complete(h, upload, first, second); /* and this answer was lost */
     expect(h, 200, "file.id", file);
-    (void)snprintf(target, sizeof target, "/v1/files/%s/content", file);
-    ask(h, "GET", target, NULL);
+    ask(h, "GET", http_target("/v1/files/%s/content", file).text, NULL);
     assert_string_equal(h->body, "helloworld");
     assert_int_equal(count_left(h, "uploads"), 0);
     send_part(h, upload, "data", "more", unused);
@@ -198,7 +195,7 @@ static void test_announcements_refused(void **state)
 static void test_parts_refused(void **state)
 {
     struct http_world *h = *state;
-    char upload[64], part[64] = "", other[64], target[128];
+    char upload[64], part[64] = "", other[64];
     announce(h, 4, "", upload);
     send_part(h, "upload_none", "data", "x", part);
     expect(h, 404, "error.code", "not_found");
@@ -209,8 +206,8 @@ static void test_parts_refused(void **state)
     char length[128];
     (void)snprintf(length, sizeof length, MULTIPART "Content-Length: %d\r\n",
                    UPLOADS_PART_BYTES + (1 << 20));
-    (void)snprintf(target, sizeof target, "/v1/uploads/%s/parts", upload);
-    ask_with(h, "POST", target, length, NULL, 0); /* refused at its headers */
+    ask_with(h, "POST", http_target("/v1/uploads/%s/parts", upload).text, length, NULL,
+             0); /* refused at its headers */
     expect(h, 413, "error.param", "data");
     send_part(h, upload, "data", "1234567890", part); /* more than twice the announced */
     assert_int_equal(h->status, 200);
