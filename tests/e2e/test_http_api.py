@@ -77,17 +77,6 @@ class Http(unittest.TestCase):
 
     # ---- answers
 
-    def test_every_answer_has_its_headers(self):
-        seen = set()
-        for path in ("/healthz", "/v1/files", "/nothing"):
-            answer = self.client.get(path)
-            self.assertRegex(answer.headers["X-Request-Id"], r"^req_[0-9a-f]{24}$")
-            seen.add(answer.headers["X-Request-Id"])
-            self.assertEqual(answer.headers["Cache-Control"], "no-store")
-            self.assertEqual(answer.headers["X-Content-Type-Options"], "nosniff")
-            self.assertNotIn("Access-Control-Allow-Origin", answer.headers)
-        self.assertEqual(len(seen), 3)
-
     def test_not_found_and_methods(self):
         self.assertEqual(self.client.get("/nothing").error()["code"], "not_found")
         self.assertEqual(self.client.get("/v1/files/file-none").status, 404)
@@ -104,21 +93,14 @@ class Http(unittest.TestCase):
         self.assertEqual((answer.status, answer.body), (200, b""))
         self.assertGreater(int(answer.headers["Content-Length"]), 10)
 
-    def test_connection_is_kept(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.daemon.port, timeout=10)
-        for _ in range(3):
-            connection.request("GET", "/healthz")
-            self.assertEqual(connection.getresponse().read()[:1], b"{")
-        connection.close()
-
     # ---- framing
 
-    def refused(self, head, status=400, body=b""):
+    def refused(self, head, body=b""):
         auth = f"Authorization: Bearer {self.daemon.token}\r\n".encode()
         # A second request follows: were the first one's body misread, it would be answered too.
         answer = raw(self.daemon.port, head.replace(b"AUTH\r\n", auth) + b"\r\n" + body
                      + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        self.assertEqual(status_of(answer), status, (head, answer))
+        self.assertEqual(status_of(answer), 400, (head, answer))
         self.assertEqual(answer.count(b"HTTP/1.1 "), 1, (head, answer))
         self.assertEqual(sorted(json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]),
                          ["code", "message", "param", "type"])
@@ -166,23 +148,6 @@ class Http(unittest.TestCase):
                 for one in operation["parameters"]:
                     if one["in"] == "query" and one["schema"].get("type") == "integer" and "{" not in path:
                         self.assertEqual(refuse(method, f"{target}?{one['name']}=x", (400,))["param"], one["name"])
-
-    def test_host_allow_list(self):
-        get = b"GET /v1/files HTTP/1.1\r\nAUTH\r\nHost: "
-        for host in (b"evil.example", b"localhost.evil.example", b"localhost:1x", b"[::1", b"127.0.0.1.nip.example"):
-            self.refused(get + host + b"\r\n", 403)
-        for host in (b"localhost", b"LOCALHOST:1", b"127.0.0.1:80", b"[::1]:80"):
-            answer = raw(self.daemon.port, b"GET /healthz HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
-            self.assertEqual(status_of(answer), 200, (host, answer))
-        answer = raw(self.daemon.port, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
-        self.assertEqual(status_of(answer), 400, answer)
-
-    def test_paths_are_matched_as_sent(self):
-        for path in ("/v1/files/%2e%2e", "/v1/files/a%2f..%2fb", "/v1/files/..%2f..%2fadmin.token", "/v1/files/a%00b",
-                     "/v1/files/..", "/v1/files/../files", "/v1//files", "/v1/files/", "/%2fv1/files", "/v1/files/a/b"):
-            self.assertEqual(self.client.get(path).status, 404, path)
-        answer = raw(self.daemon.port, b"GET /v1/fi\x80les HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        self.assertEqual(status_of(answer), 400, answer)
 
     def test_long_targets_and_headers(self):
         self.assertEqual(self.client.get("/v1/files?" + "a" * 9000).status, 400)
@@ -238,38 +203,6 @@ class Http(unittest.TestCase):
         for path, sent, kind in (("/v1/fine_tuning/jobs", b'{"model": "m"}', "application/json"), ("/v1/files", body, kind)):
             answer = self.client.post(path, gzip.compress(sent), headers={"Content-Type": kind, "Content-Encoding": "gzip"})
             self.assertEqual((answer.status, answer.error()["param"]), (400, "Content-Encoding"), answer.text)
-
-    def test_unknown_queries_by_name(self):
-        for target, param in (("/v1/files?limt=1", "limt"), ("/v1/fine_tuning/jobs?status=failed", "status"),
-                              ("/v1/fine_tuning/jobs?metadata%5Ba=b", "metadata[a"), ("/v1/models?a=%ff", "a")):
-            answer = self.client.get(target)
-            self.assertEqual((answer.status, answer.error()["code"], answer.error()["param"]), (400, "unknown_parameter", param))
-        self.assertEqual(self.client.get("/healthz?probe=1").status, 200)
-
-    def test_unknown_fields_by_name(self):
-        file = self.client.upload(LINE)
-        for fields, param in (({"ithaca": {"gpuz": 2}}, "ithaca.gpuz"), ({"colour": 1}, "colour"),
-                              ({"ithaca": {"optimizer": {"momentum": 1}}}, "ithaca.optimizer.momentum")):
-            answer = self.client.post("/v1/fine_tuning/jobs",
-                                      {"model": "shape-only", "training_file": file["id"], **fields})
-            self.assertEqual((answer.status, answer.error()["code"], answer.error()["param"]),
-                             (400, "unknown_parameter", param))
-
-    def test_job_refusals_name_the_field(self):
-        file = self.client.upload(LINE)
-        for fields, param in (({"model": "none"}, "model"), ({"training_file": "file-none"}, "training_file"),
-                              ({"validation_file": "file-none"}, "validation_file"), ({"model": None}, "model")):
-            body = {"model": "shape-only", "training_file": file["id"], **fields}
-            answer = self.client.post("/v1/fine_tuning/jobs", body)
-            self.assertEqual(answer.error()["param"], param, answer.text)
-            self.assertIn(answer.status, (400, 404))
-
-    def test_body_over_the_limit(self):
-        answer = raw(self.daemon.port, f"POST /v1/fine_tuning/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
-                     f"{self.daemon.token}\r\nContent-Length: 2000000\r\n\r\n".encode())
-        self.assertEqual(status_of(answer), 413, answer)  # before a byte of the body was sent
-        answer = self.client.post("/v1/fine_tuning/jobs", iter([b" " * 100000] * 20))  # chunked: no length
-        self.assertEqual((answer.status, answer.error()["code"]), (413, "too_large"))
 
     # ---- jobs
 
@@ -363,26 +296,6 @@ class Http(unittest.TestCase):
                 self.assertEqual(self.client.get(f"/v1/files/{file['id']}/content").status, 404)
                 self.assertFalse(os.path.exists(os.path.join(self.data_dir, "files", file["id"])))
 
-    def test_upload_refusals(self):
-        good, purpose = ("file", "t.jsonl", LINE), ("purpose", None, b"fine-tune")
-        for parts, code, param in (
-                ([purpose], "missing_required_parameter", "file"),
-                ([good], "missing_required_parameter", "purpose"),
-                ([good, ("purpose", None, b"assistants")], "invalid_value", "purpose"),
-                ([good, ("purpose", None, b"x" * 100000)], "invalid_value", "purpose"),
-                ([("file", "t.jsonl", b""), purpose], "invalid_value", "file"),
-                ([good, purpose, good], "invalid_value", "file"),
-                ([good, purpose, ("expires_after[anchor]", None, b"created_at")], "invalid_value",
-                 "expires_after.seconds"),
-                ([good, purpose, ("colour", None, b"red")], "unknown_parameter", "colour")):
-            answer = self.post_form(parts)
-            self.assertEqual((answer.status, answer.error()["code"], answer.error()["param"]), (400, code, param))
-        body, kind = form([good, purpose])
-        self.assertEqual(self.client.post("/v1/files", body[:-20], headers={"Content-Type": kind}).status, 400)
-        self.assertEqual(self.client.post("/v1/files", body, headers={"Content-Type": "text/plain"}).status, 400)
-        self.assertEqual(self.client.post("/v1/files", body, headers={"Content-Type": "multipart/form-data"}).status, 400)
-        until("spool files are gone", 5, lambda: not self.leftovers())
-
     def test_upload_over_the_limit(self):
         """R60."""
         exact, over = b"x" * UPLOAD_MAX, b"x" * (UPLOAD_MAX + 1)
@@ -424,13 +337,6 @@ class Http(unittest.TestCase):
                                 "\r\n").encode() + body)
             connection.shutdown(socket.SHUT_WR)
             self.assertEqual(status_of(connection.recv(65536)), 200)
-
-    def test_filename_is_for_display_only(self):
-        for sent, shown in (("../../x.jsonl", "x.jsonl"), ("C:\\data\\y.jsonl", "y.jsonl"), ("a\x01b", "a?b"),
-                            ("n" * 400, "n" * 255), ("dir/", "upload.jsonl")):
-            answer = self.post_form([("file", sent, LINE), ("purpose", None, b"fine-tune")])
-            self.assertEqual((answer.status, answer.json()["filename"]), (200, shown), answer.text)
-            self.client.delete(f"/v1/files/{answer.json()['id']}")
 
     def test_paging(self):
         made = [self.client.upload(LINE * (i + 1))["id"] for i in range(5)]
@@ -479,21 +385,12 @@ class Http(unittest.TestCase):
         self.client.post(f"/v1/fine_tuning/jobs/{job['id']}/cancel")
         return job["id"]
 
-    # ---- models, chat
+    # ---- models
 
     def test_models(self):
         models = {one["id"]: one for one in self.client.get("/v1/models").json()["data"]}
         self.assertEqual(models["shape-only"]["object"], "model")
         self.assertEqual(self.client.get("/v1/models/alias").json(), models["shape-only"])
-
-    def test_chat_refusals(self):
-        good = {"model": "shape-only", "messages": [{"role": "user", "content": "a"}]}
-        for fields, param in (({"temperature": 1}, "temperature"), ({"stream": True}, "stream"), ({"n": 2}, "n"),
-                              ({"tools": []}, "tools"), ({"messages": []}, "messages"), ({"model": None}, "model"),
-                              ({"messages": ["a"]}, "messages.0"), ({"max_tokens": 0}, "max_tokens"),
-                              ({"model": "none"}, "model")):
-            answer = self.client.post("/v1/chat/completions", {**good, **fields})
-            self.assertEqual(answer.error()["param"], param, answer.text)
 
 
 class Life(unittest.TestCase):
@@ -517,20 +414,6 @@ class Life(unittest.TestCase):
             self.assertFalse(daemon.exists("url"))
             self.assertEqual(os.listdir(os.path.join(daemon.data_dir, "files")), [])
 
-    def test_silent_connections_keep_nobody_out(self):
-        with Daemon("--connections-max", "16") as daemon:
-            stream, _ = open_stream(daemon)
-            silent = [socket.create_connection(("127.0.0.1", daemon.port), timeout=10) for _ in range(40)]
-            begun = time.monotonic()
-            self.assertEqual(daemon.client(timeout=10).get("/healthz").status, 200)
-            self.assertLess(time.monotonic() - begun, 5)
-            stream.settimeout(0.1)
-            with self.assertRaises(socket.timeout):
-                while stream.recv(65536):  # it is open, and says no end
-                    pass
-            for connection in (stream, *silent):
-                connection.close()
-
     def test_disk_full(self):
         data_dir = tempfile.mkdtemp(prefix="ithaca-e2e-")
         files = os.path.join(data_dir, "files")
@@ -550,20 +433,6 @@ class Life(unittest.TestCase):
         finally:
             subprocess.run(["umount", files], capture_output=True, check=False)
             shutil.rmtree(data_dir, ignore_errors=True)
-
-    def test_token_survives_and_rotates(self):
-        with Daemon() as daemon:
-            token = daemon.token
-            daemon.stop()
-            daemon.start()
-            self.assertEqual(daemon.token, token)
-            self.assertEqual(daemon.client().get("/v1/files").status, 200)
-            daemon.stop()
-            os.remove(os.path.join(daemon.data_dir, "admin.token"))
-            daemon.start()
-            self.assertNotEqual(daemon.token, token)
-            self.assertEqual(daemon.client().get("/v1/files").status, 200)
-            self.assertEqual(daemon.client().get("/v1/files", token=token).status, 401)
 
     def fails(self, *args):
         done = subprocess.run([ITHACAD, *args], capture_output=True, text=True, timeout=30, check=False)

@@ -45,6 +45,7 @@ static void test_refusals(void **state)
         {"{\"model\":\"tiny-llama\",\"training_file\":\"file-none\"}", "training_file", 400},
         {"{\"model\":\"tiny-llama\",\"training_file\":\"file-bad\"}", "training_file", 400},
         {JOB ",\"validation_file\":\"file-none\"}", "validation_file", 400},
+        {"{\"model\":null,\"training_file\":\"file-a\"}", "model", 400},
         {JOB ",\"color\":1}", "color", 400},
         {JOB ",\"ithaca\":{\"gpu\":1}}", "ithaca.gpu", 400},
         {JOB ",\"ithaca\":{\"gpus\":3}}", "ithaca.gpus", 400}, /* the machine has 2 */

@@ -104,6 +104,7 @@ static void test_requests(void **state)
         {"{\"model\":7,\"messages\":[]}", "invalid_value", NULL},
         {"{\"model\":\"tiny-llama\"}", NULL, "messages"},
         {"{\"model\":\"tiny-llama\",\"messages\":[]}", NULL, "messages"},
+        {"{\"model\":\"tiny-llama\",\"messages\":[\"a\"]}", "invalid_value", "messages.0"},
         {"{\"model\":\"tiny-llama\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
          "{\"role\":\"user\"}]}",
          "invalid_value", "messages.1"},

@@ -28,6 +28,7 @@ static void test_refused_and_closed(void **state)
         {"GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "bad_request", 400},
         {"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
          "bad_request", 400},
+        {"GET /v1/fi\x80les HTTP/1.1\r\nHost: localhost\r\n\r\n", "bad_request", 400},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         raw(h, bad[i].request);
@@ -95,6 +96,7 @@ static void test_headers_of_every_answer(void **state)
     assert_non_null(strstr(h->head, "Content-Type: application/json\r\n"));
     assert_non_null(strstr(h->head, "Cache-Control: no-store\r\n"));
     assert_non_null(strstr(h->head, "X-Content-Type-Options: nosniff\r\n"));
+    assert_null(strstr(h->head, "Access-Control-Allow-Origin"));
     const char *id = strstr(h->head, "X-Request-Id: req_");
     assert_non_null(id);
     (void)snprintf(first, sizeof first, "%.*s", (int)strcspn(id, "\r"), id);
@@ -124,6 +126,9 @@ static void test_targets(void **state)
     struct http_world *h = *state;
     static const char *const none[] = {"/v1/files/..%2fadmin.token/content",
                                        "/v1/files/a%00b",
+                                       "/v1/files/%2e%2e",
+                                       "/%2fv1/files",
+                                       "/v1/files/a/b",
                                        "/v1/files/../admin.token",
                                        "//v1/files",
                                        "/v1/files/",

@@ -185,6 +185,7 @@ static void test_what_a_query_may_have(void **state)
         {"/v1/fine_tuning/jobs?metadata[a]x=b", "metadata[a]x"},
         {"/v1/fine_tuning/jobs?status=failed", "status"},
         {"/v1/models?limit=1", "limit"},
+        {"/v1/models?a=%ff", "a"},
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         if (query_check(good[i], &err) != 0)
