@@ -1,7 +1,8 @@
-// asking: what a form asks the daemon for: what it is made of, and the plan of what is typed. Where the daemon is away, both
-// are asked for again when it is back.
-import { ApiError, post } from "/dashboard/api.js";
+// asking: what a form asks the daemon for: what it is made of, the plan of what is typed, and in the end what is to be made.
+// Where the daemon is away, the first two are asked for again when it is back.
+import { ApiError, make, newKey, post } from "/dashboard/api.js";
 import { fill, note } from "/dashboard/dom.js";
+import { goTo, refuse } from "/dashboard/form.js";
 import { listen } from "/dashboard/live.js";
 
 const TYPING_MS = 350; // so long nothing is typed before a plan is asked for
@@ -28,6 +29,24 @@ export function planning(path, show, fail) {
   const drop = () => { clearTimeout(timer); asked += 1; body = null; };
   const ask = (what) => { drop(); body = what; timer = setTimeout(run, TYPING_MS); };
   return { ask, drop, end: () => { drop(); retry.stop(); } };
+}
+
+// What the form's button sends: (body, fields) -> what was made, or null, and what is wrong is said at its field and in
+// `wrong`. Sent again after no answer, it is the same request.
+export function making(path, button, wrong) {
+  let key = newKey();
+  return async (body, fields) => {
+    button.disabled = true;
+    try { return await make(path, body, key); } catch (error) {
+      const field = refuse(fields, error);
+      fill(wrong, note("bad", error.message));
+      if (error.status !== 0) key = newKey(); // an answer: the next is another request
+      button.disabled = false;
+      if (field) goTo(field);
+      else button.focus();
+      return null;
+    }
+  };
 }
 
 // A page that is made once what it needs is there: read() -> what build(...) takes.

@@ -1,11 +1,11 @@
 // page_experiment: a new experiment. Beside the form stand its points as the daemon plans them: what each takes, and
 // which cannot run, with the figure.
-import { get, make, newKey } from "/dashboard/api.js";
-import { made, planning } from "/dashboard/asking.js";
+import { get } from "/dashboard/api.js";
+import { made, making, planning } from "/dashboard/asking.js";
 import { fill, h, note, row, table } from "/dashboard/dom.js";
 import { written } from "/dashboard/experiment_axes.js";
 import { ExperimentForm } from "/dashboard/experiment_form.js";
-import { cards, goTo, refuse } from "/dashboard/form.js";
+import { cards, refuse } from "/dashboard/form.js";
 import { badge, bytes, seconds, words } from "/dashboard/text.js";
 
 const PATH = "/v1/experiments";
@@ -29,9 +29,10 @@ function summary(list, searches) {
 
 // like: the id of an experiment whose settings the form begins with, or undefined.
 export function experiment(view, like, session) {
-  let ended = false, points = null, key = newKey(); // points: as planned, of what the form says now; null: not known
+  let ended = false, points = null; // points: as planned, of what the form says now; null: not known
   const plan = h("section", { class: "card plan", "aria-live": "polite" }), wrong = h("div"), may = session.scope !== "read";
   const button = h("button", { class: "first", type: "submit", disabled: !may }, "Run experiment");
+  const send = making(PATH, button, wrong);
   const say = (...what) => fill(plan, h("h2", {}, "Points, as planned"), what);
   let form = null;
 
@@ -52,18 +53,8 @@ export function experiment(view, like, session) {
     const body = form.read(), bad = [...view.querySelectorAll("[aria-invalid]")].find((one) => !one.closest("[hidden]"));
     if (body === undefined) { bad?.closest("details")?.setAttribute("open", ""); bad?.focus(); return; }
     if (points && runs(points) === 0) { fill(wrong, note("bad", "None of its points can run; the plan says why.")); return; }
-    button.disabled = true;
-    try {
-      const { id } = await make(PATH, body, key);
-      if (!ended) location.hash = `#/experiments/${id}`;
-    } catch (error) {
-      const field = refuse(form.fields, error);
-      fill(wrong, note("bad", error.message));
-      if (error.status !== 0) key = newKey(); // an answer: the next is another request
-      button.disabled = false;
-      if (field) goTo(field);
-      else button.focus();
-    }
+    const one = await send(body, form.fields);
+    if (one && !ended) location.hash = `#/experiments/${one.id}`;
   };
   const build = (job, own, models, given) => {
     const named = [given?.base.model, ...given?.grid.model ?? []]; // a tuned model has the shape of its base: offered where it was asked for

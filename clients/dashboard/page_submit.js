@@ -1,10 +1,10 @@
 // page_submit: a new job. Beside the form stands the plan for what is typed: memory against what there is, step time,
 // and, where it does not fit, the changes that do.
-import { get, JOBS, make, newKey, request } from "/dashboard/api.js";
-import { made, planning } from "/dashboard/asking.js";
+import { get, JOBS, request } from "/dashboard/api.js";
+import { made, making, planning } from "/dashboard/asking.js";
 import { bar, keys, parts } from "/dashboard/bars.js";
 import { facts, fill, h, note } from "/dashboard/dom.js";
-import { cards, collect, Field, goTo, refuse, rows, shown } from "/dashboard/form.js";
+import { cards, collect, Field, goTo, rows, shown } from "/dashboard/form.js";
 import { bytes, number, percent, seconds, words } from "/dashboard/text.js";
 
 const FIRST = ["gpus", "seq_len", "optimizer.learning_rate", "batch.sequences", "max_steps", "save.every_steps"];
@@ -54,27 +54,17 @@ export function submit(view, like, session, but = "{}") {
     const change = () => { fill(wrong); if (model.control.value && fields.every((field) => field.check())) estimate.ask({ model: model.control.value, ithaca: collect(fields) }); };
     fields = rows(schema.properties.ithaca).map((one) => new Field(one, change));
     const first = (field) => FIRST.includes(field.path.join("."));
-    let key = newKey();
     const button = h("button", { class: "first", type: "submit", disabled: session.scope === "read" }, "Submit job");
+    const send = making(JOBS, button, wrong);
 
     const go = async (event) => {
       event.preventDefault();
       const bad = fields.find((field) => !field.check());
       if (bad) { goTo(bad); return; }
-      button.disabled = true;
       const body = { model: model.control.value, training_file: file.control.value, validation_file: valid.control.value || null, ithaca: collect(fields) };
       if (suffix.value) body.suffix = suffix.value;
-      try {
-        const job = await make(JOBS, body, key);
-        if (!ended) location.hash = `#/jobs/${job.id}`;
-      } catch (error) {
-        const field = refuse(fields, error);
-        fill(wrong, note("bad", error.message));
-        if (error.status !== 0) key = newKey(); // an answer: the next is another request
-        button.disabled = false;
-        if (field) goTo(field);
-        else button.focus();
-      }
+      const job = await send(body, fields);
+      if (job && !ended) location.hash = `#/jobs/${job.id}`;
     };
     upload.addEventListener("change", async () => {
       if (upload.files.length === 0) return;
