@@ -76,6 +76,10 @@ struct store_value {
     const void *bytes; /* of a text or blob, borrowed until the statement's end */
     size_t length;     /* of a blob */
 };
+static inline struct store_value store_end(void)
+{
+    return (struct store_value){.kind = STORE_VALUE_END};
+}
 static inline struct store_value store_null(void)
 {
     return (struct store_value){.kind = STORE_VALUE_NULL};
@@ -97,14 +101,7 @@ static inline struct store_value store_blob(const void *bytes, size_t length)
     return (struct store_value){.kind = STORE_VALUE_BLOB, .bytes = bytes, .length = length};
 }
 /* Those of a statement, all of them, in order. */
-#define STORE_VALUES(...)           \
-    (const struct store_value[])    \
-    {                               \
-        __VA_ARGS__,                \
-        {                           \
-            .kind = STORE_VALUE_END \
-        }                           \
-    }
+#define STORE_VALUES(...) ((const struct store_value[]){__VA_ARGS__, store_end()})
 
 /* Begins a statement; values NULL: it has no parameters. */
 int store_query(struct store_query *query, enum store_database database, const char *sql,
