@@ -159,10 +159,14 @@ static int job_start_preparation(struct coordinator_job *job, struct err *err)
         TRY(job_file_name(job, ids[0], &train, err));
     if (ids[1][0] != '\0')
         TRY(job_file_name(job, ids[1], &valid, err));
-    const char *const names[PREPARE_FILES_MAX] = {train, valid};
-    return preparation_start(coordinator->host, coordinator->config.worker_program,
-                             coordinator->config.data_dir, job->job_dir, job->model_dir, &base,
-                             &job->spec, names, &job->preparation, err);
+    const struct preparation_job what = {.worker_program = coordinator->config.worker_program,
+                                         .data_dir = coordinator->config.data_dir,
+                                         .job_dir = job->job_dir,
+                                         .model_dir = job->model_dir,
+                                         .base = base,
+                                         .spec = &job->spec,
+                                         .names = {train, valid}};
+    return preparation_start(coordinator->host, &what, &job->preparation, err);
 }
 
 static int job_step_validating(struct coordinator_job *job, struct err *err)

@@ -31,7 +31,6 @@ struct preparation {
     struct host_process *child;
     struct prepare_request request;
     const char *file_ids[PREPARE_FILES_MAX]; /* into request.spec */
-    const char *const *names;                /* of the files; the caller's, while starting */
     bool over;
     struct host_exit ended;
 };
@@ -43,14 +42,14 @@ static void preparation_exit(void *context, const struct host_exit *ended)
     preparation->ended = *ended;
 }
 
-static int preparation_paths(struct preparation *preparation, const char *data_dir,
-                             const char *tokens_dir, const char *model_dir, struct err *err)
+static int preparation_paths(struct preparation *preparation, const struct preparation_job *job,
+                             const char *tokens_dir, struct err *err)
 {
     struct prepare_request *request = &preparation->request;
-    request->model_dir = mem_strdup(model_dir);
+    request->model_dir = mem_strdup(job->model_dir);
     request->error_path = io_join(tokens_dir, "error.json");
     request->progress_path = io_join(tokens_dir, "progress.json");
-    request->cache_dir = io_join(data_dir, "cache");
+    request->cache_dir = io_join(job->data_dir, "cache");
     bool whole = request->model_dir != NULL && request->error_path != NULL &&
                  request->progress_path != NULL && request->cache_dir != NULL;
     if (request->file_count == 0) {
@@ -59,8 +58,8 @@ static int preparation_paths(struct preparation *preparation, const char *data_d
     }
     for (size_t i = 0; i < request->file_count; i++) {
         struct prepare_file *file = &request->files[i];
-        file->path = mem_printf("%s/files/%s", data_dir, preparation->file_ids[i]);
-        file->name = mem_strdup(preparation->names[i]);
+        file->path = mem_printf("%s/files/%s", job->data_dir, preparation->file_ids[i]);
+        file->name = mem_strdup(job->names[i]);
         file->out_path = io_join(tokens_dir, preparation_names[i].tokens);
         file->report_path = io_join(tokens_dir, preparation_names[i].report);
         whole = whole && file->path != NULL && file->name != NULL && file->out_path != NULL &&
@@ -69,21 +68,20 @@ static int preparation_paths(struct preparation *preparation, const char *data_d
     return whole ? 0 : mem_fail(err, 0, "a prepare request");
 }
 
-static int preparation_launch(struct preparation *preparation, const char *worker_program,
-                              const char *data_dir, const char *job_dir, const char *model_dir,
+static int preparation_launch(struct preparation *preparation, const struct preparation_job *job,
                               struct err *err)
 {
-    CLEANUP(mem_free_ptr) char *tokens_dir = io_join(job_dir, "tokens");
-    CLEANUP(mem_free_ptr) char *request_path = mem_printf("%s/tokens/request.json", job_dir);
-    CLEANUP(mem_free_ptr) char *log_path = mem_printf("%s/tokens/prepare.log", job_dir);
+    CLEANUP(mem_free_ptr) char *tokens_dir = io_join(job->job_dir, "tokens");
+    CLEANUP(mem_free_ptr) char *request_path = mem_printf("%s/tokens/request.json", job->job_dir);
+    CLEANUP(mem_free_ptr) char *log_path = mem_printf("%s/tokens/prepare.log", job->job_dir);
     if (tokens_dir == NULL || request_path == NULL || log_path == NULL)
-        return mem_fail(err, strlen(job_dir), "a path");
-    TRY(preparation_paths(preparation, data_dir, tokens_dir, model_dir, err));
+        return mem_fail(err, strlen(job->job_dir), "a path");
+    TRY(preparation_paths(preparation, job, tokens_dir, err));
     TRY(io_remove_tree(tokens_dir, err)); /* of a daemon that ended meanwhile */
     TRY(io_make_dirs(tokens_dir, 0700, err));
     TRY(prepare_request_write(request_path, &preparation->request, err));
     struct host_identity unused;
-    const char *const argv[] = {worker_program, "--prepare", request_path, NULL};
+    const char *const argv[] = {job->worker_program, "--prepare", request_path, NULL};
     return launch_local_worker(preparation->host, argv, log_path, preparation_exit, preparation,
                                &preparation->child, &unused, err);
 }
@@ -115,10 +113,7 @@ void preparation_base_done(struct preparation_base *base)
     *base = (struct preparation_base){.model_dir = NULL};
 }
 
-int preparation_start(struct host *host, const char *worker_program, const char *data_dir,
-                      const char *job_dir, const char *model_dir,
-                      const struct preparation_base *base, const struct job_spec *spec,
-                      const char *const names[PREPARE_FILES_MAX],
+int preparation_start(struct host *host, const struct preparation_job *job,
                       struct preparation **ret_preparation, struct err *err)
 {
     struct preparation *preparation = mem_new(1, sizeof *preparation);
@@ -126,16 +121,15 @@ int preparation_start(struct host *host, const char *worker_program, const char 
         return mem_fail(err, sizeof *preparation, "a prepare child");
     preparation->host = host;
     struct prepare_request *request = &preparation->request;
-    int rc = preparation_copy_spec(spec, &request->spec, err);
-    if (rc == 0 && base->checkpoint_dir != NULL)
-        rc = preparation_take_base(request, base, err);
+    int rc = preparation_copy_spec(job->spec, &request->spec, err);
+    if (rc == 0 && job->base.checkpoint_dir != NULL)
+        rc = preparation_take_base(request, &job->base, err);
     if (rc == 0) {
         request->file_count = (size_t)(request->spec.training_file[0] != '\0') +
                               (size_t)(request->spec.validation_file[0] != '\0');
         preparation->file_ids[0] = request->spec.training_file;
         preparation->file_ids[1] = request->spec.validation_file;
-        preparation->names = names;
-        rc = preparation_launch(preparation, worker_program, data_dir, job_dir, model_dir, err);
+        rc = preparation_launch(preparation, job, err);
     }
     if (rc != 0) {
         preparation_free(preparation);

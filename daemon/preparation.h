@@ -21,13 +21,18 @@ struct preparation_base {
 
 void preparation_base_done(struct preparation_base *base);
 
-/* Starts the child. data_dir holds files/<id>; tokens and reports go to <job_dir>/tokens, random
- * tokens where the job has no file. model_dir is made where it is not there and has a base. names:
- * what their users call the files. */
-int preparation_start(struct host *host, const char *worker_program, const char *data_dir,
-                      const char *job_dir, const char *model_dir,
-                      const struct preparation_base *base, const struct job_spec *spec,
-                      const char *const names[PREPARE_FILES_MAX],
+/* Borrowed until preparation_start() returns. */
+struct preparation_job {
+    const char *worker_program;
+    const char *data_dir;  /* holds files/<id> */
+    const char *job_dir;   /* tokens and reports go to its folder tokens */
+    const char *model_dir; /* made where it is not there and has a base */
+    struct preparation_base base;
+    const struct job_spec *spec;          /* without a file: random tokens are made */
+    const char *names[PREPARE_FILES_MAX]; /* what their users call the files; NULL: there is none */
+};
+/* Starts the child. */
+int preparation_start(struct host *host, const struct preparation_job *job,
                       struct preparation **ret_preparation, struct err *err);
 void preparation_free(struct preparation *preparation); /* NULL is fine; does not end the child */
 bool preparation_is_over(const struct preparation *preparation);

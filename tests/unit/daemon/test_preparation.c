@@ -44,10 +44,13 @@ static int start(bool validation, struct preparation **ret)
         return -ERR_NOMEM;
     TRY(json_parse(text, strlen(text), "spec", &json, &err));
     TRY(job_spec_parse(json, &spec, &err));
-    const char *const names[PREPARE_FILES_MAX] = {"a.jsonl", "b.txt"};
-    return preparation_start(&fake.host, "/w", folder, job_dir, "/models/m",
-                             &(struct preparation_base){.model_dir = NULL}, &spec, names, ret,
-                             &err);
+    const struct preparation_job job = {.worker_program = "/w",
+                                        .data_dir = folder,
+                                        .job_dir = job_dir,
+                                        .model_dir = "/models/m",
+                                        .spec = &spec,
+                                        .names = {"a.jsonl", "b.txt"}};
+    return preparation_start(&fake.host, &job, ret, &err);
 }
 
 /* A child that has ended; reports may be NULL. */
