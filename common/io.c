@@ -19,9 +19,9 @@
 
 static atomic_int_least64_t io_fault_in; /* > 0: counts down, failing at 1 */
 
-void io_fault_after(int64_t calls)
+bool io_fault_after(int64_t calls)
 {
-    atomic_store(&io_fault_in, calls);
+    return atomic_exchange(&io_fault_in, calls) <= 0;
 }
 
 static bool io_should_fail(void)

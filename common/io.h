@@ -58,8 +58,9 @@ int io_file_size(const char *path, int64_t *ret_bytes, struct err *err);
 int io_replace_dir(const char *temp, const char *path, struct err *err);
 
 /* Fault injection for tests, as mem_fault_after(): the n-th write, sync or rename from now (1 = the
- * next) fails as on a full disk, once; 0 switches it off. */
-void io_fault_after(int64_t calls);
+ * next) fails as on a full disk, once; 0 switches it off. Returns whether that of the call before
+ * has failed. */
+bool io_fault_after(int64_t calls);
 
 /* What a folder that was cloned without Git LFS has in place of a large file: how it begins, and
  * the sentence for it. */
