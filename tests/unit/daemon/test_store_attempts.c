@@ -51,6 +51,8 @@ static int print_held(void *context, const struct store_held *held, struct err *
     assert_int_equal(held->slots, 2);
     assert_int_equal(held->has_gpus, held->number == 2);
     assert_int_equal(held->tokens, held->number * 100);
+    bool open = held->ended_ms == 9000 || held->ended_ms == 3000; /* now, or its end is unknown */
+    assert_string_equal(held->outcome, open ? "" : "ok");
     (void)snprintf(out->text + strlen(out->text), sizeof out->text - strlen(out->text),
                    "%s/%d %s %d-%d kept %d; ", held->job_id + strlen("ftjob-"), (int)held->number,
                    held->state, (int)held->started_ms, (int)held->ended_ms, (int)held->kept_step);
@@ -172,6 +174,53 @@ static void test_progress(void **state)
     assert_non_null(strstr(held(f, 9).text, "1/1 running 1000-1500 kept 5; "));
 }
 
+static int print_attempt(void *context, const struct store_attempt *a, struct err *err)
+{
+    (void)snprintf(context, 256, "%s %d %d %d %d %d %s|%s|%s|%s %d %d %d", a->job_id,
+                   (int)a->number, (int)a->started_ms, (int)a->ended_ms, (int)a->keeper_pid,
+                   (int)a->keeper_start_time, a->boot_id, a->outcome, a->outcome_text, a->gpus,
+                   (int)a->from_step, (int)a->step, (int)a->tokens);
+    return 0;
+}
+
+static void expect_attempt(struct fixture *f, const char *job_id, int64_t number,
+                           const char *wanted)
+{
+    char text[256];
+    OK(f, store_attempt_get(f->store, job_id, number, print_attempt, text, &f->err));
+    assert_string_equal(text, wanted);
+}
+
+/* Each value is another one; a start that is set is that of one attempt of one job. */
+static void test_rows(void **state)
+{
+    struct fixture *f = *state;
+    const struct store_attempt attempt = {.job_id = "ftjob-2",
+                                          .number = 2,
+                                          .started_ms = 3,
+                                          .ended_ms = 4,
+                                          .keeper_pid = 5,
+                                          .keeper_start_time = 6,
+                                          .boot_id = "boot",
+                                          .outcome = "outcome",
+                                          .outcome_text = "text",
+                                          .gpus = "gpus",
+                                          .from_step = 7,
+                                          .step = 8,
+                                          .tokens = 9};
+    char text[256];
+    make_jobs(f);
+    OK(f, store_attempt_put(f->store, &attempt, &f->err));
+    OK(f, store_attempt_move(f->store, "ftjob-2", 2, 33, &f->err));
+    expect_attempt(f, "ftjob-2", 2, "ftjob-2 2 33 4 5 6 boot|outcome|text|gpus 7 8 9");
+    expect_attempt(f, "ftjob-2", 1,
+                   "ftjob-2 1 2000 2500 0 0 |ok|a sentence of the user's| 10 25 100");
+    expect_attempt(f, "ftjob-1", 2,
+                   "ftjob-1 2 4000 0 0 0 ||a sentence of the user's|GPU-a,GPU-b 20 35 200");
+    assert_int_equal(store_attempt_get(f->store, "ftjob-2", 3, print_attempt, text, &f->err),
+                     -ERR_NOT_FOUND);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +229,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_forget, setup, teardown),
         cmocka_unit_test_setup_teardown(test_deletion_is_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_progress, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

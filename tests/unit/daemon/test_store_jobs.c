@@ -35,6 +35,157 @@ static void test_job_round_trip(void **state)
     OK(f, store_jobs_using_file(f->store, "", &users, &f->err));
 }
 
+static int print_job(void *context, const struct store_job *j, struct err *err)
+{
+    (void)snprintf(context, 1024,
+                   "%s %lld %lld %lld %s %s|%s %s %s %s %s %s %s %s %lld %lld %lld %lld %lld %lld "
+                   "%d %lld %lld %lld %s %g %s %s",
+                   j->id, (long long)j->created_ms, (long long)j->started_ms,
+                   (long long)j->finished_ms, job_state_name(j->state), j->reason, j->reason_text,
+                   j->owner, j->spec_json, j->model, j->model_dir, j->training_file,
+                   j->validation_file, j->fine_tuned_model, (long long)j->priority,
+                   (long long)j->ranks, (long long)j->attempt, (long long)j->steps_done,
+                   (long long)j->steps_total, (long long)j->trained_tokens, j->prepared,
+                   (long long)j->restarts, (long long)j->ran_ms, (long long)j->resumed_step,
+                   j->result_file, j->predicted_step_s, j->experiment, j->asked_json);
+    return 0;
+}
+
+static void expect_job(struct fixture *f, const char *wanted)
+{
+    char text[1024] = "";
+    OK(f, store_job_get(f->store, "ftjob-full", print_job, text, &f->err));
+    assert_string_equal(text, wanted);
+}
+
+/* Each value is another one, so none can stand for another. */
+static void add_full_job(struct fixture *f)
+{
+    const struct store_point_row point = {
+        .status = STORE_POINT_WAITING, .note = "", .facts_json = "{}", .body_json = "{}"};
+    const struct store_experiment experiment = {
+        .id = "exp-1", .owner = "ann", .name = "", .spec_json = "{}"};
+    const struct store_job job = {.id = "ftjob-full",
+                                  .created_ms = 11,
+                                  .owner = "ann",
+                                  .spec_json = "{\"spec\":1}",
+                                  .model = "model",
+                                  .model_dir = "dir",
+                                  .training_file = "file-t",
+                                  .validation_file = "file-v",
+                                  .priority = 12,
+                                  .ranks = 13,
+                                  .predicted_step_s = 1.5,
+                                  .experiment = "exp-1",
+                                  .asked_json = "asked"};
+    int64_t row = 0;
+    OK(f, store_experiment_insert(f->store, &experiment, &point, 1, &f->err));
+    OK(f, store_job_insert(f->store, &job, "ftevent-full", &row, &f->err));
+}
+
+/* What moves and progress set, and what they leave: the first time that it ran, what is known. */
+static void test_what_moves_change(void **state)
+{
+    struct fixture *f = *state;
+    int64_t row = 0, users = 0;
+    add_full_job(f);
+    expect_job(f,
+               "ftjob-full 11 0 0 validating | ann {\"spec\":1} model dir file-t file-v  12 13 0 "
+               "0 0 0 0 0 0 0  1.5 exp-1 asked");
+    OK(f, store_jobs_using_file(f->store, "file-v", &users, &f->err));
+    assert_int_equal(users, 1);
+    struct store_job_move move = {.id = "ftjob-full",
+                                  .from = JOB_STATE_VALIDATING,
+                                  .to = JOB_STATE_RUNNING,
+                                  .now_ms = 100,
+                                  .reason = "why",
+                                  .reason_text = "text",
+                                  .event_id = "ftevent-a",
+                                  .event_text = "",
+                                  .event_level = "info",
+                                  .fine_tuned_model = "made",
+                                  .trained_tokens = 21,
+                                  .attempt = 22,
+                                  .resumed_step = 23,
+                                  .ran = true,
+                                  .prepared = true,
+                                  .restarted = true};
+    OK(f, store_job_move(f->store, &move, &row, &f->err));
+    struct store_progress progress = {
+        .steps_done = 31, .steps_total = 32, .trained_tokens = 33, .ran_ms = 34};
+    OK(f, store_job_progress(f->store, "ftjob-full", &progress, &f->err));
+    const struct store_file file = {.id = "file-r",
+                                    .filename = "",
+                                    .purpose = "fine-tune-results",
+                                    .status = "processed",
+                                    .status_details = "",
+                                    .hash = "",
+                                    .owner = "ann"};
+    OK(f, store_job_set_result(f->store, "ftjob-full", &file, &f->err));
+    expect_job(f, "ftjob-full 11 100 0 running why|text ann {\"spec\":1} model dir file-t file-v "
+                  "made 12 13 22 31 32 33 1 1 34 23 file-r 1.5 exp-1 asked");
+    move = (struct store_job_move){.id = "ftjob-full",
+                                   .from = JOB_STATE_RUNNING,
+                                   .to = JOB_STATE_FAILED,
+                                   .now_ms = 200,
+                                   .reason = "",
+                                   .reason_text = "",
+                                   .event_id = "ftevent-b",
+                                   .event_text = "",
+                                   .event_level = "info",
+                                   .ran = true,
+                                   .ended = true};
+    OK(f, store_job_move(f->store, &move, &row, &f->err));
+    progress = (struct store_progress){.steps_done = 41, .ran_ms = 42};
+    OK(f, store_job_progress(f->store, "ftjob-full", &progress, &f->err));
+    expect_job(f, "ftjob-full 11 100 200 failed | ann {\"spec\":1} model dir file-t file-v made 12 "
+                  "13 22 41 32 33 1 1 42 23 file-r 1.5 exp-1 asked");
+    OK(f, store_jobs_using_file(f->store, "file-v", &users, &f->err));
+    assert_int_equal(users, 0);
+    move.from = JOB_STATE_FAILED;
+    move.to = JOB_STATE_QUEUED;
+    move.event_id = "ftevent-c";
+    move.ran = move.ended = false;
+    move.renewed = true;
+    OK(f, store_job_move(f->store, &move, &row, &f->err));
+    expect_job(f,
+               "ftjob-full 11 100 0 queued | ann {\"spec\":1} model dir file-t file-v made 12 13 "
+               "22 41 32 33 1 0 0 23 file-r 1.5 exp-1 asked");
+    char text[1024] = "";
+    OK(f, store_job_by_result(f->store, "made", print_job, text, &f->err));
+    assert_memory_equal(text, "ftjob-full", 10);
+}
+
+/* What was measured goes with the job, that of others stays. */
+static void test_points_go_with_their_job(void **state)
+{
+    struct fixture *f = *state;
+    const struct store_point points[] = {
+        {.job_id = "ftjob-1", .attempt = 1, .step = 4, .metric = METRIC_TOKENS},
+        {.job_id = "ftjob-2", .attempt = 1, .step = 5, .metric = METRIC_TOKENS}};
+    struct store_points_sum sum;
+    int64_t row = 0;
+    add_job(f, 1, "null");
+    add_job(f, 2, "null");
+    OK(f, store_points_insert(f->store, points, 2, &row, &f->err));
+    assert_int_equal(store_job_delete(f->store, "ftjob-1", &f->err), -ERR_BAD_STATE);
+    const struct store_job_move move = {.id = "ftjob-1",
+                                        .from = JOB_STATE_VALIDATING,
+                                        .to = JOB_STATE_CANCELLED,
+                                        .reason = "",
+                                        .reason_text = "",
+                                        .event_id = "ftevent-a",
+                                        .event_text = "",
+                                        .event_level = "info",
+                                        .ended = true};
+    OK(f, store_job_move(f->store, &move, &row, &f->err));
+    OK(f, store_job_delete(f->store, "ftjob-1", &f->err));
+    OK(f, store_points_sum(f->store, "ftjob-1", 1, &sum, &f->err));
+    assert_int_equal(sum.last_step, 0);
+    OK(f, store_points_sum(f->store, "ftjob-2", 1, &sum, &f->err));
+    assert_int_equal(sum.last_step, 5);
+}
+
 static void test_job_pages_and_metadata(void **state)
 {
     struct fixture *f = *state;
@@ -255,6 +406,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_job_round_trip, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_moves_change, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_points_go_with_their_job, setup, teardown),
         cmocka_unit_test_setup_teardown(test_job_pages_and_metadata, setup, teardown),
         cmocka_unit_test_setup_teardown(test_jobs_by_the_end_of_their_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages_go_on_after_deleted_rows, setup, teardown),
