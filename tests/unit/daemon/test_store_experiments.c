@@ -24,6 +24,9 @@ static void add(struct fixture *f, const char *id, const char *owner)
 
 static int collect(void *context, const struct store_experiment *experiment, struct err *err)
 {
+    assert_int_equal(experiment->created_ms, 7);
+    assert_string_equal(experiment->name, "n");
+    assert_string_equal(experiment->spec_json, "{}");
     strncat(context, experiment->id, 16);
     strncat(context, experiment->cancelled ? "c" : "", 2);
     strncat(context, experiment->ended_ms > 0 ? "e " : " ", 4);
@@ -33,8 +36,8 @@ static int collect(void *context, const struct store_experiment *experiment, str
 static int collect_point(void *context, const struct store_point_row *row, struct err *err)
 {
     char line[256];
-    (void)snprintf(line, sizeof line, "%d %s %s %s;", (int)row->number, row->status, row->job_id,
-                   row->measured_json);
+    (void)snprintf(line, sizeof line, "%d %s %s%s %s;", (int)row->number, row->status, row->job_id,
+                   row->note, row->measured_json);
     strncat(context, line, 256);
     assert_string_equal(row->facts_json, "{\"f\":1}");
     return 0;
@@ -73,7 +76,7 @@ static void test_lists(void **state)
     assert_false(more);
     OK(f, store_experiment_owner(f->store, "exp-b", owner, &f->err));
     assert_string_equal(owner, "bob");
-    assert_int_equal(store_experiment_owner(f->store, "exp-c", owner, &f->err), -ERR_NOT_FOUND);
+    assert_int_equal(store_experiment_owner(f->store, "exp-x", owner, &f->err), -ERR_NOT_FOUND);
     int64_t row = 0;
     OK(f, store_experiment_open(f->store, 0, &row, id, &f->err));
     assert_string_equal(id, "exp-a");
@@ -83,8 +86,9 @@ static void test_lists(void **state)
     OK(f, store_experiment_open(f->store, row, &row, id, &f->err));
     assert_int_equal(row, 0);
     OK(f, store_experiment_cancel(f->store, "exp-a", &f->err)); /* it has ended: stays so */
+    add(f, "exp-c", "bob");
     OK(f, store_experiment_cancel(f->store, "exp-b", &f->err));
-    expect(f, "", "exp-bc exp-ae ");
+    expect(f, "", "exp-c exp-bc exp-ae ");
 }
 
 static void test_points_and_jobs(void **state)
@@ -111,7 +115,7 @@ static void test_points_and_jobs(void **state)
     assert_int_not_equal(store_experiment_add(f->store, "exp-a", &more, &f->err), 0);
     OK(f, store_experiment_settle(f->store, "exp-a", 2, "failed", "why", "{}", &f->err));
     OK(f, store_experiment_points(f->store, "exp-a", collect_point, seen, &f->err));
-    assert_string_equal(seen, "0 submitted ftjob-1 ;1 does_not_fit  ;2 failed  {};");
+    assert_string_equal(seen, "0 submitted ftjob-1 ;1 does_not_fit  ;2 failed why {};");
 }
 
 static void test_statuses(void **state)
@@ -132,6 +136,8 @@ static void test_delete(void **state)
     char id[LIMIT_ID_BYTES + 1], job_id[LIMIT_ID_BYTES + 1], seen[64] = "";
     int64_t open = -1;
     test_points_and_jobs(state);
+    add(f, "exp-b", "bob");
+    OK(f, store_experiment_end(f->store, "exp-b", 9, &f->err));
     OK(f, store_experiment_deleted(f->store, id, job_id, &f->err));
     assert_true(id[0] == '\0' && job_id[0] == '\0');
     assert_int_equal(store_experiment_delete(f->store, "exp-a", &f->err), -ERR_BAD_STATE);
@@ -141,7 +147,7 @@ static void test_delete(void **state)
     OK(f, store_experiments_open_count(f->store, "ann", &open, &f->err));
     assert_int_equal(open, 0);
     OK(f, store_experiment_delete(f->store, "exp-a", &f->err));
-    expect(f, "", "");
+    expect(f, "", "exp-be ");
     assert_int_equal(store_experiment_get(f->store, "exp-a", collect, seen, &f->err),
                      -ERR_NOT_FOUND);
     OK(f, store_experiment_deleted(f->store, id, job_id, &f->err));
@@ -150,6 +156,11 @@ static void test_delete(void **state)
     OK(f, store_experiment_purge(f->store, "exp-a", &f->err));
     OK(f, store_experiment_points(f->store, "exp-a", collect_point, seen, &f->err));
     assert_string_equal(seen, "");
+    OK(f, store_experiment_deleted(f->store, id, job_id, &f->err));
+    assert_string_equal(id, "");
+    expect(f, "", "exp-be "); /* another one stays, with its points */
+    OK(f, store_experiment_points(f->store, "exp-b", collect_point, seen, &f->err));
+    assert_string_equal(seen, "0 waiting  ;1 does_not_fit  ;");
 }
 
 int main(void)
