@@ -80,38 +80,45 @@ static void test_steps_of_attempts(void **state)
 /* Where no daemon saw the end it is not the time when one looked: the machine was off for days. */
 static void test_time_off_is_not_held(void **state)
 {
+    enum { OFF_MS = 2 * 86400000, NONE = -1 };
+    static const struct {
+        int64_t steps, reported_ms, ended_ms; /* after it began; NONE: no report */
+    } rows[] = {{2, NONE, 3000},
+                {2, 5123, 5123},
+                {2, OFF_MS + 1000000, OFF_MS}, /* a clock that was wrong: when one looked, then */
+                {0, NONE, 0}};
     struct world *w = *state;
-    for (int reported = 0; reported < 2; reported++) {
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct world_attempt a;
         struct world_job job = world_running(w, &a, "");
         const int64_t began_ms = look(w, 1).started_ms;
-        step(&a, 1, began_ms, 1000);
-        step(&a, 2, began_ms, 3000);
+        for (int64_t number = 1; number <= rows[i].steps; number++)
+            step(&a, (uint64_t)number, began_ms, 2000 * number - 1000);
         world_run(w);
         struct exit_report report = world_clean_exit(&a);
         report.first_failed = 1;
         report.ranks[1].exit_status = -1;
         report.ranks[1].signal = SIGKILL;
         CLEANUP(mem_free_ptr) char *path = io_join(a.keeper->argument, "exit.json");
-        const int64_t ended_ms = began_ms + (reported ? 5000 : 3000);
+        const int64_t reported_ms = began_ms + rows[i].reported_ms;
         const struct timespec times[2] = {
             {.tv_nsec = UTIME_OMIT},
-            {.tv_sec = ended_ms / 1000, .tv_nsec = ended_ms % 1000 * 1000000}};
-        if (reported) {
+            {.tv_sec = reported_ms / 1000, .tv_nsec = reported_ms % 1000 * 1000000}};
+        if (rows[i].reported_ms != NONE) {
             world_exit_report(&a, &report);
             assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
         }
         world_attempt_close(&a);
         w->fake.session = 0;
-        w->fake.now_ms += 2 * 86400000;
+        w->fake.now_ms += began_ms + OFF_MS - w->fake.host.ops->wall_ms(&w->fake.host);
         world_reopen(w);
         world_run(w);
         world_expect(w, &job, JOB_STATE_FAILED);
         const struct store_held held = look(w, 1);
         assert_int_equal(held.started_ms, began_ms);
-        assert_int_equal(held.ended_ms, ended_ms);
-        assert_int_equal(held.step, 2);
-        assert_int_equal(held.tokens, 200);
+        assert_int_equal(held.ended_ms, began_ms + rows[i].ended_ms);
+        assert_int_equal(held.step, rows[i].steps);
+        assert_int_equal(held.tokens, 100 * rows[i].steps);
         OK(w, store_job_delete(w->store, job.id, &w->err));
         assert_int_equal(sqlite3_exec(w->store->databases[STORE_JOBS], "DELETE FROM attempts_gone",
                                       NULL, NULL, NULL),

@@ -289,6 +289,28 @@ static void test_preemption_goes_on(void **state)
     world_expect(w, &head, JOB_STATE_STARTING);
 }
 
+/* One that was taken over can be preempted like any other. */
+static void test_preempted_after_a_take_over(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    w->config.policy.preempt_after_ms = 5000;
+    world_reopen(w);
+    struct world_job job = world_running(w, &a, ",\"preemptible\":true");
+    (void)world_queued(w, ",\"priority\":1");
+    keep_alive(w, &a);
+    world_hang_up(&a);
+    world_reopen(w);
+    for (uint32_t i = 0; i < 2; i++)
+        world_connect(&a, i);
+    world_pass(w, 4999);
+    world_expect(w, &job, JOB_STATE_RUNNING);
+    world_pass(w, 1);
+    world_pass(w, 1000);
+    world_expect(w, &job, JOB_STATE_PREEMPTING);
+    world_attempt_close(&a);
+}
+
 static void test_unreadable_plan_stops_the_keeper(void **state)
 {
     struct world *w = *state;
@@ -400,6 +422,8 @@ static void test_cancelling_is_finished(void **state)
     world_reopen(w);
     world_run(w);
     world_expect(w, &job, JOB_STATE_CANCELLING);
+    world_pass(w, w->config.stop_grace_ms); /* asked again, and then insisted on */
+    assert_int_equal(fake_host_find(&w->fake, "adopted")->last_signal, SIGKILL);
     fake_host_end(fake_host_find(&w->fake, "adopted"), -1, 0);
     world_run(w);
     world_expect(w, &job, JOB_STATE_CANCELLED);
@@ -445,6 +469,7 @@ int main(void)
         WORLD_TEST(test_unsent_frames_are_taken),
         WORLD_TEST(test_pause_goes_on),
         WORLD_TEST(test_preemption_goes_on),
+        WORLD_TEST(test_preempted_after_a_take_over),
         WORLD_TEST(test_unreadable_plan_stops_the_keeper),
         WORLD_TEST(test_recycled_pid_is_left_alone),
         WORLD_TEST(test_never_started_is_queued_again),

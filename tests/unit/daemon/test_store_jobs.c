@@ -1,6 +1,7 @@
 /* store_jobs, store_events: what goes in comes out, pages meet without a gap, a move is all or
  * nothing. */
 #include "daemon/store_experiments.h"
+#include "daemon/store_sql.h"
 
 #include "tests/lib/store_fixture.h"
 
@@ -156,18 +157,39 @@ static void test_what_moves_change(void **state)
     assert_memory_equal(text, "ftjob-full", 10);
 }
 
+static void expect_sum(struct fixture *f, const char *job_id, int64_t first, int64_t last,
+                       int64_t tokens, int64_t last_ms)
+{
+    struct store_points_sum sum;
+    OK(f, store_points_sum(f->store, job_id, 1, &sum, &f->err));
+    assert_int_equal(sum.first_step, first);
+    assert_int_equal(sum.last_step, last);
+    assert_int_equal(sum.tokens, tokens);
+    assert_int_equal(sum.last_ms, last_ms);
+}
+
 /* What was measured goes with the job, that of others stays. */
 static void test_points_go_with_their_job(void **state)
 {
     struct fixture *f = *state;
-    const struct store_point points[] = {
-        {.job_id = "ftjob-1", .attempt = 1, .step = 4, .metric = METRIC_TOKENS},
-        {.job_id = "ftjob-2", .attempt = 1, .step = 5, .metric = METRIC_TOKENS}};
-    struct store_points_sum sum;
+    struct store_point points[6];
     int64_t row = 0;
+    for (int i = 0; i < 6; i++)
+        points[i] = (struct store_point){.job_id = "ftjob-1",
+                                         .attempt = 1,
+                                         .step = 4 + i,
+                                         .metric = METRIC_TOKENS,
+                                         .value = 1 << i,
+                                         .wall_s = i + 0.5};
+    points[2].rank = 1; /* of these three nothing counts for the attempt of rank 0 */
+    points[3].attempt = 2;
+    points[4].metric = METRIC_LOSS;
+    points[5].job_id = "ftjob-2";
     add_job(f, 1, "null");
     add_job(f, 2, "null");
-    OK(f, store_points_insert(f->store, points, 2, &row, &f->err));
+    OK(f, store_points_insert(f->store, points, 6, &row, &f->err));
+    expect_sum(f, "ftjob-1", 4, 5, 3, 1500);
+    expect_sum(f, "ftjob-2", 9, 9, 32, 5500);
     assert_int_equal(store_job_delete(f->store, "ftjob-1", &f->err), -ERR_BAD_STATE);
     const struct store_job_move move = {.id = "ftjob-1",
                                         .from = JOB_STATE_VALIDATING,
@@ -180,10 +202,17 @@ static void test_points_go_with_their_job(void **state)
                                         .ended = true};
     OK(f, store_job_move(f->store, &move, &row, &f->err));
     OK(f, store_job_delete(f->store, "ftjob-1", &f->err));
-    OK(f, store_points_sum(f->store, "ftjob-1", 1, &sum, &f->err));
-    assert_int_equal(sum.last_step, 0);
-    OK(f, store_points_sum(f->store, "ftjob-2", 1, &sum, &f->err));
-    assert_int_equal(sum.last_step, 5);
+    expect_sum(f, "ftjob-1", 0, 0, 0, 0);
+    for (bool more = true; more;)
+        OK(f, store_points_purge(f->store, &more, &f->err));
+    expect_sum(f, "ftjob-2", 9, 9, 32, 5500);
+    int64_t left = 0;
+    OK(f, store_query_i64(f->store, STORE_METRICS, "SELECT count(*) FROM points", NULL, &left,
+                          &f->err));
+    assert_int_equal(left, 1);
+    OK(f,
+       store_query_i64(f->store, STORE_METRICS, "SELECT count(*) FROM jobs", NULL, &left, &f->err));
+    assert_int_equal(left, 1); /* its name is gone too */
 }
 
 static void test_job_pages_and_metadata(void **state)
