@@ -100,7 +100,6 @@ static void test_backward(void **state)
 /* One gate at a time: among others, these would not be seen. */
 static void test_where_exp_ends(void **state)
 {
-    (void)state;
     for (int i = 0; i < 300; i++) {
         float *gate = testing_poison(1), *up = testing_normal(1);
         gate[0] = (float)(i % 2 == 0 ? -85 : 85) + (float)(i % 2 == 0 ? -i : i) / 60;

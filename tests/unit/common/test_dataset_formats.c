@@ -60,7 +60,6 @@ static void use_words(bool words)
 /* A byte of a text that is not UTF-8 is told by its place in the file, however large a row is. */
 static void test_text_place(void **state)
 {
-    (void)state;
     request.name = "book.txt";
     use_words(true);
     static const char text[] = "first\nsecond \xe4\n";

@@ -392,7 +392,6 @@ static void tell(void *context, const struct dataset_progress *at)
 /* A row that is wrong is told while the rest is still read. */
 static void test_progress(void **state)
 {
-    (void)state;
     enum { ROWS = 9000, BAD = 100 };
     struct told told = {0};
     struct buf text;
@@ -413,7 +412,6 @@ static void test_progress(void **state)
 /* A shard that is not finished has no name that a child which is killed could leave behind. */
 static void test_unfinished_shard(void **state)
 {
-    (void)state;
     struct err err = {0};
     struct dataset_writer *writer = NULL;
     const int32_t ids[] = {1, 2, 3};

@@ -58,7 +58,6 @@ static void test_overlength(void **state)
 /* A file that is none is told as it is when a job checks it, and nothing more of it is shown. */
 static void test_files(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *code, *word;
     } cases[] = {

@@ -69,7 +69,6 @@ static void test_card(void **state)
 
 static void test_host_size(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t bytes; /* 0: refused */

@@ -212,7 +212,6 @@ static void test_what_is_given_stays(void **state)
  * kept, elsewhere O only, and as few inputs as there can be. */
 static void test_keeps_little_elsewhere(void **state)
 {
-    (void)state;
     static const struct {
         enum job_offload offload;
         enum job_recompute recompute;
