@@ -21,18 +21,20 @@
 #include <string.h>
 
 enum {
-    CACHE_SLOTS = 1 << 14, /* 72 bytes each */
-    CACHE_WORD_BYTES = 30,
+    CACHE_SLOTS = 1 << 15,
+    CACHE_WORD_BYTES = 26,
     CACHE_WORD_TOKENS = 8,
+    CACHE_LINE_BYTES = 64, /* of the processor; a word is one */
 };
 
 struct tokenizer_word {
-    uint64_t hash;
+    uint32_t hash;
     uint8_t length; /* 0: an empty slot */
     uint8_t count;
     char bytes[CACHE_WORD_BYTES];
     int32_t ids[CACHE_WORD_TOKENS];
 };
+_Static_assert(sizeof(struct tokenizer_word) == CACHE_LINE_BYTES, "a word is a cache line");
 
 struct tokenizer_encoder {
     const struct tokenizer *tokenizer;   /* borrowed */
@@ -200,7 +202,7 @@ int tokenizer_encoder_new(const struct tokenizer *tokenizer, struct tokenizer_en
         return mem_fail(err, sizeof *encoder, "an encoder");
     encoder->tokenizer = tokenizer;
     tokenizer_text_init(&encoder->normal);
-    encoder->cache = mem_new(CACHE_SLOTS, sizeof *encoder->cache);
+    encoder->cache = mem_aligned(CACHE_LINE_BYTES, CACHE_SLOTS * sizeof *encoder->cache);
     int rc = encoder->cache == NULL
                  ? mem_fail(err, CACHE_SLOTS * sizeof *encoder->cache, "an encoder")
              : tokenizer->split != NULL
@@ -234,9 +236,9 @@ static int tokenizer_encode_word(struct tokenizer_encoder *encoder, const char *
                        length, LIMIT_WORD_BYTES);
     int64_t before = tokens->count;
     struct tokenizer_word *cached = NULL;
-    uint64_t hash = 0;
+    uint32_t hash = 0;
     if (length <= CACHE_WORD_BYTES) {
-        hash = io_hash64(word, length);
+        hash = (uint32_t)io_hash64(word, length);
         cached = &encoder->cache[hash % CACHE_SLOTS];
         if (cached->hash == hash && cached->length == length &&
             memcmp(cached->bytes, word, length) == 0) {
@@ -279,7 +281,13 @@ static int tokenizer_encode_words(struct tokenizer_encoder *encoder,
             TRY(tokenizer_split_next(tokenizer->split, encoder->match, bytes, stretch->end, at,
                                      &end, err));
         int64_t first = tokens->count;
+        bool trained = tokenizer_flag(stretch, at);
         TRY(tokenizer_encode_word(encoder, bytes + at, end - at, tokens, err));
+        if (end <= stretch->text->pieces[stretch->piece].end) { /* nearly every word */
+            memset(tokens->trained + first, trained, (size_t)(tokens->count - first));
+            at = end;
+            continue;
+        }
         for (int64_t t = first; t < tokens->count; t++) {
             tokens->trained[t] = tokenizer_flag(stretch, at);
             at += tokenizer->bpe.tokens[tokens->ids[t]].length;
