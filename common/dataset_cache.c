@@ -1,19 +1,25 @@
-/* dataset_cache: the key is a hash over a text of hashes and numbers. DATASET_CACHE_EDITION counts
- * up when the same input would give other tokens or another report. */
+/* dataset_cache: a key is a hash over a text of hashes and numbers. DATASET_CACHE_EDITION counts up
+ * when the same input would give other tokens or another report.
+ *
+ * The lock of a key is one byte of the file <cache_dir>.lock, the byte that the key names: there is
+ * nothing to clean up, and the kernel ends it with its process. */
 #include "common/dataset_cache.h"
 
 #include "common/dataset_source.h"
+#include "common/json.h"
 #include "common/limits.h"
 #include "common/mem.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DATASET_CACHE_EDITION = 2 };
+enum { DATASET_CACHE_EDITION = 3 };
 
 static void cache_close(int *fd)
 {
@@ -47,15 +53,14 @@ static int cache_hash_file(const char *path, struct buf *out, struct err *err)
     return buf_error(out, err);
 }
 
-int dataset_cache_key(const struct dataset_request *request, char ret_key[IO_HASH_BYTES],
-                      struct err *err)
+int dataset_cache_keys(const struct dataset_request *request, struct dataset_cache_keys *ret_keys,
+                       struct err *err)
 {
     static const char *const model_files[] = {"tokenizer.json", "tokenizer_config.json",
                                               "chat_template.jinja"};
     CLEANUP(buf_done) struct buf text;
     buf_init(&text, LIMIT_JSON_BODY_BYTES);
-    buf_printf(&text, "%d %lld %d %d %d %lld %zu %d\n", DATASET_CACHE_EDITION,
-               (long long)request->seq_len, (int)request->overlength, (int)request->train_on,
+    buf_printf(&text, "%d %d %d %lld %zu %d\n", DATASET_CACHE_EDITION, (int)request->train_on,
                (int)request->chat_template, (long long)request->vocab, request->line_bytes_max,
                dataset_source_is_text(request));
     TRY(cache_hash_file(request->path, &text, err));
@@ -65,7 +70,32 @@ int dataset_cache_key(const struct dataset_request *request, char ret_key[IO_HAS
             return mem_fail(err, LIMIT_PATH_BYTES, "a path");
         TRY(cache_hash_file(path, &text, err));
     }
-    io_hash(buf_str(&text), text.length, ret_key);
+    io_hash(buf_str(&text), text.length, ret_keys->whole);
+    buf_printf(&text, "%lld %d\n", (long long)request->seq_len, (int)request->overlength);
+    TRY(buf_error(&text, err));
+    io_hash(buf_str(&text), text.length, ret_keys->exact);
+    return 0;
+}
+
+int dataset_cache_lock(const char *cache_dir, const struct dataset_cache_keys *keys, int *ret_fd,
+                       struct err *err)
+{
+    CLEANUP(mem_free_ptr) char *path = mem_printf("%s.lock", cache_dir);
+    char byte[16]; /* 60 bits of the key, an offset */
+    if (path == NULL)
+        return mem_fail(err, LIMIT_PATH_BYTES, "a path");
+    memcpy(byte, keys->whole, sizeof byte - 1);
+    byte[sizeof byte - 1] = '\0';
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = strtoll(byte, NULL, 16), .l_len = 1};
+    CLEANUP(cache_close) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_set_errno(err, errno, "%s", path);
+    while (fcntl(fd, F_OFD_SETLKW, &lock) != 0)
+        if (errno != EINTR)
+            return err_set_errno(err, errno, "%s: lock", path);
+    *ret_fd = fd;
+    fd = -1;
     return 0;
 }
 
@@ -101,26 +131,46 @@ static int cache_paths_init(struct cache_paths *paths, const char *cache_dir, co
                : mem_fail(err, LIMIT_PATH_BYTES, "a path");
 }
 
-int dataset_cache_take(const char *cache_dir, const char key[IO_HASH_BYTES],
-                       const struct dataset_request *request, bool *ret_hit, struct err *err)
+static int cache_take_entry(const char *cache_dir, const char *key,
+                            const struct dataset_request *request, bool *ret_hit, struct err *err)
 {
     CLEANUP(cache_paths_done) struct cache_paths paths = {.shard = NULL};
     bool shard = false, report = false;
     TRY(cache_paths_init(&paths, cache_dir, key, err));
     TRY(cache_link(paths.shard, request->out_path, &shard, err));
-    if (shard)
-        TRY(cache_link(paths.report, request->report_path, &report, err));
+    TRY(cache_link(paths.report, request->report_path, &report, err));
     *ret_hit = shard && report;
     return 0;
 }
 
-int dataset_cache_keep(const char *cache_dir, const char key[IO_HASH_BYTES],
+/* The longest row that the report tells of; INT64_MAX where it tells of none. */
+static int64_t cache_longest(const struct dataset_request *request)
+{
+    CLEANUP(json_unref) json_t *report = NULL;
+    struct err ignored; /* another report will be written */
+    int64_t longest = 0;
+    if (json_parse_own_file(request->report_path, LIMIT_REPORT_BYTES, &report, &ignored) != 0 ||
+        json_get_i64(report, "longest", ERR_CORRUPT, &longest, &ignored) != 0)
+        return INT64_MAX;
+    return longest;
+}
+
+int dataset_cache_take(const char *cache_dir, const struct dataset_cache_keys *keys,
+                       const struct dataset_request *request, bool *ret_hit, struct err *err)
+{
+    TRY(cache_take_entry(cache_dir, keys->whole, request, ret_hit, err));
+    if (*ret_hit && cache_longest(request) <= request->seq_len)
+        return 0;
+    return cache_take_entry(cache_dir, keys->exact, request, ret_hit, err);
+}
+
+int dataset_cache_keep(const char *cache_dir, const struct dataset_cache_keys *keys,
                        const struct dataset_request *request, struct err *err)
 {
     CLEANUP(cache_paths_done) struct cache_paths paths = {.shard = NULL};
-    bool there = false;
+    bool there = false, whole = cache_longest(request) <= request->seq_len;
     TRY(io_make_dirs(cache_dir, 0700, err));
-    TRY(cache_paths_init(&paths, cache_dir, key, err));
+    TRY(cache_paths_init(&paths, cache_dir, whole ? keys->whole : keys->exact, err));
     TRY(cache_link(request->report_path, paths.report, &there, err));
     return cache_link(request->out_path, paths.shard, &there, err);
 }

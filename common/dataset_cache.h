@@ -4,19 +4,29 @@
  * An entry is two files, <key>.tok and <key>.json, hard links to the shard and the report of the
  * jobs that have them; so entries take no room of their own, and one that no job holds any more
  * (a single link) is swept away. Several children may work in the folder at once: what is gone when
- * it is wanted was not there. */
+ * it is wanted was not there; of those that would make the same, one does and the others wait.
+ *
+ * Where no row was longer than seq_len, the shard is that of any seq_len that all rows fit in, and
+ * is found by all of these. */
 #pragma once
 #include "common/dataset.h"
 #include "common/io.h"
 
 #include <stdbool.h>
 
-int dataset_cache_key(const struct dataset_request *request, char ret_key[IO_HASH_BYTES],
-                      struct err *err);
+struct dataset_cache_keys {
+    char exact[IO_HASH_BYTES]; /* of all settings */
+    char whole[IO_HASH_BYTES]; /* of all but seq_len and overlength */
+};
+int dataset_cache_keys(const struct dataset_request *request, struct dataset_cache_keys *ret_keys,
+                       struct err *err);
+/* Waits for whoever makes a shard of the same `whole` key. The lock ends when *ret_fd is closed. */
+int dataset_cache_lock(const char *cache_dir, const struct dataset_cache_keys *keys, int *ret_fd,
+                       struct err *err);
 /* Links an entry to the request's out_path and report_path; *ret_hit says whether there was one. */
-int dataset_cache_take(const char *cache_dir, const char key[IO_HASH_BYTES],
+int dataset_cache_take(const char *cache_dir, const struct dataset_cache_keys *keys,
                        const struct dataset_request *request, bool *ret_hit, struct err *err);
 /* Makes an entry of what dataset_prepare() wrote. */
-int dataset_cache_keep(const char *cache_dir, const char key[IO_HASH_BYTES],
+int dataset_cache_keep(const char *cache_dir, const struct dataset_cache_keys *keys,
                        const struct dataset_request *request, struct err *err);
 int dataset_cache_sweep(const char *cache_dir, struct err *err);

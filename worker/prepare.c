@@ -12,6 +12,7 @@
 #include "worker/weights.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 enum { PREPARE_PROGRESS_MS = 1000 };
 
@@ -41,22 +42,31 @@ static void prepare_tell(void *context, const struct dataset_progress *at)
         (void)json_write_scratch(progress->request->progress_path, json, &ignored);
 }
 
+static void prepare_unlock(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd); /* only a lock */
+}
+
 /* One file, made or found in the cache, which only ever saves work: its faults are printed. */
 static int prepare_file(const struct prepare_request *request, size_t index,
                         const struct dataset_request *dataset, struct err *err)
 {
-    char key[IO_HASH_BYTES];
+    struct dataset_cache_keys keys;
     struct err cache = {.code = ERR_NONE};
     bool hit = false;
-    int rc = dataset_cache_key(dataset, key, &cache);
+    CLEANUP(prepare_unlock) int lock = -1;
+    int rc = dataset_cache_keys(dataset, &keys, &cache);
     if (rc == 0)
-        rc = dataset_cache_take(request->cache_dir, key, dataset, &hit, &cache);
+        rc = dataset_cache_lock(request->cache_dir, &keys, &lock, &cache);
+    if (rc == 0)
+        rc = dataset_cache_take(request->cache_dir, &keys, dataset, &hit, &cache);
     printf("%s file %zu of %zu\n", hit ? "found" : "preparing", index + 1, request->file_count);
     (void)fflush(stdout);
     if (!hit)
         TRY(dataset_prepare(dataset, err));
     if (!hit && rc == 0)
-        rc = dataset_cache_keep(request->cache_dir, key, dataset, &cache);
+        rc = dataset_cache_keep(request->cache_dir, &keys, dataset, &cache);
     if (rc != 0)
         printf("not kept for other jobs: %s\n", cache.text);
     return 0;

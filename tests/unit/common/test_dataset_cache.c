@@ -3,6 +3,9 @@
 
 #include "tests/lib/dataset_scene.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 static char *cache_dir(void)
@@ -10,67 +13,76 @@ static char *cache_dir(void)
     return io_join(folder, "cache");
 }
 
-static void key_of(char ret_key[IO_HASH_BYTES])
+static void keys_of(struct dataset_cache_keys *keys)
 {
     struct err err;
-    MUST_WORK(dataset_cache_key(&request, ret_key, &err), &err);
+    MUST_WORK(dataset_cache_keys(&request, keys, &err), &err);
 }
 
-static void test_key(void **state)
+/* Both are others, or neither is. */
+static void expect_other(const struct dataset_cache_keys *first, bool other)
 {
-    char first[IO_HASH_BYTES], other[IO_HASH_BYTES];
+    struct dataset_cache_keys now;
+    keys_of(&now);
+    assert_int_equal(strcmp(now.exact, first->exact) != 0, other);
+    assert_int_equal(strcmp(now.whole, first->whole) != 0, other);
+}
+
+static void test_keys(void **state)
+{
+    struct dataset_cache_keys first, other;
     struct err err;
     prepare_text(GOOD);
-    key_of(first);
-    key_of(other);
-    assert_string_equal(first, other);
-    request.seq_len++;
-    key_of(other);
-    assert_string_not_equal(first, other);
-    request.seq_len--;
+    keys_of(&first);
+    expect_other(&first, false);
+    assert_string_not_equal(first.exact, first.whole);
+    for (int change = 0; change < 2; change++) { /* a shard of whole rows is that of both */
+        request.seq_len += change == 0;
+        request.overlength = change == 0 ? JOB_overlength_CUT : JOB_overlength_CHUNK;
+        keys_of(&other);
+        assert_string_not_equal(first.exact, other.exact);
+        assert_string_equal(first.whole, other.whole);
+        request.seq_len -= change == 0;
+    }
+    request.overlength = JOB_overlength_CUT;
     request.name = "x.txt";
-    key_of(other);
-    assert_string_not_equal(first, other);
+    expect_other(&first, true);
     request.name = "y.jsonl";
-    key_of(other);
-    assert_string_equal(first, other); /* text or not counts, not the name */
+    expect_other(&first, false); /* text or not counts, not the name */
     request.train_on = JOB_train_on_ALL;
-    key_of(other);
-    assert_string_not_equal(first, other);
+    expect_other(&first, true);
     request.train_on = JOB_train_on_ASSISTANT;
     prepare_text(GOOD "\n");
-    key_of(other);
-    assert_string_not_equal(first, other);
+    expect_other(&first, true);
     CLEANUP(mem_free_ptr) char *jinja = io_join(folder, "chat_template.jinja");
     prepare_text(GOOD);
     assert_int_equal(io_write_file(jinja, "x", 1, 0644, &err), 0);
-    key_of(other);
-    assert_string_not_equal(first, other);
+    expect_other(&first, true);
     assert_int_equal(unlink(jinja), 0);
     request.path = "/nonexistent-folder/x";
-    key_of(other); /* preparing says what is missing */
+    keys_of(&other); /* preparing says what is missing */
 }
 
 static void test_take(void **state)
 {
     CLEANUP(mem_free_ptr) char *cache = cache_dir();
-    char key[IO_HASH_BYTES];
+    struct dataset_cache_keys keys;
     bool hit = true;
     struct err err;
     struct stat info;
     prepare_text(GOOD);
-    key_of(key);
+    keys_of(&keys);
     assert_int_equal(dataset_cache_sweep(cache, &err), 0); /* no folder yet */
-    assert_int_equal(dataset_cache_take(cache, key, &request, &hit, &err), 0);
+    assert_int_equal(dataset_cache_take(cache, &keys, &request, &hit, &err), 0);
     assert_false(hit);
     prepare_text(GOOD); /* a miss takes the output away */
-    assert_int_equal(dataset_cache_keep(cache, key, &request, &err), 0);
-    assert_int_equal(dataset_cache_keep(cache, key, &request, &err), 0); /* twice is fine */
+    assert_int_equal(dataset_cache_keep(cache, &keys, &request, &err), 0);
+    assert_int_equal(dataset_cache_keep(cache, &keys, &request, &err), 0); /* twice is fine */
     assert_int_equal(stat(out_path, &info), 0);
     assert_int_equal(info.st_nlink, 2);
     assert_int_equal(dataset_cache_sweep(cache, &err), 0); /* a job holds it */
     assert_int_equal(unlink(report_path), 0);
-    assert_int_equal(dataset_cache_take(cache, key, &request, &hit, &err), 0);
+    assert_int_equal(dataset_cache_take(cache, &keys, &request, &hit, &err), 0);
     assert_true(hit);
     assert_true(io_exists(report_path));
     struct dataset again;
@@ -80,12 +92,96 @@ static void test_take(void **state)
     assert_int_equal(unlink(out_path), 0);
     assert_int_equal(unlink(report_path), 0);
     assert_int_equal(dataset_cache_sweep(cache, &err), 0);
-    assert_int_equal(dataset_cache_take(cache, key, &request, &hit, &err), 0);
+    assert_int_equal(dataset_cache_take(cache, &keys, &request, &hit, &err), 0);
     assert_false(hit);
+}
+
+static bool found(const char *cache)
+{
+    struct dataset_cache_keys keys;
+    struct err err;
+    bool hit = false;
+    keys_of(&keys);
+    assert_int_equal(dataset_cache_take(cache, &keys, &request, &hit, &err), 0);
+    return hit;
+}
+
+/* GOOD is 7 tokens. A shard of whole rows is found by every seq_len that they fit in, one of rows
+ * that were cut by its own alone. */
+static void test_other_lengths(void **state)
+{
+    CLEANUP(mem_free_ptr) char *cache = cache_dir();
+    struct dataset_cache_keys keys;
+    struct err err;
+    prepare_text(GOOD);
+    keys_of(&keys);
+    assert_int_equal(dataset_cache_keep(cache, &keys, &request, &err), 0);
+    for (request.seq_len = 5; request.seq_len < 10; request.seq_len++) {
+        request.overlength = request.seq_len % 2 ? JOB_overlength_CHUNK : JOB_overlength_REFUSE;
+        assert_int_equal(found(cache), request.seq_len >= 7);
+        prepare_text(GOOD); /* what is found is what would be made; else the output is not there */
+    }
+    request.seq_len = 6;
+    request.overlength = JOB_overlength_CUT;
+    prepare_text(GOOD);
+    keys_of(&keys);
+    assert_int_equal(dataset_cache_keep(cache, &keys, &request, &err), 0);
+    for (request.seq_len = 5; request.seq_len < 9; request.seq_len++)
+        assert_int_equal(found(cache), request.seq_len != 5);
+    request.seq_len = 6;
+    assert_true(found(cache)); /* the cut one, though there is one of whole rows */
+    assert_int_equal(dataset_open(out_path, &dataset, &err), 0);
+    assert_int_equal(dataset.tokens, 6);
+    assert_int_equal(io_remove_tree(cache, &err), 0);
+}
+
+struct waiting {
+    const char *cache;
+    struct dataset_cache_keys keys;
+    atomic_bool locked;
+};
+
+static void *wait_for_lock(void *context)
+{
+    struct waiting *waiting = context;
+    struct err err;
+    int fd = -1;
+    if (dataset_cache_lock(waiting->cache, &waiting->keys, &fd, &err) == 0) {
+        atomic_store(&waiting->locked, true);
+        (void)close(fd);
+    }
+    return NULL;
+}
+
+/* One makes a shard, who wants the same waits; who wants another does not. */
+static void test_lock(void **state)
+{
+    CLEANUP(mem_free_ptr) char *cache = cache_dir();
+    struct waiting waiting = {.cache = cache};
+    struct dataset_cache_keys other;
+    struct err err;
+    int first = -1, second = -1;
+    pthread_t thread;
+    prepare_text(GOOD);
+    keys_of(&waiting.keys);
+    request.train_on = JOB_train_on_ALL;
+    keys_of(&other);
+    assert_int_equal(dataset_cache_lock(cache, &waiting.keys, &first, &err), 0);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_lock, &waiting), 0);
+    assert_int_equal(dataset_cache_lock(cache, &other, &second, &err), 0);
+    (void)close(second);
+    for (int i = 0; i < 1000; i++) { /* a lock that does not hold is seen; one that does, always */
+        (void)sched_yield();
+        assert_false(atomic_load(&waiting.locked));
+    }
+    (void)close(first);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(atomic_load(&waiting.locked));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_key), TEST(test_take)};
+    const struct CMUnitTest tests[] = {TEST(test_keys), TEST(test_take), TEST(test_other_lengths),
+                                       TEST(test_lock)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -153,6 +153,7 @@ static void expect_no_leftovers(void)
                                         "a.json",
                                         "error.json",
                                         "request.json",
+                                        "cache.lock",
                                         "config.json",
                                         "model.safetensors",
                                         "tokenizer.json",
