@@ -45,12 +45,40 @@ int64_t coordinator_wall(const struct coordinator *coordinator)
     return coordinator->host->ops->wall_ms(coordinator->host);
 }
 
+/* Of by_id: the id's hash (FNV-1a). */
+static size_t coordinator_bucket(const char *id)
+{
+    uint32_t hash = 2166136261u;
+    for (; *id != '\0'; id++)
+        hash = (hash ^ (unsigned char)*id) * 16777619u;
+    return hash % COORDINATOR_BUCKETS;
+}
+
 struct coordinator_job *coordinator_find(const struct coordinator *coordinator, const char *job_id)
 {
-    struct coordinator_job *job = coordinator->jobs;
+    struct coordinator_job *job = coordinator->by_id[coordinator_bucket(job_id)];
     while (job != NULL && strcmp(job->id, job_id) != 0)
-        job = job->next;
+        job = job->next_by_id;
     return job;
+}
+
+static void coordinator_add(struct coordinator *coordinator, struct coordinator_job *job)
+{
+    struct coordinator_job **bucket = &coordinator->by_id[coordinator_bucket(job->id)];
+    job->next_by_id = *bucket;
+    *bucket = job;
+    *coordinator->jobs_end = job;
+    coordinator->jobs_end = &job->next;
+    coordinator->job_count++;
+    coordinator->some_ended |= job_state_is_end(job->state);
+}
+
+static void coordinator_remove_by_id(struct coordinator_job *job)
+{
+    struct coordinator_job **at = &job->coordinator->by_id[coordinator_bucket(job->id)];
+    while (*at != job)
+        at = &(*at)->next_by_id;
+    *at = job->next_by_id;
 }
 
 static int coordinator_fill(struct coordinator_job *job, const struct store_job *row,
@@ -92,9 +120,7 @@ int coordinator_load(struct coordinator *coordinator, const struct store_job *ro
         coordinator_job_free(job);
         return err_wrap(err, rc, "job %s", row->id);
     }
-    *coordinator->jobs_end = job;
-    coordinator->jobs_end = &job->next;
-    coordinator->job_count++;
+    coordinator_add(coordinator, job);
     return 0;
 }
 
@@ -240,6 +266,9 @@ void coordinator_flush(struct coordinator *coordinator)
 void coordinator_drop_ended(struct coordinator *coordinator)
 {
     struct coordinator_job **at = &coordinator->jobs;
+    if (!coordinator->some_ended)
+        return;
+    coordinator->some_ended = false;
     while (*at != NULL) {
         struct coordinator_job *job = *at;
         if (!job_state_is_end(job->state)) {
@@ -248,11 +277,19 @@ void coordinator_drop_ended(struct coordinator *coordinator)
         }
         must(!coordinator_job_has_process(job) && !job->has_slots);
         *at = job->next;
+        coordinator_remove_by_id(job);
         coordinator->job_count--;
         coordinator_depends_ended(coordinator, job->id);
         coordinator_job_free(job);
     }
     coordinator->jobs_end = at;
+}
+
+/* It waits for somebody else: a step would do nothing. */
+static bool coordinator_is_quiet(const struct coordinator_job *job)
+{
+    return !job->has_attempt && (job->state == JOB_STATE_PAUSED ||
+                                 (job->state == JOB_STATE_QUEUED && job->depends_known));
 }
 
 /* A step of each job; several may write and wait for the disk, so those for which no time is left
@@ -261,8 +298,8 @@ static bool coordinator_step_jobs(struct coordinator *coordinator)
 {
     const int64_t end_ms = coordinator_now(coordinator) + COORDINATOR_SLICE_MS;
     for (struct coordinator_job *job = coordinator->jobs; job != NULL; job = job->next) {
-        if (job->round > coordinator->round)
-            continue; /* it has had its step */
+        if (coordinator_is_quiet(job) || job->round > coordinator->round)
+            continue; /* or it has had its step */
         const int64_t now_ms = coordinator_now(coordinator);
         if (now_ms >= end_ms)
             return false;

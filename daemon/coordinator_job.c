@@ -37,6 +37,7 @@ int coordinator_job_move(struct coordinator_job *job, struct job_move *move, str
              move->reason_text != NULL ? ": " : "",
              move->reason_text != NULL ? move->reason_text : "");
     job->state = move->to;
+    coordinator->some_ended |= job_state_is_end(move->to);
     coordinator->queue_changes++;
     job->prepared |= move->to == JOB_STATE_QUEUED;
     job->restarts += move->restarted;

@@ -26,6 +26,7 @@
 
 enum {
     COORDINATOR_PREPARING_MAX = 2, /* prepare children at once: a long file delays one other only */
+    COORDINATOR_BUCKETS = 16384,   /* as many jobs as there may be have one or two each */
     COORDINATOR_SLICE_MS = 10,     /* steps of jobs in one turn of the loop */
     COORDINATOR_RETRY_MS = 1000,   /* after a step that failed (disk full), and between writes of */
                                    /* a job's progress */
@@ -35,9 +36,19 @@ enum {
 
 /* A job that has not ended. */
 struct coordinator_job {
+    /* What each tick looks at, of thousands that wait: these lie together. */
+    struct coordinator_job *next;
+    enum job_state state;          /* as in the store */
+    bool has_attempt;              /* its row in the store is open */
+    bool depends_known;            /* `depends` is as it is; else the next step finds it out */
+    bool progress_changed;         /* since it was written to the store */
+    struct supervisor *supervisor; /* while an attempt has processes */
+    int64_t round;                 /* of steps, its next; see coordinator_tick() */
+    int64_t retry_ms;              /* no step before this (monotonic) */
+
     struct coordinator *coordinator;
+    struct coordinator_job *next_by_id; /* in the same bucket */
     char id[LIMIT_ID_BYTES + 1];
-    enum job_state state;            /* as in the store */
     int64_t row;                     /* in the store: rises with each job submitted */
     int64_t created_ms;              /* Unix time */
     int64_t attempt;                 /* newest; 0 before the first */
@@ -48,7 +59,6 @@ struct coordinator_job {
     char *job_dir;                   /* owned */
     bool prepared;                   /* they were, and are token shards */
     struct preparation *preparation; /* while its files are checked */
-    struct supervisor *supervisor;   /* while an attempt has processes */
     struct results *results;         /* while they are written, at the end of an attempt */
     bool has_results;                /* they are written, or cannot be */
     int64_t attempt_started_ms;      /* Unix time */
@@ -57,7 +67,6 @@ struct coordinator_job {
     int64_t attempt_from_step;       /* it went on from there */
     int64_t attempt_step;            /* its newest */
     int64_t attempt_tokens;          /* of real documents in its steps */
-    bool has_attempt;                /* its row in the store is open */
     bool has_slots;                  /* spec.gpus of the inventory */
     uint32_t gpus[LIMIT_RANKS];      /* which, by place, where the inventory has GPUs */
     bool elsewhere;                  /* the next attempt avoids these */
@@ -66,7 +75,6 @@ struct coordinator_job {
     struct err failure;       /* of an attempt without a supervisor: why it cannot go on */
     int64_t restarts;         /* so far */
     int64_t steps_done, steps_total;
-    bool progress_changed;     /* since it was written to the store */
     int step_failing;          /* what its last step returned: likewise */
     int64_t trained_tokens;    /* told by DONE; 0: not yet */
     int64_t ran_ms;            /* time in RUNNING and PAUSING before running_ms */
@@ -75,10 +83,7 @@ struct coordinator_job {
     int64_t step_took_ms;      /* how long that one took; 0: not known */
     bool stall_told;           /* that the next one does not come */
     int64_t nonfinite_attempt; /* of which it was told that a loss is not finite */
-    int64_t retry_ms;          /* no step before this (monotonic) */
-    int64_t round;             /* of steps, its next; see coordinator_tick() */
     bool depends;              /* on jobs that have not succeeded */
-    bool depends_known;        /* `depends` is as it is; else the next step finds it out */
     bool visited;              /* scratch of a search along dependencies */
     bool claims;               /* running jobs make room for it */
     int64_t host_bytes;  /* that its ranks take of the host; 0: not looked at, -1: not known */
@@ -86,7 +91,6 @@ struct coordinator_job {
     enum sched_verdict verdict; /* as the last pass of the scheduler left it, like these */
     int64_t position;
     int64_t start_ms; /* (monotonic); 0: not known */
-    struct coordinator_job *next;
 };
 
 struct coordinator {
@@ -113,8 +117,10 @@ struct coordinator {
     struct coordinator_job *jobs;      /* oldest first */
     struct coordinator_job **jobs_end; /* where the next one is put */
     int64_t job_count;
-    int64_t round;         /* of the steps of all jobs, under way */
-    int preparing;         /* prepare children */
+    struct coordinator_job *by_id[COORDINATOR_BUCKETS]; /* the same, by a hash of the id */
+    bool some_ended;                                    /* are at their end, and to be forgotten */
+    int64_t round;                                      /* of the steps of all jobs, under way */
+    int preparing;                                      /* prepare children */
     bool stopping;         /* running jobs are paused, or left: config.leave_running */
     bool flush_failing;    /* so that it is logged once */
     int64_t progress_ms;   /* when the jobs' progress was written (monotonic) */

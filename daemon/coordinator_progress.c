@@ -64,10 +64,11 @@ void coordinator_progress_tick(struct coordinator *coordinator)
 {
     int64_t now_ms = coordinator_now(coordinator);
     struct err err;
-    if (now_ms - coordinator->progress_ms < COORDINATOR_RETRY_MS ||
-        !progress_is_changed(coordinator))
+    if (now_ms - coordinator->progress_ms < COORDINATOR_RETRY_MS)
         return;
     coordinator->progress_ms = now_ms;
+    if (!progress_is_changed(coordinator))
+        return;
     int rc = store_together(coordinator->store, progress_put_all, coordinator, &err);
     if (rc != 0 && !coordinator->progress_failing)
         log_warn("coordinator", "steps are not stored for now: %s", err.text);
