@@ -13,7 +13,8 @@
 
 enum {
     JOBS_LIST_SHOWN = 20, /* where the query says nothing */
-    JOBS_LIST_TURN = 32   /* jobs a turn: some 3 ms */
+    JOBS_LIST_TURN = 32,  /* jobs a turn: some 3 ms */
+    JOBS_LIST_LOOK = 1000 /* and rows that it looks at for them: some 3 ms, too */
 };
 
 struct jobs_list {
@@ -122,10 +123,14 @@ static int jobs_list_turn(void *context, bool *ret_done, struct err *err)
 {
     struct jobs_list *list = context;
     bool more = false;
+    int64_t looked_row = 0;
     list->page.limit = list->left < JOBS_LIST_TURN ? list->left : JOBS_LIST_TURN;
-    TRY(store_jobs_list(list->api->store, list->viewer, buf_str(&list->filter), &list->page,
-                        jobs_list_put, list, &more, err));
-    *ret_done = !more || list->left == 0 || list->text.length > LIMIT_ANSWER_BYTES / 2;
+    TRY(store_jobs_look(list->api->store, list->viewer, buf_str(&list->filter), &list->page,
+                        JOBS_LIST_LOOK, jobs_list_put, list, &more, &looked_row, err));
+    if (looked_row > 0)
+        list->page.after_row = looked_row;
+    const bool full = list->left == 0 && looked_row == 0; /* else whether there are more is open */
+    *ret_done = !more || full || list->text.length > LIMIT_ANSWER_BYTES / 2;
     return *ret_done ? jobs_list_finish(list, more, err) : 0;
 }
 

@@ -391,7 +391,7 @@ int store_together(struct store *store, store_write_fn *write, void *context, st
 int store_page_start(struct store *store, const struct store_page *page, const char *sql,
                      const char *scope, int64_t *ret_row, struct err *err)
 {
-    must(page->limit >= 1 && page->limit <= LIMIT_PAGE_ROWS);
+    must(page->limit >= 0 && page->limit <= LIMIT_PAGE_ROWS);
     if (page->after_row > 0) {
         *ret_row = page->after_row;
         return 0;

@@ -111,6 +111,13 @@ int store_job_owner(struct store *store, const char *id, char ret_owner[LIMIT_NA
 int store_jobs_list(struct store *store, const char *owner, const char *metadata_json,
                     const struct store_page *page, store_job_fn *row, void *context,
                     bool *ret_has_more, struct err *err);
+/* The same, which looks at no more than `look` rows, whether they are of the list or not. Where it
+ * has seen all of these, *ret_row is the one that the page after this goes on behind, and
+ * *ret_has_more says that there may be more; else *ret_row is 0, and *ret_has_more is sure. A limit
+ * of 0 asks for nothing else. */
+int store_jobs_look(struct store *store, const char *owner, const char *metadata_json,
+                    const struct store_page *page, int64_t look, store_job_fn *row, void *context,
+                    bool *ret_has_more, int64_t *ret_row, struct err *err);
 /* All jobs in a state, oldest first. */
 int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn *row, void *context,
                         struct err *err);

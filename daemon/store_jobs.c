@@ -174,25 +174,59 @@ int store_job_owner(struct store *store, const char *id, char ret_owner[LIMIT_NA
     "NOT EXISTS (SELECT 1 FROM json_each(?3) AS f WHERE NOT EXISTS (SELECT 1 FROM "   \
     "json_each(jobs.spec_json, '$.metadata') AS m WHERE m.key = f.key AND m.value = f.value)))"
 
+/* The first row that a page looks at, the last, and whether there are rows behind that one. */
+static int store_jobs_window(struct store *store, const struct store_page *page, int64_t look,
+                             int64_t *ret_first, int64_t *ret_last, bool *ret_beyond,
+                             struct err *err)
+{
+    int64_t start = 0, newest = 0;
+    TRY(store_page_start(store, page, STORE_PAGE_ROW("jobs"), NULL, &start, err));
+    TRY(store_query_i64(store, STORE_JOBS, "SELECT max(row) FROM jobs", NULL, &newest, err));
+    if (page->order == STORE_NEWEST_FIRST) {
+        *ret_first = start > newest ? newest : start - 1;
+        *ret_beyond = *ret_first > look;
+        *ret_last = *ret_beyond ? *ret_first - look + 1 : 1;
+    } else {
+        *ret_first = start + 1;
+        *ret_beyond = newest - start > look;
+        *ret_last = *ret_beyond ? start + look : newest;
+    }
+    return 0;
+}
+
+int store_jobs_look(struct store *store, const char *owner, const char *metadata_json,
+                    const struct store_page *page, int64_t look, store_job_fn *row, void *context,
+                    bool *ret_has_more, int64_t *ret_row, struct err *err)
+{
+    int64_t first = 0, last = 0;
+    bool beyond = false, filtered = metadata_json != NULL && metadata_json[0] != '\0';
+    TRY(store_jobs_window(store, page, look, &first, &last, &beyond, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    page->order == STORE_NEWEST_FIRST
+                        ? "SELECT " STORE_JOB_COLUMNS
+                          " FROM jobs WHERE row BETWEEN ?5 AND ?1 AND " STORE_JOB_FILTER
+                          " ORDER BY row DESC LIMIT ?4"
+                        : "SELECT " STORE_JOB_COLUMNS
+                          " FROM jobs WHERE row BETWEEN ?1 AND ?5 AND " STORE_JOB_FILTER
+                          " ORDER BY row LIMIT ?4",
+                    STORE_VALUES(store_i64(first), store_text(owner),
+                                 store_text(filtered ? metadata_json : "{}"),
+                                 store_i64(page->limit + 1), store_i64(last)),
+                    err));
+    TRY(store_jobs_give(&query, page->limit, row, context, ret_has_more, err));
+    *ret_row = !*ret_has_more && beyond ? last : 0;
+    *ret_has_more = *ret_has_more || beyond;
+    return 0;
+}
+
 int store_jobs_list(struct store *store, const char *owner, const char *metadata_json,
                     const struct store_page *page, store_job_fn *row, void *context,
                     bool *ret_has_more, struct err *err)
 {
-    int64_t start = 0;
-    bool filtered = metadata_json != NULL && metadata_json[0] != '\0';
-    TRY(store_page_start(store, page, STORE_PAGE_ROW("jobs"), NULL, &start, err));
-    CLEANUP(store_query_end) struct store_query query = {.store = store};
-    TRY(store_query(
-        &query, STORE_JOBS,
-        page->order == STORE_NEWEST_FIRST
-            ? "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE row < ?1 AND " STORE_JOB_FILTER
-              " ORDER BY row DESC LIMIT ?4"
-            : "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE row > ?1 AND " STORE_JOB_FILTER
-              " ORDER BY row LIMIT ?4",
-        STORE_VALUES(store_i64(start), store_text(owner),
-                     store_text(filtered ? metadata_json : "{}"), store_i64(page->limit + 1)),
-        err));
-    return store_jobs_give(&query, page->limit, row, context, ret_has_more, err);
+    int64_t unused = 0;
+    return store_jobs_look(store, owner, metadata_json, page, INT64_MAX, row, context, ret_has_more,
+                           &unused, err);
 }
 
 int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn *row, void *context,
