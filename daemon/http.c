@@ -300,6 +300,8 @@ enum MHD_Result http_on_access(void *context, struct MHD_Connection *connection,
         *upload_bytes = 0;
         return result;
     }
+    if (!request->handled && http_late_waits(request))
+        return MHD_YES;
     if (!request->handled && http_handle(request, &err) != 0)
         http_answer_error(request, &err);
     return http_answer_flush(request);
@@ -362,6 +364,7 @@ void http_stop(struct http *http)
         return;
     http->stopping = true;
     http_doors_shut(http);
+    http_late_end(http);
     struct http_request *next;
     for (struct http_request *request = http->first; request != NULL; request = next) {
         next = request->next;

@@ -1,6 +1,7 @@
 /* http_private: the structs shared by http.c (requests, bodies), http_door.c (the library's
- * instances), http_request.c (what a handler asks of a request), http_answer.c (answers, deferral,
- * streams) and http_connection.c (clients that leave or linger). Only daemon/http*.c include it. */
+ * instances), http_late.c (requests that wait for their turn), http_request.c (what a handler asks
+ * of a request), http_answer.c (answers, deferral, streams) and http_connection.c (clients that
+ * leave or linger). Only daemon/http*.c include it. */
 #pragma once
 #include "common/limits.h"
 #include "daemon/http.h"
@@ -21,6 +22,7 @@ enum {
      * library cannot read (a target or headers beyond HTTP_MEMORY_BYTES, a malformed first line)
      * have its pages in any version. */
     HTTP_STRICT = MHD_VERSION >= 0x01000000,
+    HTTP_TURN_MS = 5,     /* in which one turn of the loop begins to handle requests that write */
     HTTP_SWEEP_MS = 1000, /* between looks for connections that linger */
     HTTP_SPARE_PART = 8   /* of connections_max one in so many is kept free of idle ones */
 };
@@ -49,6 +51,9 @@ struct http {
     uint32_t id_count;                   /* requests so far */
     int port;                            /* the one in use */
     bool stopping;                       /* http_stop was called */
+    int64_t turn_end_ns;                 /* until then requests that write are handled at once */
+    struct http_request *late;           /* those that wait for a turn (http_late.c) */
+    int64_t late_turns;                  /* so far */
     struct http_stats stats;             /* since the start */
 };
 
@@ -93,11 +98,13 @@ struct http_request {
     bool routed;        /* match is of a route */
     bool begun;         /* headers were looked at */
     bool refused;       /* by them: the body is heard in vain */
-    bool handled;       /* the handler ran */
-    bool close;         /* the connection ends with the answer */
-    bool suspended;     /* in the library's sense: resume exactly once */
-    bool deferred;      /* the handler answers later */
-    bool answered;      /* response is ready, or could not be made (NULL) */
+    bool admitted;      /* its turn has come (http_late.c) */
+    struct http_request *next_late;
+    bool handled;   /* the handler ran */
+    bool close;     /* the connection ends with the answer */
+    bool suspended; /* in the library's sense: resume exactly once */
+    bool deferred;  /* the handler answers later */
+    bool answered;  /* response is ready, or could not be made (NULL) */
     int status;
     struct MHD_Response *response; /* owned until the library has it */
     void (*gone)(void *context);   /* of a deferred answer */
@@ -115,6 +122,12 @@ struct http_request {
 enum MHD_Result http_answer_flush(struct http_request *request);
 /* Ends a stream or refuses a deferred request, because the daemon stops. */
 void http_answer_stop(struct http_request *request);
+
+/* http_late.c */
+/* A whole request that is to wait for a later turn: it is suspended now. */
+bool http_late_waits(struct http_request *request);
+void http_late_next(struct http *http); /* a turn begins: one of them goes on in it */
+void http_late_end(struct http *http);  /* all go on, to be refused */
 
 /* The client left after its request was handled. */
 void http_answer_left(struct http_request *request);
