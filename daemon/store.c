@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "common/io.h"
+#include "common/log.h"
 #include "common/must.h"
 #include "daemon/store_sql.h"
 
@@ -72,6 +73,19 @@ static int store_check_sound(sqlite3 *database, struct err *err)
     return said.code == ERR_NONE ? 0 : err_set(err, ERR_CORRUPT, "quick_check: %s", said.text);
 }
 
+/* The same, told: of gigabytes it takes a while, and nothing is served meanwhile. */
+static int store_check_told(sqlite3 *database, const char *path, struct err *err)
+{
+    int64_t bytes = 0, begun_ms = clock_monotonic_ms();
+    TRY(io_file_size(path, &bytes, err));
+    log_info("store", "%s was not closed by the daemon before: its %lld MiB are being checked",
+             path, (long long)bytes >> 20);
+    TRY(store_check_sound(database, err));
+    log_info("store", "%s is sound (%.1f s)", path,
+             (double)(clock_monotonic_ms() - begun_ms) * 1e-3);
+    return 0;
+}
+
 static int store_open_file(sqlite3 **database, const char *path, const char *synchronous,
                            bool unclean, struct err *err)
 {
@@ -84,7 +98,7 @@ static int store_open_file(sqlite3 **database, const char *path, const char *syn
                                     "PRAGMA trusted_schema = OFF; PRAGMA mmap_size = 0;",
                                     NULL, NULL, NULL));
     SQL_TRY(*database, sqlite3_exec(*database, synchronous, NULL, NULL, NULL));
-    return unclean ? store_check_sound(*database, err) : 0;
+    return unclean ? store_check_told(*database, path, err) : 0;
 }
 
 static int store_open_database(struct store *store, enum store_database which, const char *path,
