@@ -9,6 +9,7 @@
 #include "common/model_config.h"
 #include "common/model_published.h"
 #include "daemon/access.h"
+#include "daemon/api_turns.h"
 #include "daemon/checkpoints.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
@@ -268,50 +269,81 @@ static int models_add(json_t *data, json_t *model, struct err *err)
     return name != NULL ? 0 : mem_fail(err, 0, "a list of models");
 }
 
+enum { MODELS_LOOK = 1000 }; /* jobs that a turn looks at: some 3 ms */
+
 struct models_list {
-    const struct settings *settings;
-    const char *viewer;
-    json_t *data; /* object by name */
+    struct api *api;
+    struct api_turns turns;
+    const char *viewer; /* of the request */
+    json_t *models;     /* object by name */
+    int64_t row;        /* of the last job that was looked at */
 };
+
+static void models_list_end(void *context)
+{
+    struct models_list *list = context;
+    api_turns_done(&list->turns);
+    json_decref(list->models);
+    mem_free(list);
+}
 
 static int models_add_base(void *context, const char *name, const char *dir, int64_t created_ms,
                            struct err *err)
 {
     struct models_list *list = context;
-    if (json_object_get(list->data, name) != NULL)
+    if (json_object_get(list->models, name) != NULL)
         return 0; /* an earlier root's */
-    json_t *card = model_card(list->settings, dir);
+    json_t *card = model_card(list->api->settings, dir);
     return card != NULL
-               ? models_add(list->data, models_json(name, created_ms, models_local, card), err)
+               ? models_add(list->models, models_json(name, created_ms, models_local, card), err)
                : mem_fail(err, 0, "a list of models");
 }
 
 static int models_add_tuned(void *context, const struct store_job *job, struct err *err)
 {
     struct models_list *list = context;
-    if (job->fine_tuned_model[0] == '\0' || !access_is_seen(list->viewer, job->owner))
+    if (!access_is_seen(list->viewer, job->owner))
         return 0;
-    return models_add(list->data,
+    return models_add(list->models,
                       models_json(job->fine_tuned_model, job->finished_ms, job->owner, NULL), err);
 }
 
-int models_list(struct api *api, struct http_request *request, struct err *err)
+static int models_list_turn(void *context, bool *ret_done, struct err *err)
 {
-    CLEANUP(json_unref) json_t *models = json_object();
+    struct models_list *list = context;
+    bool more = false;
+    TRY(store_jobs_tuned(list->api->store, MODELS_LOOK, &list->row, models_add_tuned, list, &more,
+                         err));
+    *ret_done = !more || json_object_size(list->models) >= MODELS_MAX;
+    if (!*ret_done)
+        return 0;
     CLEANUP(json_unref) json_t *data = json_array();
-    struct models_list list = {
-        .settings = api->settings, .viewer = access_viewer(request), .data = models};
-    TRY(model_roots_walk(api->settings, models_add_base, &list, err));
-    TRY(store_jobs_in_state(api->store, JOB_STATE_SUCCEEDED, models_add_tuned, &list, err));
     const char *name;
     json_t *model;
-    json_object_foreach(models, name, model)
+    json_object_foreach(list->models, name, model)
     {
         if (json_array_append(data, model) != 0)
             return mem_fail(err, 0, "a list of models");
     }
-    api_answer_list(request, json_incref(data), false);
+    api_answer_list(list->turns.request, json_incref(data), false);
     return 0;
+}
+
+int models_list(struct api *api, struct http_request *request, struct err *err)
+{
+    struct models_list *list = mem_new(1, sizeof *list);
+    if (list == NULL)
+        return mem_fail(err, sizeof *list, "a list of models");
+    *list = (struct models_list){.api = api,
+                                 .turns = {.request = request,
+                                           .turn = models_list_turn,
+                                           .only_answers = true,
+                                           .context = list},
+                                 .viewer = access_viewer(request),
+                                 .models = json_object()};
+    http_request_on_end(request, models_list_end, list);
+    TRY(model_roots_walk(api->settings, models_add_base, list, err));
+    return api_turns_start(&list->turns, api->loop, err);
 }
 
 int models_get(struct api *api, struct http_request *request, struct err *err)

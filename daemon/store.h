@@ -118,6 +118,10 @@ int store_jobs_list(struct store *store, const char *owner, const char *metadata
 int store_jobs_look(struct store *store, const char *owner, const char *metadata_json,
                     const struct store_page *page, int64_t look, store_job_fn *row, void *context,
                     bool *ret_has_more, int64_t *ret_row, struct err *err);
+/* Jobs that gave a model, oldest first, of the `look` rows behind *row_after (0: of the first
+ * ones), which then is the last of these. */
+int store_jobs_tuned(struct store *store, int64_t look, int64_t *row_after, store_job_fn *row,
+                     void *context, bool *ret_has_more, struct err *err);
 /* All jobs in a state, oldest first. */
 int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn *row, void *context,
                         struct err *err);

@@ -240,6 +240,24 @@ int store_jobs_in_state(struct store *store, enum job_state state, store_job_fn 
     return store_jobs_give(&query, INT64_MAX, row, context, &unused, err);
 }
 
+int store_jobs_tuned(struct store *store, int64_t look, int64_t *row_after, store_job_fn *row,
+                     void *context, bool *ret_has_more, struct err *err)
+{
+    const struct store_page page = {.after_row = *row_after, .order = STORE_OLDEST_FIRST};
+    int64_t first = 0, last = 0;
+    bool beyond = false, unused = false;
+    TRY(store_jobs_window(store, &page, look, &first, &last, &beyond, err));
+    CLEANUP(store_query_end) struct store_query query = {.store = store};
+    TRY(store_query(&query, STORE_JOBS,
+                    "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE row BETWEEN ? AND ? AND "
+                    "state = 'succeeded' AND fine_tuned_model <> '' ORDER BY row",
+                    STORE_VALUES(store_i64(first), store_i64(last)), err));
+    TRY(store_jobs_give(&query, INT64_MAX, row, context, &unused, err));
+    *row_after = last;
+    *ret_has_more = beyond;
+    return 0;
+}
+
 /* Of the other jobs it reads the index of ids alone. */
 int store_jobs_by_tail(struct store *store, const char *tail, store_job_fn *row, void *context,
                        struct err *err)

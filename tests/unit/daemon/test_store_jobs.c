@@ -255,53 +255,6 @@ static void test_job_pages_and_metadata(void **state)
     assert_string_equal(f->err.field, "after");
 }
 
-/* What SQLite has done for the store so far. */
-static int64_t work(struct fixture *f)
-{
-    int64_t steps = 0;
-    for (sqlite3_stmt *one = sqlite3_next_stmt(f->store->databases[STORE_JOBS], NULL); one != NULL;
-         one = sqlite3_next_stmt(f->store->databases[STORE_JOBS], one))
-        steps += sqlite3_stmt_status(one, SQLITE_STMTSTATUS_VM_STEP, 0);
-    return steps;
-}
-
-/* However few jobs are of the list, and wherever they are, one look costs as much as its rows. */
-static void test_a_look_has_an_end(void **state)
-{
-    struct fixture *f = *state;
-    enum { JOBS = 95, LOOK = 10 };
-    for (int n = 1; n <= JOBS; n++)
-        add_job(f, n, n == 3 || n == 40 ? "{\"team\":\"rare\"}" : "{\"team\":\"usual\"}");
-    for (int order = 0; order < 2; order++) {
-        struct store_page page = {.limit = 5,
-                                  .order = order == 0 ? STORE_NEWEST_FIRST : STORE_OLDEST_FIRST};
-        struct ids ids = {.count = 0}, all = {.count = 0};
-        int64_t row = 0, most = 0, before = work(f);
-        bool more = true;
-        int looks = 0;
-        OK(f, store_jobs_list(f->store, "", "{\"team\":\"rare\"}", &page, collect_job, &all, &more,
-                              &f->err));
-        const int64_t whole = work(f) - before;
-        assert_false(more);
-        for (more = true; more; looks++) {
-            before = work(f);
-            OK(f, store_jobs_look(f->store, "", "{\"team\":\"rare\"}", &page, LOOK, collect_job,
-                                  &ids, &more, &row, &f->err));
-            most = work(f) - before > most ? work(f) - before : most;
-            assert_int_equal(more, row > 0);
-            page.after_row = row;
-        }
-        assert_string_equal(ids.text, order == 0 ? "40 3 " : "3 40 ");
-        assert_string_equal(ids.text, all.text);
-        assert_int_equal(looks, (JOBS + LOOK - 1) / LOOK);
-        assert_true(most * 5 < whole);
-        page = (struct store_page){.limit = 0, .order = page.order, .after_row = 40};
-        OK(f, store_jobs_look(f->store, "", NULL, &page, LOOK, collect_job, &ids, &more, &row,
-                              &f->err));
-        assert_true(more && row == 0 && ids.count == 2); /* there are some, and that is all */
-    }
-}
-
 static void test_jobs_by_the_end_of_their_ids(void **state)
 {
     struct fixture *f = *state;
@@ -485,7 +438,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_moves_change, setup, teardown),
         cmocka_unit_test_setup_teardown(test_points_go_with_their_job, setup, teardown),
         cmocka_unit_test_setup_teardown(test_job_pages_and_metadata, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_look_has_an_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_jobs_by_the_end_of_their_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pages_go_on_after_deleted_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_few_deleted_rows_are_remembered, setup, teardown),
