@@ -239,6 +239,98 @@ static void test_spellings(void **state)
     }
 }
 
+#define LINEAR "\"rope_type\":\"linear\",\"factor\":2"
+#define LLAMA3                                                                            \
+    "\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4," \
+    "\"original_max_position_embeddings\":512"
+#define YARN                                                                                       \
+    "\"rope_type\":\"yarn\",\"factor\":4,\"beta_fast\":30,\"beta_slow\":2,\"attention_factor\":1." \
+    "5,"                                                                                           \
+    "\"original_max_position_embeddings\":512,\"truncate\":true"
+
+/* What an exported model's config.json says is what was read. */
+static void test_printed(void **state)
+{
+    static const char *const ropes[] = {LINEAR, LLAMA3, YARN,
+                                        "\"rope_type\":\"dynamic\",\"factor\":3",
+                                        "\"rope_type\":\"yarn\",\"factor\":4,\"truncate\":false"};
+    for (size_t i = 0; i < sizeof ropes / sizeof ropes[0]; i++) {
+        char fields[400];
+        struct err err;
+        double theta;
+        (void)snprintf(fields, sizeof fields, "\"rope_scaling\":{%s}", ropes[i]);
+        struct model_rope rope = parsed(fields, &theta);
+        CLEANUP(json_unref) json_t *printed = model_rope_json(&rope);
+        CLEANUP(buf_done) struct buf text;
+        buf_init(&text, 1000);
+        assert_int_equal(json_print(printed, &text, &err), 0);
+        (void)snprintf(fields, sizeof fields, "\"rope_scaling\":%s", buf_str(&text));
+        struct model_rope again = parsed(fields, &theta);
+        assert_memory_equal(&again, &rope, sizeof rope);
+    }
+    const struct model_rope none = {.kind = MODEL_ROPE_DEFAULT};
+    CLEANUP(json_unref) json_t *printed = model_rope_json(&none);
+    assert_true(json_is_null(printed));
+}
+
+/* Both spellings, of one setting that differs at a time. */
+static void test_spellings_that_differ(void **state)
+{
+    static const struct {
+        const char *rope, *from, *to;
+    } cases[] = {
+        {LINEAR, "\"factor\":2", "\"factor\":3"},
+        {LINEAR, "linear", "dynamic"},
+        {LINEAR, "\"factor\"", "\"rope_theta\":9000,\"factor\""},
+        {LLAMA3, "low_freq_factor\":1", "low_freq_factor\":2"},
+        {LLAMA3, "high_freq_factor\":4", "high_freq_factor\":5"},
+        {LLAMA3, "embeddings\":512", "embeddings\":513"},
+        {YARN, "fast\":30", "fast\":31"},
+        {YARN, "slow\":2", "slow\":1"},
+        {YARN, "attention_factor\":1.5", "attention_factor\":1.4"},
+        {YARN, "true", "false"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char other[300], fields[700];
+        struct model_rope rope;
+        struct err err;
+        double theta;
+        const char *at = strstr(cases[i].rope, cases[i].from);
+        (void)snprintf(other, sizeof other, "%.*s%s%s", (int)(at - cases[i].rope), cases[i].rope,
+                       cases[i].to, at + strlen(cases[i].from));
+        (void)snprintf(fields, sizeof fields, "\"rope_scaling\":{%s},\"rope_parameters\":{%s}",
+                       cases[i].rope, cases[i].rope);
+        (void)parsed(fields, &theta);
+        (void)snprintf(fields, sizeof fields, "\"rope_scaling\":{%s},\"rope_parameters\":{%s}",
+                       cases[i].rope, other);
+        assert_int_equal(parse(fields, &rope, &theta, &err), -ERR_MODEL);
+        if (strstr(err.text, "say different things") == NULL)
+            fail_msg("%s: %s", fields, err.text);
+    }
+}
+
+/* Yarn's range of dimensions is cut to those that there are: 0 to head_dim - 1. */
+static void test_yarn_range(void **state)
+{
+    const struct model_rope rope = {.kind = MODEL_ROPE_YARN,
+                                    .factor = 4,
+                                    .original_context = 64,
+                                    .beta_fast = 32,
+                                    .beta_slow = 1,
+                                    .attention_factor = 1};
+    enum { DIM = 8 };
+    float got[DIM / 2];
+    /* 8 ln(64 / 64 pi) / 2 ln 10000 = -0.5: from 0; 8 ln(64 / 2 pi) / 2 ln 10000 = 1.01: to 2 */
+    model_rope_inv_freq(&rope, 10000, DIM, 64, got);
+    static const double shares[] = {0, 0.5, 1, 1};
+    for (int i = 0; i < DIM / 2; i++)
+        close_to(got, i, pow(10000, -i / 4.0) * (shares[i] / 4 + 1 - shares[i]));
+    /* 8 ln(64 / 2 pi) / 2 ln 2 = 13.4: to 7 */
+    model_rope_inv_freq(&rope, 2, DIM, 64, got);
+    for (int i = 0; i < DIM / 2; i++)
+        close_to(got, i, pow(2, -i / 4.0) * (i / 7.0 / 4 + 1 - i / 7.0));
+}
+
 static void test_refusals(void **state)
 {
     static const struct {
@@ -307,6 +399,8 @@ int main(void)
         cmocka_unit_test(test_llama3),       cmocka_unit_test(test_linear_and_dynamic),
         cmocka_unit_test(test_transformers), cmocka_unit_test(test_yarn),
         cmocka_unit_test(test_spellings),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_printed),      cmocka_unit_test(test_spellings_that_differ),
+        cmocka_unit_test(test_yarn_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
