@@ -6,10 +6,10 @@
 int eval_run(struct rank *rank, struct eval_result *ret_result, struct err *err)
 {
     struct eval_result result = {0};
-    int64_t counts[2], correct = 0;
+    int64_t counts[LOADER_COUNTS], correct = 0;
     double loss_sum = 0;
-    loader_count(&rank->valid, 1, &counts[0], &counts[1]);
-    TRY(rank_sum(rank, counts, 2, DTYPE_I64, err));
+    loader_count(&rank->valid, 1, counts);
+    TRY(rank_sum(rank, counts, LOADER_COUNTS, DTYPE_I64, err));
     TRY(model_totals_zero(&rank->model, rank->stream, err));
     for (int64_t micro = 0; micro < rank->valid.micro_steps; micro++) {
         loader_fill(&rank->valid, 1, micro, &rank->batch);
@@ -21,8 +21,8 @@ int eval_run(struct rank *rank, struct eval_result *ret_result, struct err *err)
     }
     TRY(model_totals(&rank->model, rank->stream, &loss_sum, &correct, err));
     TRY(positions_share(rank, &result.positions, err));
-    double n = counts[1] > 0 ? (double)counts[1] : 1;
-    result.trained = counts[1];
+    double n = counts[LOADER_TRAINED] > 0 ? (double)counts[LOADER_TRAINED] : 1;
+    result.trained = counts[LOADER_TRAINED];
     result.loss = loss_sum / n;
     result.accuracy = (double)correct / n;
     *ret_result = result;

@@ -99,36 +99,21 @@ static int64_t loader_sequence(struct loader *loader, int64_t step, int64_t micr
     return loader->shuffle ? pack_order_at(&loader->order, position) : position;
 }
 
-void loader_count(struct loader *loader, int64_t step, int64_t *ret_tokens, int64_t *ret_trained)
+void loader_count(struct loader *loader, int64_t step, int64_t ret_counts[LOADER_COUNTS])
 {
-    int64_t tokens = 0, trained = 0;
+    memset(ret_counts, 0, LOADER_COUNTS * sizeof *ret_counts);
     int64_t places = loader->uncounted ? 0 : loader->micro_steps * loader->slots;
     for (int64_t place = 0; place < places; place++) {
         int64_t s = loader_sequence(loader, step, place / loader->slots, place % loader->slots);
         for (int64_t i = s < 0 ? 0 : loader->pack.first[s]; s >= 0 && i < loader->pack.first[s + 1];
              i++) {
             int64_t e = loader->pack.members[i];
-            tokens += loader->data.offsets[e + 1] - loader->data.offsets[e];
-            trained += loader->targets[e];
-        }
-    }
-    *ret_tokens = tokens;
-    *ret_trained = trained;
-}
-
-int64_t loader_pairs(struct loader *loader, int64_t step)
-{
-    int64_t pairs = 0, places = loader->uncounted ? 0 : loader->micro_steps * loader->slots;
-    for (int64_t place = 0; place < places; place++) {
-        int64_t s = loader_sequence(loader, step, place / loader->slots, place % loader->slots);
-        for (int64_t i = s < 0 ? 0 : loader->pack.first[s]; s >= 0 && i < loader->pack.first[s + 1];
-             i++) {
-            int64_t e = loader->pack.members[i];
             int64_t tokens = loader->data.offsets[e + 1] - loader->data.offsets[e];
-            pairs += tokens * (tokens + 1) / 2;
+            ret_counts[LOADER_TOKENS] += tokens;
+            ret_counts[LOADER_TRAINED] += loader->targets[e];
+            ret_counts[LOADER_PAIRS] += tokens * (tokens + 1) / 2;
         }
     }
-    return pairs;
 }
 
 void loader_fill(struct loader *loader, int64_t step, int64_t micro, struct batch *batch)

@@ -10,7 +10,7 @@
  * Tokens of a step have numbers, seq_len to a sequence of the batch, that do not depend on that
  * either (batch.h).
  *
- *     loader_count(&loader, step, &tokens, &trained);    of this rank, all micro-steps
+ *     loader_count(&loader, step, counts);    of this rank, all micro-steps
  *     for (int64_t micro = 0; micro < loader.micro_steps; micro++)
  *         loader_fill(&loader, step, micro, &batch); */
 #pragma once
@@ -61,7 +61,8 @@ int64_t loader_set_epochs(struct loader *loader, double epochs);
 void loader_digest(const struct loader *loader, const struct job_spec *spec,
                    char ret_hex[IO_HASH_BYTES]);
 
-/* Pairs of query and key that attention has: each token sees those of its document up to itself. */
-int64_t loader_pairs(struct loader *loader, int64_t step);
-void loader_count(struct loader *loader, int64_t step, int64_t *ret_tokens, int64_t *ret_trained);
+/* What a rank has of a step. A pair is of a query and a key that attention has: each token sees
+ * those of its document up to itself. */
+enum loader_counted { LOADER_TOKENS, LOADER_TRAINED, LOADER_PAIRS, LOADER_COUNTS };
+void loader_count(struct loader *loader, int64_t step, int64_t ret_counts[LOADER_COUNTS]);
 void loader_fill(struct loader *loader, int64_t step, int64_t micro, struct batch *batch);

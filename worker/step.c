@@ -25,13 +25,12 @@ int step_gradients(struct rank *rank, int64_t step, struct step_result *result, 
 {
     *result = (struct step_result){0};
     rank_phase(rank, step, WIRE_PHASE_DATA);
-    int64_t counts[3] = {0}; /* tokens, trained, pairs */
-    loader_count(&rank->train, step, &counts[0], &counts[1]);
-    counts[2] = loader_pairs(&rank->train, step);
-    TRY(rank_sum(rank, counts, 3, DTYPE_I64, err));
-    result->tokens = counts[0];
-    result->trained = counts[1];
-    result->pairs = counts[2];
+    int64_t counts[LOADER_COUNTS];
+    loader_count(&rank->train, step, counts);
+    TRY(rank_sum(rank, counts, LOADER_COUNTS, DTYPE_I64, err));
+    result->tokens = counts[LOADER_TOKENS];
+    result->trained = counts[LOADER_TRAINED];
+    result->pairs = counts[LOADER_PAIRS];
     TRY(fsdp_grad_zero(rank->trained, rank->stream, err));
     if (result->trained == 0)
         return 0; /* every rank knows: none computes */

@@ -4,6 +4,7 @@
 
 #include "common/mem_layout.h"
 
+#include "common/dataset_random.h"
 #include "common/mem.h"
 #include "common/rng.h"
 #include "tests/lib/cmocka.h"
@@ -78,17 +79,19 @@ static void run_step(const struct plan *plan, int64_t step, int seen[EXAMPLES], 
         assert_int_equal(batch_init(&batch, &(struct mesh){1, 1, 1, 1}, (struct mesh_place){0},
                                     options.slots * SEQ_LEN, &arena, &err),
                          0);
-        int64_t tokens, trained, tokens_filled = 0, trained_filled = 0;
-        loader_count(&loader, step, &tokens, &trained);
+        int64_t counts[LOADER_COUNTS], filled[LOADER_COUNTS] = {0};
+        loader_count(&loader, step, counts);
         for (int64_t micro = 0; micro < loader.micro_steps; micro++) {
             loader_fill(&loader, step, micro, &batch);
-            tokens_filled += batch.tokens;
-            trained_filled += batch.trained;
-            for (int64_t d = 0; d < batch.documents; d++)
+            filled[LOADER_TOKENS] += batch.tokens;
+            filled[LOADER_TRAINED] += batch.trained;
+            for (int64_t d = 0; d < batch.documents; d++) {
                 seen[batch.host_ids[batch.doc_rows[d]]]++;
+                for (int64_t keys = 1; keys <= batch.doc_rows[d + 1] - batch.doc_rows[d]; keys++)
+                    filled[LOADER_PAIRS] += keys; /* a query sees itself and what is before it */
+            }
         }
-        assert_int_equal(tokens, tokens_filled);
-        assert_int_equal(trained, trained_filled);
+        assert_memory_equal(counts, filled, sizeof filled);
         batch_done(&batch);
         arena_done(&arena);
         device->dev->close(device);
@@ -160,12 +163,75 @@ static void test_targets(void **state)
     device->dev->close(device);
 }
 
+static void test_refusals(void **state)
+{
+    struct err err = {0};
+    struct loader loader;
+    struct loader_options options = {
+        .path = path, .seq_len = 6, .batch = 1, .slots = 1, .world = 1};
+    assert_int_equal(loader_init(&loader, &options, &err), 0); /* the longest has six */
+    loader_done(&loader);
+    options.seq_len = 5;
+    assert_int_equal(loader_init(&loader, &options, &err), -ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "example 3 has 6 tokens, seq_len is 5"));
+    options.path = "/nonexistent";
+    assert_int_equal(loader_init(&loader, &options, &err), -ERR_NOT_FOUND);
+    char empty[80];
+    struct dataset_writer *writer = NULL;
+    (void)snprintf(empty, sizeof empty, "%s.empty", path);
+    assert_int_equal(dataset_writer_new(empty, 1000, &writer, &err), 0);
+    assert_int_equal(dataset_writer_commit(writer, &err), 0);
+    dataset_writer_free(writer);
+    options.path = empty;
+    assert_int_equal(loader_init(&loader, &options, &err), -ERR_DATA);
+    assert_non_null(strstr(err.text, "no example can be trained on"));
+    assert_int_equal(unlink(empty), 0);
+    assert_int_equal(mem_live(), 0);
+}
+
+/* A position means the same in two runs when their digests are the same. */
+static void test_digest(void **state)
+{
+    struct err err = {0};
+    struct loader loader;
+    struct loader_options options = {
+        .path = path, .seq_len = SEQ_LEN, .batch = 1, .slots = 1, .world = 1};
+    static const struct job_spec specs[] = {
+        {.seq_len = 10, .seed = 1, .sequences = 4},
+        {.seq_len = 11, .seed = 1, .sequences = 4},
+        {.seq_len = 10, .seed = 2, .sequences = 4},
+        {.seq_len = 10, .seed = 1, .sequences = 5},
+        {.seq_len = 10, .seed = 1, .sequences = 4, .packing = true},
+    };
+    enum { SPECS = sizeof specs / sizeof specs[0] };
+    char digests[SPECS + 1][IO_HASH_BYTES], again[IO_HASH_BYTES];
+    assert_int_equal(loader_init(&loader, &options, &err), 0);
+    for (int i = 0; i < SPECS; i++)
+        loader_digest(&loader, &specs[i], digests[i]);
+    loader_digest(&loader, &specs[0], again);
+    assert_string_equal(again, digests[0]);
+    loader_done(&loader);
+    char other[80]; /* a shard with other tokens */
+    (void)snprintf(other, sizeof other, "%s.other", path);
+    assert_int_equal(dataset_random_write(other, 3, 5, 7, &err), 0);
+    options.path = other;
+    assert_int_equal(loader_init(&loader, &options, &err), 0);
+    loader_digest(&loader, &specs[0], digests[SPECS]);
+    loader_done(&loader);
+    assert_int_equal(unlink(other), 0);
+    for (int i = 0; i <= SPECS; i++)
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(digests[i], digests[j]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_for_all_ranks),
         cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_digest),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -27,10 +27,12 @@ static void test_gradients(void **state)
 {
     struct rank_scene s;
     open_scene(&s, "stop");
-    int64_t tokens = 0, trained = 0;
-    loader_count(&s.rank.train, 1, &tokens, &trained);
+    int64_t counts[LOADER_COUNTS], trained;
+    loader_count(&s.rank.train, 1, counts);
+    trained = counts[LOADER_TRAINED];
     struct step_result first = gradients(&s, 1), again = gradients(&s, 1), next = gradients(&s, 2);
-    assert_int_equal(first.tokens, tokens);
+    assert_int_equal(first.tokens, counts[LOADER_TOKENS]);
+    assert_int_equal(first.pairs, counts[LOADER_PAIRS]);
     assert_int_equal(first.trained, trained);
     assert_true(trained > 0 && first.correct >= 0 && first.correct <= trained);
     assert_true(first.loss > 1 && first.loss < 20); /* log 83 is 4.4 */
