@@ -7,6 +7,8 @@
 #include "daemon/trash.h"
 #include "tests/lib/http_world.h"
 
+#include <fcntl.h>
+
 #define MULTIPART "Content-Type: multipart/form-data; boundary=xyz\r\n"
 
 /* Files and folders below a folder. */
@@ -247,6 +249,75 @@ static void test_parts_refused(void **state)
     assert_int_equal(json_array_size(answer(h, "data")), 0);
 }
 
+/* Twice the announced bytes may lie there, and ten thousand parts; a field comes once. */
+static void test_how_much_parts_take(void **state)
+{
+    static const char twice[] =
+        "--xyz\r\nContent-Disposition: form-data; name=\"data\"; filename=\"a\"\r\n\r\n1\r\n"
+        "--xyz\r\nContent-Disposition: form-data; name=\"data\"; filename=\"a\"\r\n\r\n2\r\n"
+        "--xyz--\r\n";
+    struct http_world *h = *state;
+    char upload[64], part[64] = "";
+    announce(h, 4, "", upload);
+    ask_with(h, "POST", http_target("/v1/uploads/%s/parts", upload).text, MULTIPART, twice,
+             sizeof twice - 1);
+    expect(h, 400, "error.message", "data is given twice");
+    send_part(h, upload, "data", "12345678", part); /* as much again, then */
+    assert_int_equal(h->status, 200);
+    send_part(h, upload, "data", "12", part);
+    assert_int_equal(h->status, 200);
+    send_part(h, upload, "data", "1", part);
+    expect(h, 413, "error.param", "data");
+
+    announce(h, 4, "", upload);
+    CLEANUP(mem_free_ptr) char *folder = io_join(h->w->dir, "uploads");
+    CLEANUP(mem_free_ptr) char *parts = io_join(folder, upload);
+    for (int i = 0; i < UPLOADS_PARTS_MAX - 1; i++) {
+        char path[256];
+        (void)snprintf(path, sizeof path, "%s/part_%d%s", parts, i, i < 3 ? ".tmp-1" : "");
+        int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+        assert_true(fd >= 0 && close(fd) == 0);
+    }
+    send_part(h, upload, "data", "1", part);
+    assert_int_equal(h->status, 200);
+    send_part(h, upload, "data", "1", part);
+    expect(h, 413, "error.param", "data");
+    OK(h->w, uploads_open(h->w->dir, &h->w->err)); /* the next daemon removes what was cut short */
+    send_part(h, upload, "data", "1", part);
+    assert_int_equal(h->status, 200);
+    assert_int_equal(count_left(h, "uploads"), 3 + 1 + UPLOADS_PARTS_MAX - 4 + 2);
+}
+
+/* The last value of a setting is a good one; a user's own limit is kept to the byte. */
+static void test_bytes_that_may_be_announced(void **state)
+{
+    struct http_world *h = *state;
+    char upload[64];
+    const struct {
+        int64_t upload_bytes_max, user_bytes_max;
+        int status;
+        const char *code;
+    } rows[] = {
+        {100, 100, 200, NULL}, {99, 100, 400, "invalid_value"}, {100, 99, 403, "quota_exceeded"}};
+    http_world_user(h, "ann");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        h->settings.upload_bytes_max = rows[i].upload_bytes_max;
+        h->settings.user_bytes_max = rows[i].user_bytes_max;
+        ask(h, "POST", "/v1/uploads",
+            "{\"bytes\":100,\"filename\":\"a\",\"mime_type\":\"b\",\"purpose\":\"fine-tune\","
+            "\"expires_after\":null}");
+        if (rows[i].code == NULL) {
+            assert_int_equal(h->status, rows[i].status);
+            (void)snprintf(upload, sizeof upload, "%s", json_string_value(answer(h, "id")));
+            end_upload(h, upload, "cancel", "");
+            expect(h, 200, "status", "cancelled");
+        } else {
+            expect(h, rows[i].status, "error.code", rows[i].code);
+            expect(h, rows[i].status, "error.param", "bytes");
+        }
+    }
+}
+
 /* Rounds of housekeeping follow one another at once while they find something. */
 static void keep_house(struct http_world *h)
 {
@@ -284,9 +355,14 @@ static void test_what_expires_goes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HTTP_TEST(test_parts_become_a_file), HTTP_TEST(test_checksum),
-        HTTP_TEST(test_completed_at_once),   HTTP_TEST(test_announcements_refused),
-        HTTP_TEST(test_parts_refused),       HTTP_TEST(test_what_expires_goes),
+        HTTP_TEST(test_parts_become_a_file),
+        HTTP_TEST(test_checksum),
+        HTTP_TEST(test_completed_at_once),
+        HTTP_TEST(test_announcements_refused),
+        HTTP_TEST(test_parts_refused),
+        HTTP_TEST(test_how_much_parts_take),
+        HTTP_TEST(test_bytes_that_may_be_announced),
+        HTTP_TEST(test_what_expires_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
