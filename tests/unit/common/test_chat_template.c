@@ -193,7 +193,7 @@ static void test_allocation_failures(void **state)
         struct chat_writer writer = {0};
         mem_fault_after(n);
         int rc = chat_template_render(chat, &messages, JOB_train_on_ALL, &writer, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         assert_int_equal(chat_template_render(chat, &messages, JOB_train_on_ALL, &writer, &err), 0);
         chat_writer_done(&writer);
         assert_int_equal(mem_live(), before);

@@ -412,7 +412,7 @@ static void test_out_of_memory(void **state)
         int rc = checkpoint_manifest_write(dir, &manifest, &err);
         if (rc == 0)
             rc = checkpoint_manifest_read(dir, &manifest, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         if (rc == 0)
             break;
         assert_int_equal(err.code, ERR_NOMEM);

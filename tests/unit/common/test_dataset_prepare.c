@@ -336,7 +336,7 @@ static void test_failures(void **state)
     for (int n = 1;; n++) {
         mem_fault_after(n);
         int rc = dataset_prepare(&request, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         assert_int_equal(mem_live(), before);
         if (rc == 0)
             break;

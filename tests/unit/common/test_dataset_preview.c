@@ -103,7 +103,7 @@ static void test_bounds(void **state)
         json_t *ret = NULL;
         mem_fault_after(n);
         int rc = dataset_preview(&request, 1, &ret, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         json_decref(ret);
         assert_int_equal(mem_live(), before);
         if (rc == 0)

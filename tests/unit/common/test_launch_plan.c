@@ -228,7 +228,7 @@ static void test_failing_allocations(void **state)
     for (int rc = -1; rc != 0; fault++) {
         mem_fault_after(fault);
         rc = launch_plan_parse(object, &plan, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         if (rc == 0)
             launch_plan_done(&plan);
         assert_int_equal(mem_live(), 0);

@@ -197,7 +197,7 @@ static void test_failures(void **state)
         int rc = line_reader_open(&reader, path, LINE_READER_LINES, 100, &err);
         if (rc == 0)
             rc = line_reader_next(&reader, &line, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         assert_int_equal(rc, -ERR_NOMEM);
         line_reader_done(&reader);
     }

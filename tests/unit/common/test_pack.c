@@ -171,7 +171,7 @@ static void test_allocation_failures(void **state)
         struct pack pack = {0};
         mem_fault_after(n);
         int rc = pack_build(lengths, 3, 4, true, &pack, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         pack_done(&pack);
         assert_int_equal(mem_live(), 0);
         if (rc == 0)

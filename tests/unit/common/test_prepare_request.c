@@ -158,7 +158,7 @@ static void test_allocation_failures(void **state)
     for (int64_t n = 1; rc == -ERR_NOMEM; n++) {
         mem_fault_after(n);
         rc = prepare_request_read(path, &request, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         if (rc == 0)
             prepare_request_done(&request);
         assert_int_equal(mem_live(), 0);

@@ -349,7 +349,7 @@ static void test_allocation_failures(void **state)
         int rc = tokenizer_load(folder, &tokenizer, &err);
         if (rc == 0)
             rc = encode(tokenizer, "text", 4, &tokens, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         tokens_done(&tokens);
         tokenizer_free(tokenizer);
         assert_int_equal(mem_live(), before);

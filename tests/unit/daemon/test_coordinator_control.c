@@ -246,7 +246,7 @@ static void test_allocation_failures(void **state)
     do {
         mem_fault_after(failures + 1);
         rc = coordinator_pause(w->coordinator, job.id, &w->err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         world_expect(w, &job, rc != 0 ? JOB_STATE_RUNNING : JOB_STATE_PAUSING);
         failures += rc != 0;
     } while (rc != 0);
@@ -257,7 +257,7 @@ static void test_allocation_failures(void **state)
     do {
         mem_fault_after(failures + 1);
         rc = coordinator_resume(w->coordinator, job.id, id, &w->err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         world_expect(w, &job, rc != 0 ? JOB_STATE_PAUSED : JOB_STATE_QUEUED);
         failures += rc != 0;
     } while (rc != 0);

@@ -445,7 +445,7 @@ static void test_allocation_failures(void **state)
         mem_fault_after(n);
         int rc = coordinator_new(&w->config, &w->fake.host, w->store, &w->bus, w->loop,
                                  &w->coordinator, &w->err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         if (rc != 0) {
             failures++;
             store_close(w->store);

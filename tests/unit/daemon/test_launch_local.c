@@ -234,7 +234,7 @@ static void test_start_fails(void **state)
         int64_t live = mem_live();
         mem_fault_after(n);
         rc = launch_local_start(&fake.host, &launch, &keeper, &identity, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         assert_int_equal(mem_live(), live);
         assert_true(n < 100);
     }

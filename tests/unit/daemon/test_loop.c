@@ -263,7 +263,7 @@ static void test_nothing_is_left(void **state)
         int rc = loop_new(&other, &err);
         if (rc == 0)
             rc = loop_timer_new(other, count, NULL, &timer, &err);
-        mem_fault_after(0);
+        assert_int_equal(mem_fault_after(0), rc != 0);
         loop_free(other);
         assert_int_equal(mem_live(), live);
         assert_int_equal(descriptors(), before);

@@ -88,6 +88,48 @@ static void test_no_copy_no_migration(void **state)
     OK(f, store_open(f->dir, &f->store, &f->err));
 }
 
+static void run_sql(const char *path, const char *sql)
+{
+    sqlite3 *database = NULL;
+    char *why = NULL;
+    assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+    if (sqlite3_exec(database, sql, NULL, NULL, &why) != SQLITE_OK)
+        fail_msg("%s", why);
+    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+}
+
+/* Nothing of it stays but the copy, and the next daemon can try again; one that is done needs no
+ * copy. */
+static void test_a_migration_that_fails(void **state)
+{
+    static const char half[] = "SELECT count(*) FROM pragma_table_info('attempts') "
+                               "WHERE name = 'from_step'";
+    struct fixture *f = *state;
+    CLEANUP(mem_free_ptr) char *database = io_join(f->dir, "jobs.db");
+    const int64_t version = ask_copy(database, "PRAGMA user_version");
+    const char *const unwanted[] = {"jobs.db.v0", "metrics.db.v0", "metrics.db.v2"};
+    store_close(f->store);
+    f->store = NULL;
+    run_sql(database, "DROP VIEW attempts_held; DROP TABLE attempts_gone;"
+                      "ALTER TABLE attempts DROP COLUMN from_step; PRAGMA user_version = 10");
+    for (int again = 0; again < 2; again++) {
+        assert_true(store_open(f->dir, &f->store, &f->err) < 0);
+        assert_non_null(strstr(f->err.text, "duplicate column name: step"));
+        assert_int_equal(ask_copy(database, "PRAGMA user_version"), 10);
+        assert_int_equal(ask_copy(database, half), 0);
+    }
+    run_sql(database,
+            "ALTER TABLE attempts DROP COLUMN step;"
+            "ALTER TABLE attempts DROP COLUMN tokens; DROP INDEX experiment_points_status");
+    OK(f, store_open(f->dir, &f->store, &f->err));
+    assert_int_equal(ask_copy(database, "PRAGMA user_version"), version);
+    assert_int_equal(ask_copy(database, half), 1);
+    for (size_t i = 0; i < sizeof unwanted / sizeof unwanted[0]; i++) {
+        CLEANUP(mem_free_ptr) char *copy = io_join(f->dir, unwanted[i]);
+        assert_false(io_exists(copy));
+    }
+}
+
 static void test_places(void **state)
 {
     struct fixture *f = *state;
@@ -106,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_copy_before_migration, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_copy_no_migration, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_migration_that_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(test_places, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
