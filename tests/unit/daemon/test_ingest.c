@@ -26,6 +26,7 @@ struct fixture {
     int hellos, frames;
     uint64_t last_step;
     bool refuse_frames;
+    int other; /* the object of ftjob-b; that of ftjob-1 is the fixture */
     struct err err;
 };
 
@@ -33,11 +34,14 @@ static int on_hello(void *context, const struct wire_hello *hello, struct ingest
                     struct err *err)
 {
     struct fixture *f = context;
-    if (strcmp(hello->job_id, "ftjob-1") != 0)
+    const bool second = strcmp(hello->job_id, "ftjob-b") == 0;
+    if (!second && strcmp(hello->job_id, "ftjob-1") != 0)
         return err_set(err, ERR_PROTOCOL, "not mine");
     f->hellos++;
-    *ret_peer = (struct ingest_peer){
-        .object = f, .rank = hello->rank, .plan_json = "{\"a\":1}", .plan_length = 7};
+    *ret_peer = (struct ingest_peer){.object = second ? (void *)&f->other : f,
+                                     .rank = hello->rank,
+                                     .plan_json = "{\"a\":1}",
+                                     .plan_length = 7};
     return 0;
 }
 
@@ -233,6 +237,43 @@ static void test_newer_connection_replaces(void **state)
     buf_done(&ready);
 }
 
+/* Bytes that have come to a peer. */
+static ssize_t take(int fd)
+{
+    char bytes[4096];
+    return recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+}
+
+/* What is said to one job's rank comes to no other; those who said no HELLO are nobody's. */
+static void test_each_to_its_own(void **state)
+{
+    struct fixture *f = *state;
+    int fds[3] = {plug(f), plug(f), plug(f)};
+    for (int i = 0; i < 2; i++) {
+        CLEANUP(buf_done) struct buf out;
+        buf_init(&out, 1000);
+        put_hello(f, &out, i == 0 ? "ftjob-1" : "ftjob-b");
+        push(f, fds[i], &out);
+        assert_true(take(fds[i]) > 0); /* the plan */
+    }
+    assert_int_equal(ingest_count(f->ingest, f), 1);
+    assert_int_equal(ingest_count(f->ingest, &f->other), 1);
+    assert_int_equal(ingest_count(f->ingest, NULL), 0);
+    ingest_send(f->ingest, f, 1, &(struct wire_frame){.type = WIRE_CANCEL});
+    ingest_send(f->ingest, f, 2, &(struct wire_frame){.type = WIRE_CANCEL});
+    turn(f);
+    assert_true(take(fds[0]) > 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(take(fds[i]), -1);
+    ingest_drop(f->ingest, f);
+    turn(f);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(is_closed(fds[i]), i == 0);
+        (void)close(fds[i]);
+    }
+    turn(f);
+}
+
 static void test_owner_refuses_a_frame(void **state)
 {
     struct fixture *f = *state;
@@ -356,6 +397,7 @@ int main(void)
         INGEST_TEST(test_out_of_turn),
         INGEST_TEST(test_malformed_ends_only_its_connection),
         INGEST_TEST(test_newer_connection_replaces),
+        INGEST_TEST(test_each_to_its_own),
         INGEST_TEST(test_owner_refuses_a_frame),
         INGEST_TEST(test_silence_before_hello),
         INGEST_TEST(test_peer_that_does_not_read),
