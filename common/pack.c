@@ -14,8 +14,6 @@
 #include "common/must.h"
 #include "common/rng.h"
 
-#include <stdlib.h>
-
 enum { ROOMS_LEVELS = 5 }; /* 64^5 > LIMIT_SEQ_LEN */
 
 struct rooms {
@@ -95,14 +93,23 @@ static int64_t rooms_find(const struct rooms *rooms, int64_t least)
     return -1;
 }
 
-static int pack_longest_first(const void *a, const void *b, void *lengths_of_examples)
+/* order: the examples from the longest to the shortest, equal ones by their index (a counting
+ * sort: lengths are below seq_len, and a million examples are many). */
+static int pack_sort(const int64_t *lengths, int64_t examples, int64_t seq_len, int64_t *order,
+                     struct err *err)
 {
-    const int64_t *lengths = lengths_of_examples;
-    int64_t left = *(const int64_t *)a;
-    int64_t right = *(const int64_t *)b;
-    if (lengths[left] != lengths[right])
-        return lengths[left] > lengths[right] ? -1 : 1;
-    return left < right ? -1 : 1;
+    CLEANUP(mem_free_ptr) int64_t *places = mem_new((size_t)seq_len + 1, sizeof *places);
+    if (places == NULL)
+        return mem_fail(err, (size_t)seq_len * sizeof *places, "packing");
+    for (int64_t e = 0; e < examples; e++) {
+        must(lengths[e] > 0 && lengths[e] <= seq_len);
+        places[seq_len - lengths[e] + 1]++;
+    }
+    for (int64_t shorter = 0; shorter < seq_len; shorter++)
+        places[shorter + 1] += places[shorter];
+    for (int64_t e = 0; e < examples; e++)
+        order[places[seq_len - lengths[e]]++] = e;
+    return 0;
 }
 
 /* into[e] = a number for the sequence of example e; returns how many sequences. */
@@ -113,7 +120,6 @@ static int64_t pack_assign(const int64_t *lengths, const int64_t *order, int64_t
     for (int64_t i = 0; i < examples; i++) {
         int64_t example = order[i];
         int64_t length = lengths[example];
-        must(length > 0 && length <= seq_len);
         int64_t room = rooms_find(rooms, length);
         into[example] = room >= 0 ? rooms_pop(rooms, room) : sequences++;
         rooms_push(rooms, (room >= 0 ? room : seq_len) - length, into[example]);
@@ -153,9 +159,7 @@ static int pack_fill(const int64_t *lengths, int64_t examples, int64_t seq_len, 
     CLEANUP(mem_free_ptr) int64_t *number = mem_new(count, sizeof *number);
     if (order == NULL || into == NULL || number == NULL)
         return mem_fail(err, count * sizeof *order, "packing");
-    for (int64_t e = 0; e < examples; e++)
-        order[e] = e;
-    qsort_r(order, count, sizeof *order, pack_longest_first, (void *)lengths);
+    TRY(pack_sort(lengths, examples, seq_len, order, err));
     pack->sequences = pack_assign(lengths, order, examples, seq_len, &rooms, into);
     pack_list(pack, examples, into, number);
     return 0;
