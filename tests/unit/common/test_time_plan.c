@@ -125,6 +125,38 @@ static void test_seconds(void **state)
     assert_true(isnan(plan.mfu_causal) && isnan(plan.mfu_full));
 }
 
+/* Of the model, whatever a layout does: 6 a weight and token, 4 where it is frozen; 12 a pair. */
+static void test_model_flops(void **state)
+{
+    double q = HEADS * D, kv = KV * D, tokens = 1000, pairs = 500500;
+    double weights = L * (2.0 * H * q + 2.0 * H * kv + 3.0 * H * F) + (double)H * V;
+    double attention = 12.0 * L * q * pairs;
+    near(time_plan_flops(&shape.config, false, tokens, pairs), 6 * weights * tokens + attention);
+    near(time_plan_flops(&shape.config, true, tokens, pairs), 4 * weights * tokens + attention);
+}
+
+/* Head and update are not of the layers: they stay whole. */
+static void test_layers(void **state)
+{
+    struct time_plan plan;
+    struct time_rates rates = rates_of(true);
+    struct job_spec spec = asked();
+    struct mem_layout layout = layout_of(&spec, MEM_BACKEND_CUDA);
+    const struct time_job job = {
+        .layout = &layout, .shape = &shape, .micro_steps = 1, .seq_len = S};
+    time_rates_add(&rates, TIME_ADAMW, (struct time_point){.size = 1, .width = 1, .rate = 1e9});
+    time_plan_make(&job, 1, &rates, &plan);
+    double head = 0, update = 0;
+    for (int part = 0; part < TIME_PART_COUNT; part++) {
+        head += plan.seconds[TIME_PHASE_LOSS][part];
+        update += plan.seconds[TIME_PHASE_UPDATE][part];
+    }
+    assert_true(head > 0 && update > 0);
+    near(time_plan_layers_s(&plan, 1), plan.step_s);
+    near(time_plan_layers_s(&plan, 0), head + update);
+    near(time_plan_layers_s(&plan, 0.5), (plan.step_s + head + update) / 2);
+}
+
 /* A copy beside the work is free until it is longer; without streams it always counts. */
 static void test_beside(void **state)
 {
@@ -173,6 +205,13 @@ static void test_network(void **state)
     time_plan_make(&job, 1, &rates, &slow);
     near(slow.network_wait_s, slow.step_s - none.step_s);
     assert_true(slow.network_s > slow.network_wait_s && slow.network_wait_s > 0);
+    struct time_plan slower; /* gathers take longer than the work that they run beside */
+    struct time_rates late = rates_of(true);
+    time_rates_add(&late, TIME_ALL_GATHER, (struct time_point){.size = 1, .width = 1, .rate = 1e9});
+    time_plan_make(&job, 1, &late, &slower);
+    near(slower.network_wait_s, slower.step_s - none.step_s);
+    assert_true(slower.seconds[TIME_PHASE_FORWARD][TIME_PART_EXCHANGE] > 0);
+    assert_true(slower.seconds[TIME_PHASE_FORWARD][TIME_PART_COPIES] == 0);
     rates.beside = false;
     time_plan_make(&job, 1, &rates, &serial);
     near(serial.network_s, slow.network_s);
@@ -222,9 +261,10 @@ int main(void)
 {
     long_job_shape(&shape);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flops),   cmocka_unit_test(test_recompute),
-        cmocka_unit_test(test_seconds), cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_network), cmocka_unit_test(test_measured)};
+        cmocka_unit_test(test_flops),       cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_seconds),     cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_network),     cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_model_flops), cmocka_unit_test(test_layers)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     model_shape_done(&shape);
     return failed;
