@@ -3,7 +3,6 @@
 Good ones check what they get; bad ones (slow, vanishing, endless) only try to do harm."""
 import http.client
 import random
-import select
 import socket
 import struct
 import time
@@ -138,11 +137,10 @@ class NeverReads:
         self.request = (f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {daemon.token}\r\n\r\n").encode()
 
     def step(self):
-        if select.select([], [self.connection], [], 0)[1]:
-            try:
-                self.connection.send(self.request)
-            except OSError:
-                pass  # closed by the server, or full
+        try:
+            self.connection.send(self.request)
+        except OSError:
+            pass  # closed by the server, or full
 
     def end(self):
         vanish(self.connection)
