@@ -12,20 +12,20 @@ enum { ADVICE_CHANGES_MAX = 3, ADVICE_SETS_MAX = 3 };
 
 /* X(id, text): from what costs nothing to what costs most; at the end what helps where the host is
  * short */
-#define ADVICE_TABLE(X)                                                      \
-    X(FSDP, "fsdp true")                                                     \
-    X(ACCUM, "batch.grad_accum \"auto\"")                                    \
-    X(TILES, "tile_mlp and tile_loss \"auto\"")                              \
-    X(SHARE, "context_parallel.kind upipe with heads_per_stage 1")           \
-    X(RECOMPUTE_BOTH, "recompute input_and_attention")                       \
-    X(RECOMPUTE_ATTENTION, "recompute attention with keep_input_every auto") \
-    X(RECOMPUTE_INPUT, "recompute input")                                    \
-    X(OFFLOAD, "offload host")                                               \
-    X(HOST_OPTIMIZER, "states host_optimizer")                               \
-    X(HOST_STATES, "states host")                                            \
-    X(STREAM, "stream_residual true")                                        \
-    X(DEVICE_STATES, "states device")                                        \
-    X(DEVICE_KEPT, "offload none")                                           \
+#define ADVICE_TABLE(X)                                            \
+    X(FSDP, "fsdp true")                                           \
+    X(ACCUM, "batch.grad_accum \"auto\"")                          \
+    X(TILES, "tile_mlp and tile_loss \"auto\"")                    \
+    X(SHARE, "context_parallel.kind upipe with heads_per_stage 1") \
+    X(RECOMPUTE_BOTH, "recompute input_and_attention")             \
+    X(RECOMPUTE_ATTENTION, "recompute attention")                  \
+    X(RECOMPUTE_INPUT, "recompute input")                          \
+    X(OFFLOAD, "offload host")                                     \
+    X(HOST_OPTIMIZER, "states host_optimizer")                     \
+    X(HOST_STATES, "states host")                                  \
+    X(STREAM, "stream_residual true")                              \
+    X(DEVICE_STATES, "states device")                              \
+    X(DEVICE_KEPT, "offload none")                                 \
     X(FILE_KEPT, "offload file")
 
 #define X(id, text) ADVICE_##id,
@@ -35,12 +35,16 @@ enum advice { ADVICE_TABLE(X) ADVICE_COUNT };
 static const char *const advice_texts[ADVICE_COUNT] = {ADVICE_TABLE(X)};
 #undef X
 
+static bool advice_is_shared(const struct job_spec *spec)
+{
+    return spec->ulysses > 1 || spec->ring > 1;
+}
+
 static void advice_share(struct job_spec *spec)
 {
-    bool shared = spec->ulysses > 1 || spec->ring > 1;
     spec->context_kind = JOB_context_kind_UPIPE;
     spec->heads_per_stage = 1;
-    if (!shared)
+    if (!advice_is_shared(spec))
         spec->ulysses = spec->ring = JOB_AUTO;
 }
 
@@ -141,14 +145,29 @@ static int64_t advice_try(const struct mem_ask *ask, unsigned set)
     return need;
 }
 
-static void advice_write_set(unsigned set, int64_t need, struct buf *out)
+/* What else a change sets to "auto", where the job asks for something: with that it is refused. */
+static const char *advice_besides(const struct job_spec *spec, enum advice change)
+{
+    bool recomputes = change == ADVICE_RECOMPUTE_BOTH || change == ADVICE_RECOMPUTE_ATTENTION ||
+                      change == ADVICE_RECOMPUTE_INPUT;
+    if (recomputes && spec->keep_input_every != JOB_AUTO)
+        return ", keep_input_every \"auto\"";
+    bool degrees = spec->ulysses != JOB_AUTO || spec->ring != JOB_AUTO;
+    if (change == ADVICE_SHARE && degrees && !advice_is_shared(spec))
+        return ", ulysses and ring \"auto\"";
+    return "";
+}
+
+static void advice_write_set(const struct job_spec *spec, unsigned set, int64_t need,
+                             struct buf *out)
 {
     buf_text(out, out->length > 0 ? "; " : "");
     const char *before = "";
     for (unsigned change = 0; change < ADVICE_COUNT; change++) {
         if ((set >> change & 1) == 0)
             continue;
-        buf_printf(out, "%s%s", before, advice_texts[change]);
+        buf_printf(out, "%s%s%s", before, advice_texts[change],
+                   advice_besides(spec, (enum advice)change));
         before = " and ";
     }
     buf_printf(out, " gives %s GiB", number_plain((double)need * 0x1p-30, 4).text);
@@ -162,7 +181,7 @@ int mem_advice_write(const struct mem_ask *ask, struct buf *out, struct err *err
             int64_t need = __builtin_popcount(set) == size ? advice_try(ask, set) : -1;
             if (need < 0)
                 continue;
-            advice_write_set(set, need, out);
+            advice_write_set(ask->spec, set, need, out);
             found++;
         }
     int64_t longest = 0;
