@@ -258,6 +258,17 @@ int cli_print_json(const json_t *value, struct err *err)
     return 0;
 }
 
+int cli_print_list(const struct cli *cli, const json_t *list, void (*print)(const json_t *row),
+                   struct err *err)
+{
+    size_t i;
+    const json_t *row;
+    if (cli->json)
+        return cli_print_json(list, err);
+    json_array_foreach(json_object_get(list, "data"), i, row) print(row);
+    return 0;
+}
+
 int cli_parse_age(const char *option, const char *text, int64_t *ret_seconds, struct err *err)
 {
     static const struct {

@@ -83,7 +83,10 @@ const char *cli_text(const json_t *object, const char *key);
 /* A number, or a whole one; 0 where there is none. */
 double cli_number(const json_t *object, const char *key);
 long long cli_whole(const json_t *object, const char *key);
-int cli_print_json(const json_t *value, struct err *err);    /* pretty, to stdout */
+int cli_print_json(const json_t *value, struct err *err); /* pretty, to stdout */
+/* Each row of a list of the API's, or with --json the list. */
+int cli_print_list(const struct cli *cli, const json_t *list, void (*print)(const json_t *row),
+                   struct err *err);
 int cli_print_text(const struct buf *text, struct err *err); /* to stdout, where it is whole */
 /* To stdout, as wide as the terminal there allows, or as it is. */
 int cli_print_table(struct table *table, struct err *err);

@@ -136,11 +136,5 @@ int cmd_checkpoints(struct cli *cli, struct err *err)
     CLEANUP(json_unref) json_t *list = NULL;
     TRY(cli_take_last(cli, "the job's id", &id, err));
     TRY(control_request(cli, NULL, id, "/checkpoints?limit=10000", NULL, &list, err));
-    if (cli->json)
-        return cli_print_json(list, err);
-    size_t i;
-    const json_t *checkpoint;
-    json_array_foreach(json_object_get(list, "data"), i, checkpoint)
-        control_print_checkpoint(checkpoint);
-    return 0;
+    return cli_print_list(cli, list, control_print_checkpoint, err);
 }

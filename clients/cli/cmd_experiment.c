@@ -218,15 +218,10 @@ static int experiment_list(struct cli *cli, struct err *err)
 {
     struct client *client = NULL;
     CLEANUP(json_unref) json_t *list = NULL;
-    size_t i;
-    const json_t *experiment;
     TRY(cli_finish_arguments(cli, err));
     TRY(cli_client(cli, &client, err));
     TRY(client_list(client, "/v1/experiments", &list, err));
-    if (cli->json)
-        return cli_print_json(list, err);
-    json_array_foreach(json_object_get(list, "data"), i, experiment) experiment_line(experiment);
-    return 0;
+    return cli_print_list(cli, list, experiment_line, err);
 }
 
 /* Into a file where one is named, else to stdout. */

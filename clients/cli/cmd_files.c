@@ -33,12 +33,7 @@ static int files_ls(struct cli *cli, struct client *client, struct err *err)
     CLEANUP(json_unref) json_t *list = NULL;
     TRY(cli_finish_arguments(cli, err));
     TRY(client_list(client, "/v1/files", &list, err));
-    if (cli->json)
-        return cli_print_json(list, err);
-    size_t i;
-    const json_t *file;
-    json_array_foreach(json_object_get(list, "data"), i, file) files_print(file);
-    return 0;
+    return cli_print_list(cli, list, files_print, err);
 }
 
 static int files_get(struct cli *cli, struct client *client, const char *id, struct err *err)

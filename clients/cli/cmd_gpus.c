@@ -50,12 +50,7 @@ static int gpus_list(struct cli *cli, struct err *err)
     CLEANUP(json_unref) json_t *list = NULL;
     TRY(cli_finish_arguments(cli, err));
     TRY(cli_ask(cli, NULL, "/v1/gpus", NULL, &list, err));
-    if (cli->json)
-        return cli_print_json(list, err);
-    size_t i;
-    const json_t *gpu;
-    json_array_foreach(json_object_get(list, "data"), i, gpu) gpus_print(gpu);
-    return 0;
+    return cli_print_list(cli, list, gpus_print, err);
 }
 
 int cmd_gpus(struct cli *cli, struct err *err)

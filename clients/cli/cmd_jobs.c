@@ -221,13 +221,5 @@ int cmd_models(struct cli *cli, struct err *err)
     CLEANUP(json_unref) json_t *list = NULL;
     TRY(cli_finish_arguments(cli, err));
     TRY(cli_ask(cli, NULL, "/v1/models", NULL, &list, err));
-    if (cli->json)
-        return cli_print_json(list, err);
-    size_t i;
-    const json_t *model;
-    json_array_foreach(json_object_get(list, "data"), i, model)
-    {
-        jobs_print_model(model);
-    }
-    return 0;
+    return cli_print_list(cli, list, jobs_print_model, err);
 }

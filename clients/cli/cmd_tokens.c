@@ -75,12 +75,7 @@ static int tokens_list(struct cli *cli, struct err *err)
     TRY(cli_finish_arguments(cli, err));
     TRY(cli_client(cli, &client, err));
     TRY(client_list(client, "/v1/tokens", &list, err));
-    if (cli->json)
-        return cli_print_json(list, err);
-    size_t i;
-    const json_t *token;
-    json_array_foreach(json_object_get(list, "data"), i, token) tokens_print(token);
-    return 0;
+    return cli_print_list(cli, list, tokens_print, err);
 }
 
 static int tokens_revoke(struct cli *cli, struct err *err)
