@@ -112,7 +112,7 @@ int api_handle(struct api *api, struct http_request *request, struct err *err);
 
 /* ---- shared by handlers ---- */
 
-/* {"object":"list","data":[...],"first_id","last_id","has_more"}; takes data over. */
+/* {"object":"list","data":[...],"first_id","last_id","has_more"}. */
 void api_answer_list(struct http_request *request, json_t *data, bool has_more);
 /* after and limit of a query. after points into ret_after. */
 int api_read_page(struct http_request *request, int64_t default_limit, char *ret_after,

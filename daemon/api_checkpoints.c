@@ -96,6 +96,6 @@ int api_checkpoints_list(struct api *api, struct http_request *request, struct e
     if (list.below_step < 0)
         return err_set_field(err, ERR_INVALID_VALUE, "after", "after is not an id of this list");
     TRY(store_job_get(api->store, id, api_checkpoints_of_job, &list, err));
-    api_answer_list(request, json_incref(data), list.has_more);
+    api_answer_list(request, data, list.has_more);
     return 0;
 }

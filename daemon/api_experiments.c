@@ -269,7 +269,7 @@ int api_experiments_list(struct api *api, struct http_request *request, struct e
     page.limit = page.limit < EXPERIMENTS_PAGE ? page.limit : EXPERIMENTS_PAGE;
     TRY(store_experiments_list(api->store, access_viewer(request), &page, experiment_append, &list,
                                &has_more, err));
-    api_answer_list(request, json_incref(data), has_more);
+    api_answer_list(request, data, has_more);
     return 0;
 }
 

@@ -91,7 +91,7 @@ int api_gpus_list(struct api *api, struct http_request *request, struct err *err
     for (int64_t place = 0; place < count; place++)
         if (json_array_append_new(data, gpus_json(api, access_viewer(request), place)) != 0)
             return mem_fail(err, 0, "the list of GPUs");
-    api_answer_list(request, json_incref(data), false);
+    api_answer_list(request, data, false);
     return 0;
 }
 

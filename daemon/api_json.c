@@ -22,7 +22,7 @@ void api_answer_list(struct http_request *request, json_t *data, bool has_more)
     json_t *first = json_object_get(json_array_get(data, 0), "id");
     json_t *last = count > 0 ? json_object_get(json_array_get(data, count - 1), "id") : NULL;
     http_answer_json(request, 200,
-                     json_pack("{s:s, s:o, s:O?, s:O?, s:b}", "object", "list", "data", data,
+                     json_pack("{s:s, s:O, s:O?, s:O?, s:b}", "object", "list", "data", data,
                                "first_id", first, "last_id", last, "has_more", has_more));
 }
 

@@ -59,7 +59,7 @@ int api_jobs_events(struct api *api, struct http_request *request, struct err *e
     TRY(store_job_get(api->store, id, api_take_facts, &facts, err));
     struct api_events events = {.api = api, .data = data};
     TRY(store_events_list(api->store, id, &page, api_events_append, &events, &has_more, err));
-    api_answer_list(request, json_incref(data), has_more);
+    api_answer_list(request, data, has_more);
     return 0;
 }
 

@@ -143,7 +143,7 @@ static int model_answer_list(struct http_request *request, const char *dir, stru
     TRY(model_list(folder, "", data, err));
     if (adapters != NULL)
         TRY(model_list(adapters, LORA_SHAPE_FOLDER "/", data, err));
-    api_answer_list(request, json_incref(data), false);
+    api_answer_list(request, data, false);
     return 0;
 }
 

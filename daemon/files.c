@@ -319,7 +319,7 @@ int files_list(struct api *api, struct http_request *request, struct err *err)
     CLEANUP(json_unref) json_t *data = json_array();
     TRY(store_files_list(api->store, access_viewer(request), filtered ? purpose : "", &page,
                          files_append, data, &has_more, err));
-    api_answer_list(request, json_incref(data), has_more);
+    api_answer_list(request, data, has_more);
     return 0;
 }
 

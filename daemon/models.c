@@ -325,7 +325,7 @@ static int models_list_turn(void *context, bool *ret_done, struct err *err)
         if (json_array_append(data, model) != 0)
             return mem_fail(err, 0, "a list of models");
     }
-    api_answer_list(list->turns.request, json_incref(data), false);
+    api_answer_list(list->turns.request, data, false);
     return 0;
 }
 

@@ -133,7 +133,7 @@ int tokens_list(struct api *api, struct http_request *request, struct err *err)
     CLEANUP(json_unref) json_t *data = json_array();
     TRY(api_read_page(request, TOKENS_PAGE, after, sizeof after, &page, err));
     TRY(store_tokens_list(api->store, &page, tokens_append, data, &has_more, err));
-    api_answer_list(request, json_incref(data), has_more);
+    api_answer_list(request, data, has_more);
     return 0;
 }
 
