@@ -359,9 +359,7 @@ static void forget_keeper(struct world *w, const struct world_job *job)
 static void test_never_started_is_queued_again(void **state)
 {
     struct world *w = *state;
-    struct world_job job = world_submit(w, 2, "");
-    world_run(w);
-    world_prepare(w, WORLD_GOOD_REPORT);
+    struct world_job job = world_queued(w, "");
     forget_keeper(w, &job);
     world_reopen(w);
     world_pass(w, 9000); /* a keeper that was just started may yet say who it is */
@@ -376,9 +374,7 @@ static void test_never_started_is_queued_again(void **state)
 static void test_no_plan_no_keeper(void **state)
 {
     struct world *w = *state;
-    struct world_job job = world_submit(w, 2, "");
-    world_run(w);
-    world_prepare(w, WORLD_GOOD_REPORT);
+    struct world_job job = world_queued(w, "");
     forget_keeper(w, &job);
     CLEANUP(mem_free_ptr) char *dir = mem_printf("%s/jobs/%s/attempt-1", w->dir, job.id);
     OK(w, io_remove_tree(dir, &w->err));
@@ -390,9 +386,7 @@ static void test_no_plan_no_keeper(void **state)
 static void test_keeper_file_tells_who_it_is(void **state)
 {
     struct world *w = *state;
-    struct world_job job = world_submit(w, 2, "");
-    world_run(w);
-    world_prepare(w, WORLD_GOOD_REPORT);
+    struct world_job job = world_queued(w, "");
     forget_keeper(w, &job);
     struct host_process *keeper = fake_host_find(&w->fake, "--keep");
     w->fake.adoptable = (struct host_identity){.pid = keeper->pid, .start_time = 77};

@@ -127,9 +127,7 @@ static void test_no_model_left(void **state)
 static void test_rank_does_not_connect(void **state)
 {
     struct world *w = *state;
-    struct world_job job = world_submit(w, 2, "");
-    world_run(w);
-    world_prepare(w, WORLD_GOOD_REPORT);
+    struct world_job job = world_queued(w, "");
     world_expect(w, &job, JOB_STATE_STARTING);
     struct host_process *keeper = fake_host_find(&w->fake, "--keep");
     world_pass(w, w->config.connect_limit_ms);

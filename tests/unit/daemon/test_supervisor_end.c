@@ -171,9 +171,7 @@ static void test_cancel_while_validating(void **state)
 static void test_cancel_while_starting(void **state)
 {
     struct world *w = *state;
-    struct world_job job = world_submit(w, 2, "");
-    world_run(w);
-    world_prepare(w, WORLD_GOOD_REPORT);
+    struct world_job job = world_queued(w, "");
     struct host_process *keeper = fake_host_find(&w->fake, "--keep");
     OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
     assert_int_equal(keeper->last_signal, SIGTERM); /* nobody is there to hear CANCEL */
