@@ -8,7 +8,6 @@
 #include "common/mem.h"
 #include "daemon/coordinator_private.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* ---- dependencies -------------------------------------------------------------------------- */

@@ -10,7 +10,6 @@
 #include "daemon/store_experiments.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,7 +11,6 @@
 #include "daemon/settings.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 
 struct exports_wait {

@@ -9,7 +9,6 @@
 
 #include <dlfcn.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {

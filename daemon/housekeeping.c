@@ -16,8 +16,6 @@
 #include "daemon/trash.h"
 #include "daemon/uploads.h"
 
-#include <signal.h>
-
 enum {
     HOUSEKEEPING_BUSY_MS = 20,     /* between rounds while there is something to do */
     HOUSEKEEPING_UPLOAD_S = 86400, /* an ended upload can be asked for so long after its hour */

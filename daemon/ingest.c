@@ -11,7 +11,6 @@
 #include "daemon/loop.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>

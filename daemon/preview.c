@@ -9,8 +9,6 @@
 #include "daemon/http.h"
 #include "daemon/settings.h"
 
-#include <string.h>
-
 static int preview_answer(struct http_request *request, const char *id, int64_t created_ms,
                           const char *model, const json_t *output, struct err *err)
 {

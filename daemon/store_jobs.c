@@ -7,7 +7,6 @@
 #include "daemon/store_sql.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define STORE_JOB_COLUMNS                                                                          \
     "id, created_ms, started_ms, finished_ms, state, reason, reason_text, owner, spec_json, "      \

@@ -10,7 +10,6 @@
 #include "daemon/launch_local.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { SUPERVISOR_LATE_MS = 1000 }; /* ten times COORDINATOR_TICK_MS */

@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { UPLOADS_FORM_BYTES = 64 << 10 }; /* of a form beside the part */
 

@@ -6,9 +6,6 @@
 #include "worker/coll_record.h"
 #include "worker/coll_verdict.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { BEFORE = 5 /* calls that all of them make */ };
 
 static int (*trouble)(struct coll *coll, struct err *err); /* what comes after these */

@@ -13,7 +13,6 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 /* A busy machine may keep a rank waiting for longer than a short deadline lasts. What is to end by
  * one is tried under longer ones too before it counts as failed: a fault fails under all. */

@@ -8,7 +8,6 @@
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
-#include <string.h>
 
 enum {
     HEAD_DIM_TRIED = 4096,

@@ -5,8 +5,6 @@
 #include "common/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
-#include <string.h>
-
 static void index_shard(const char *name, const char *first, const char *second)
 {
     struct err err;

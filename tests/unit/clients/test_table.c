@@ -5,8 +5,6 @@
 #include "common/mem.h"
 #include "tests/lib/cmocka.h"
 
-#include <string.h>
-
 static const struct table_column columns[] = {
     {.title = "JOB"},
     {.title = "LOSS", .right = true, .dropped = 2},

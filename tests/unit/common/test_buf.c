@@ -3,8 +3,6 @@
 #include "common/mem.h"
 #include "tests/lib/cmocka.h"
 
-#include <string.h>
-
 static void test_append_and_drop(void **state)
 {
     struct buf buf;

@@ -6,7 +6,6 @@
 #include "common/mem.h"
 #include "tests/lib/cmocka.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,8 +5,6 @@
 #include "common/mem.h"
 #include "tests/lib/folder.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { BEGIN = 256, USER = 257, ASSISTANT = 258, SYSTEM = 259, END = 260, PAD = 261 };

@@ -8,8 +8,6 @@
 #include "tests/lib/folder.h"
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -2,8 +2,6 @@
 #include "common/mem.h"
 #include "tests/lib/cmocka.h"
 
-#include <string.h>
-
 static void test_live_counts(void **state)
 {
     assert_int_equal(mem_live(), 0);

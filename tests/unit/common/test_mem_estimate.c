@@ -9,8 +9,6 @@
 #include "common/mem_report.h"
 #include "tests/lib/long_job.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define GIB ((int64_t)1 << 30)

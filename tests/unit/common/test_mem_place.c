@@ -8,7 +8,6 @@
 #include "tests/lib/testing.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

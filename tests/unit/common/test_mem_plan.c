@@ -10,9 +10,7 @@
 #include "tests/lib/testing.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MI = 1 << 20 };
 #define GIB ((int64_t)1 << 30)

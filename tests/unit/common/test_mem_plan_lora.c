@@ -7,9 +7,6 @@
 #include "common/mem_estimate.h"
 #include "tests/lib/long_job.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static struct model_shape shape; /* Llama 3 8B: 32 layers, h 4096, f 14336, K*d 1024 */
 static struct err err;
 

@@ -5,10 +5,6 @@
 #include "common/mem_estimate.h"
 #include "tests/lib/long_job.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { MI = 1 << 20 };
 
 struct target {

@@ -8,7 +8,6 @@
 #include "common/rng.h"
 #include "tests/lib/cmocka.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

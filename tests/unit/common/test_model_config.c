@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tests/unit/common/published_models.h"
 

@@ -7,8 +7,6 @@
 #include "tests/unit/common/published_models.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const struct {

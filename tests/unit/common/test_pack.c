@@ -7,8 +7,6 @@
 #include "common/rng.h"
 #include "tests/lib/cmocka.h"
 
-#include <string.h>
-
 static void check(const int64_t *lengths, int64_t examples, int64_t seq_len,
                   const struct pack *pack)
 {

@@ -6,9 +6,6 @@
 #include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define MIB ((int64_t)1 << 20)
 

@@ -4,7 +4,6 @@
 #include "tests/lib/cmocka.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>

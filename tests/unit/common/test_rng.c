@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <string.h>
 
 static void test_known_answers(void **state)
 {

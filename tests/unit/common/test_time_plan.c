@@ -5,7 +5,6 @@
 #include "tests/lib/long_job.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { S = 131072, H = 4096, F = 14336, V = 128256, L = 32, HEADS = 32, KV = 8, D = 128 };
 

@@ -5,8 +5,6 @@
 #include "tests/lib/folder.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void near(double got, double want)

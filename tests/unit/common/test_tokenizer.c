@@ -7,8 +7,6 @@
 #include "common/mem.h"
 #include "tests/lib/folder.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static char *path;

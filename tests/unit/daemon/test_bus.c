@@ -4,7 +4,6 @@
 #include "tests/lib/cmocka.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -4,8 +4,6 @@
 #include "daemon/settings.h"
 #include "tests/lib/cmocka.h"
 
-#include <string.h>
-
 static char more_host[] = "node7.example";
 static struct settings_pair more_pairs[] = {{.key = NULL, .value = more_host}};
 static const struct settings_list more = {.items = more_pairs, .count = 1};

@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -6,8 +6,6 @@
 #include "common/mem.h"
 #include "tests/lib/cmocka.h"
 
-#include <string.h>
-
 enum { MS = 1000000 }; /* in ns */
 
 /* Two parts; a millisecond of a processor. The next turn begins a millisecond after. */

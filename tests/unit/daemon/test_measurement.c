@@ -9,8 +9,6 @@
 #include "tests/lib/folder.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static char job_dir[128];
 static struct inventory inventory;

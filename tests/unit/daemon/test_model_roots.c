@@ -8,9 +8,7 @@
 #include "tests/lib/folder.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static void put(const char *path, const char *text)
 {

@@ -8,9 +8,6 @@
 #include "tests/lib/fake_host.h"
 #include "tests/lib/folder.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
 static struct fake_host fake;
 static struct err err;
 

@@ -5,7 +5,6 @@
 #include "daemon/settings.h"
 #include "tests/lib/cmocka.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { DONE, FAILED, RUNNING, FILE_FREE, FILE_USED, THINGS };

@@ -5,7 +5,6 @@
 #include "tests/lib/cmocka.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static char data_dir[] = "/var/lib/ithaca", worker[] = "/usr/libexec/ithaca/ithaca-worker";
 static struct settings_pair roots[] = {{.value = "/var/lib/ithaca/models"}, {.value = "/models/"}};

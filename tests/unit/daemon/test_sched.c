@@ -3,9 +3,6 @@
 #include "daemon/sched.h"
 #include "tests/lib/cmocka.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { SCENE_MAX = 16, NOW = 1000000 };
 
 /* A machine, and what is to be decided on it. Jobs are named by letters. */

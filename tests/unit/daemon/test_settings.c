@@ -7,7 +7,6 @@
 #include "tests/lib/folder.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
  * are refused, and said to be. */
 #include "tests/lib/store_fixture.h"
 
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -2,8 +2,6 @@
  * of all ranks put together are the sequence. */
 #include "tests/lib/cmocka.h"
 
-#include <string.h>
-
 #include "common/rng.h"
 #include "tests/lib/testing.h"
 #include "worker/batch.h"

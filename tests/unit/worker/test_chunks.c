@@ -11,7 +11,6 @@
 #include "tests/lib/testing.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- a device that puts everything off ---- */

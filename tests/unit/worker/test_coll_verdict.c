@@ -10,7 +10,6 @@
 #include "worker/coll_verdict.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WORLD = 4, ALL = 15 };

@@ -10,8 +10,6 @@
 #include "tests/lib/cmocka.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { EXAMPLES = 23, SEQ_LEN = 10 };

@@ -6,7 +6,6 @@
 #include "tests/lib/model_folder.h"
 
 #include <dirent.h>
-#include <string.h>
 
 static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F32, DTYPE_F16};
 

@@ -7,7 +7,6 @@
 #include "tests/lib/cmocka.h"
 #include "tests/lib/testing.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 enum { PAGE = MEM_FILE_ALIGN_BYTES, PAGES = 24, PIECE_PAGES = 5 };
 

@@ -5,8 +5,6 @@
 #include "tests/lib/cmocka.h"
 #include "worker/profile_spans.h"
 
-#include <string.h>
-
 enum { NAMES = 7, STEP = 0, FORWARD, BACKWARD, GEMM, ADD, GATHER, COPY };
 static char names[NAMES][PROFILE_NAME_BYTES] = {"step", "forward",       "backward", "gemm",
                                                 "add",  "gather_wait_s", "copy"};

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The value of a setting; NULL when it is not there. It must not be there twice. */
 static const char *value_of(char **env, const char *name)

@@ -7,11 +7,8 @@
 #include "tests/lib/folder.h"
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static struct err err;
 static char *environment[] = {"GREETING=hello", NULL};

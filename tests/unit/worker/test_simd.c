@@ -2,7 +2,6 @@
 #include "tests/lib/cmocka.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "worker/cpu/simd.h"
 

@@ -4,7 +4,6 @@
 #include "common/io.h"
 #include "tests/lib/cmocka.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

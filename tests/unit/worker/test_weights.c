@@ -10,7 +10,6 @@
 #include "worker/model_init.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static struct model_config config_of(bool tied)
