@@ -10,6 +10,7 @@
 #include "tests/lib/cmocka.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { EXAMPLES = 23, SEQ_LEN = 10 };
