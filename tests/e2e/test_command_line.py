@@ -61,7 +61,7 @@ class Cli(DaemonTest):
             try:
                 self.assertEqual(self.run_cli("files", "get", self.file_id, "--output", pipe).returncode, 0)
                 self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
-                self.assertEqual(reader.communicate(timeout=10)[0], LINES)
+                self.assertEqual(reader.communicate(timeout=60)[0], LINES)
             finally:
                 reader.kill()
 
@@ -157,7 +157,7 @@ class Cli(DaemonTest):
                 while b"running" not in follow.stderr.readline():
                     pass
                 follow.send_signal(signal.SIGINT)
-                said = follow.communicate(timeout=10)[1].decode()
+                said = follow.communicate(timeout=60)[1].decode()
             finally:
                 follow.kill()
         self.assertEqual(follow.returncode, -signal.SIGINT)
@@ -236,7 +236,7 @@ class Watch(unittest.TestCase):
                     relay.stall()
                     served = relay.served
                     daemon.hold(None)
-                    rest = watch.communicate(timeout=40)[0].decode().splitlines()
+                    rest = watch.communicate(timeout=120)[0].decode().splitlines()
                 finally:
                     watch.kill()
             self.assertEqual(watch.returncode, 0)

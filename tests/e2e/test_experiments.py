@@ -114,7 +114,7 @@ class Experiments(unittest.TestCase):
             self.assertEqual({job["id"] for job in jobs}, {row["job"] for row in rows})
             self.assertEqual({(job["ithaca"]["experiment"], job["ithaca"]["spec"]["priority"], job["fine_tuned_model"])
                               for job in jobs}, {(made["id"], -100, None)})
-            shown, told = following.communicate(timeout=20)
+            shown, told = following.communicate(timeout=60)
             self.assertEqual((following.returncode, shown), (0, daemon.ithaca("experiment", "show", made["id"]).stdout), told)
             self.assertEqual(told.splitlines()[-1], "9 of 9 points")
             self.check_forms(client, experiment)

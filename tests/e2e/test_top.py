@@ -53,13 +53,18 @@ class Terminal:
     def until_not(self, text, seconds=10):
         until(f"{text!r} is shown no more", seconds, lambda: text not in self.frame)
 
+    def until_asked(self, job_id, verb, state):
+        """The job is in the state, or asked to be: top does not wait for what takes long."""
+        until(f"{verb} is answered", 10, lambda: f"{job_id} is {state}" in self.frame
+              or f"asked to {verb} {job_id}; it is not done yet" in self.frame)
+
     def keys(self, text):
         os.write(self.near, text.encode())
 
     def end(self):
         """Its exit status; what it left on stderr."""
         try:
-            errors = self.process.communicate(timeout=10)[1]
+            errors = self.process.communicate(timeout=60)[1]
         finally:
             self.process.kill()
         self.read()
@@ -139,8 +144,8 @@ class Top(DaemonTest):
         terminal.keys("n")
         terminal.until_not(f"cancel {self.second}?")
         terminal.keys("cy")
-        terminal.until(f"{self.second} is cancelled")
-        self.assertEqual(self.client.job(self.second)["ithaca"]["state"], "cancelled")
+        terminal.until_asked(self.second, "cancel", "cancelled")
+        self.client.wait(self.second, ("cancelled",))
         terminal.keys("q")
         self.assertEqual(terminal.end(), (0, b""))
         self.assertTrue(terminal.is_given_back())
@@ -176,7 +181,7 @@ class Top(DaemonTest):
         terminal.until_not("lost: ")
         terminal.until(f"> {self.running}")  # it was not there for a moment, and is selected again
         terminal.keys("p")
-        terminal.until(f"{self.running} is paused")
+        terminal.until_asked(self.running, "pause", "paused")
         self.daemon.client().wait(self.running, ("paused",))
         terminal.process.send_signal(signal.SIGINT)
         self.assertEqual(terminal.end()[0], -signal.SIGINT)
