@@ -1,4 +1,5 @@
 # packages.sh: the system packages Ithaca needs, and how they are installed. Sourced by quickstart.sh and test.sh.
+# shellcheck disable=SC2086 # PACKAGES_APT, missing: lists of words
 # Debian 12 and later, Ubuntu 24.04 and later. Nothing is installed when everything is there.
 
 PACKAGES_BUILD="gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev libjansson-dev libsqlite3-dev
@@ -9,11 +10,14 @@ PACKAGES_ALL="g++ curl git dpkg-dev"
 PACKAGES_BROWSER="chromium libjs-dygraphs" # for the dashboard's test; it is skipped where they cannot be had
 PACKAGES_LONG="clang clang-tidy libclang-rt-dev libomp-dev"
 
+# A mirror that fails once is asked again; another program that installs is waited for.
+PACKAGES_APT="apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120"
+
 # Unpacks a package into a folder without installing it: nothing of it is started, no root is needed.
 packages_unpack() { # package, folder
     mkdir -p "$2" && (
         cd "$2" || exit 1
-        apt-get download -qq "$1" 2>/dev/null || { apt-get update -qq && apt-get download -qq "$1"; } || exit 1
+        $PACKAGES_APT download "$1" 2>/dev/null || { $PACKAGES_APT update && $PACKAGES_APT download "$1"; } || exit 1
         dpkg-deb -x "$1"_*.deb . && rm -f "$1"_*.deb
     )
 }
@@ -40,8 +44,7 @@ packages_install() {
         as_root=sudo
     fi
     echo "installing: $missing"
-    $as_root apt-get update -qq || return 1
-    # shellcheck disable=SC2086 # a list of words
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing \
+    $as_root $PACKAGES_APT update || echo "apt-get update failed; trying with the lists that are there" >&2
+    $as_root env DEBIAN_FRONTEND=noninteractive $PACKAGES_APT install -y --no-install-recommends $missing \
         >/dev/null || return 1
 }
