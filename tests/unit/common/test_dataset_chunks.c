@@ -104,7 +104,6 @@ static void expect_pieces(const struct whole *whole)
 
 static void test_no_token_is_lost(void **state)
 {
-    (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
     for (int round = 0; round < ROUNDS; round++) {
         CLEANUP(buf_done) struct buf text;
