@@ -95,6 +95,7 @@ void http_on_completed(void *context, struct MHD_Connection *connection, void **
     log_debug("http", "%s %.200s -> %d (end %d)", request->id, request->target, request->status,
               (int)code);
     must(!request->suspended);
+    http_stream_forget(request);
     http_count(request);
     http_connection_end(request);
     if (request->form != NULL)
@@ -338,6 +339,7 @@ int http_new(struct loop *loop, const struct settings *settings, const struct ht
     if (http == NULL)
         return mem_fail(err, sizeof *http, "the HTTP server");
     *http = (struct http){.loop = loop, .settings = settings, .app = *app};
+    http->woken_end = &http->woken;
     for (int i = 0; i < HTTP_DOORS; i++)
         http->doors[i] = (struct http_door){.http = http, .fd = -1, .local = i == HTTP_DOOR_UNIX};
     int rc = http_start(http, err);

@@ -5,7 +5,7 @@
  * its response is made, which resumes it, so that the library calls the access callback again.
  *
  * A stream's reader suspends its connection when there is nothing to send; whoever has something
- * wakes it. */
+ * wakes it. Of a thousand that are woken at once HTTP_WAKE_TURN go on in a turn of the loop. */
 #include "common/io.h"
 #include "common/mem.h"
 #include "common/must.h"
@@ -245,8 +245,38 @@ void http_answer_stream(struct http_request *request, http_fill_fn *fill, void *
 
 void http_stream_wake(struct http_request *request)
 {
+    struct http *http = request->http;
     must(request->fill != NULL);
-    http_answer_resume(request);
+    if (!request->suspended || request->woken)
+        return; /* it goes on by itself, or will */
+    request->woken = true;
+    request->next_woken = NULL;
+    *http->woken_end = request;
+    http->woken_end = &request->next_woken;
+}
+
+void http_stream_forget(struct http_request *request)
+{
+    struct http *http = request->http;
+    struct http_request **at = &http->woken;
+    if (!request->woken)
+        return;
+    while (*at != request)
+        at = &(*at)->next_woken;
+    *at = request->next_woken;
+    if (http->woken_end == &request->next_woken)
+        http->woken_end = at;
+    request->woken = false;
+}
+
+bool http_streams_resume(struct http *http)
+{
+    for (int i = 0; i < HTTP_WAKE_TURN && http->woken != NULL; i++) {
+        struct http_request *request = http->woken;
+        http_stream_forget(request);
+        http_answer_resume(request);
+    }
+    return http->woken != NULL;
 }
 
 void http_answer_stop(struct http_request *request)

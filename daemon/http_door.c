@@ -28,6 +28,7 @@ int64_t http_doors_run(struct http *http)
 {
     int64_t sleep_ms = -1;
     http_late_next(http);
+    const bool more = http_streams_resume(http);
     for (int i = 0; i < HTTP_DOORS; i++) {
         MHD_UNSIGNED_LONG_LONG timeout_ms;
         if (http->doors[i].mhd == NULL)
@@ -39,7 +40,7 @@ int64_t http_doors_run(struct http *http)
         int64_t wait_ms = timeout_ms > INT32_MAX ? INT32_MAX : (int64_t)timeout_ms;
         sleep_ms = sleep_ms < 0 || wait_ms < sleep_ms ? wait_ms : sleep_ms;
     }
-    return http->late != NULL ? 0 : sleep_ms;
+    return http->late != NULL || more ? 0 : sleep_ms;
 }
 
 static void http_ready(void *context, uint32_t events)

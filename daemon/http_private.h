@@ -22,6 +22,7 @@ enum {
      * library cannot read (a target or headers beyond HTTP_MEMORY_BYTES, a malformed first line)
      * have its pages in any version. */
     HTTP_STRICT = MHD_VERSION >= 0x01000000,
+    HTTP_WAKE_TURN = 100, /* streams that go on in one turn of the loop: some 5 ms */
     HTTP_TURN_MS = 5,     /* in which one turn of the loop begins to handle requests that write */
     HTTP_SWEEP_MS = 1000, /* between looks for connections that linger */
     HTTP_SPARE_PART = 8   /* of connections_max one in so many is kept free of idle ones */
@@ -54,6 +55,8 @@ struct http {
     int64_t turn_end_ns;                 /* until then requests that write are handled at once */
     struct http_request *late;           /* those that wait for a turn (http_late.c) */
     int64_t late_turns;                  /* so far */
+    struct http_request *woken;          /* streams with something to send, the first woken first */
+    struct http_request **woken_end;     /* where the next one is put */
     struct http_stats stats;             /* since the start */
 };
 
@@ -114,6 +117,8 @@ struct http_request {
     struct buf out;    /* stream bytes not yet taken by the library */
     size_t out_taken;  /* of them, taken */
     bool stream_ended; /* nothing more to fill */
+    bool woken;        /* it stands in http->woken */
+    struct http_request *next_woken;
     void (*ended)(void *context);
     void *ended_context;
 };
@@ -128,6 +133,11 @@ void http_answer_stop(struct http_request *request);
 bool http_late_waits(struct http_request *request);
 void http_late_next(struct http *http); /* a turn begins: one of them goes on in it */
 void http_late_end(struct http *http);  /* all go on, to be refused */
+
+/* A turn begins: of the streams that were woken some go on in it; true: others are to come. */
+bool http_streams_resume(struct http *http);
+/* It is not woken any more. */
+void http_stream_forget(struct http_request *request);
 
 /* The client left after its request was handled. */
 void http_answer_left(struct http_request *request);

@@ -108,11 +108,52 @@ static void test_the_line_at_the_end(void **state)
     assert_true(http_is_idle(h->http));
 }
 
+enum { STREAMS = 2 * HTTP_WAKE_TURN + 20 };
+
+/* How many streams have got more than they had. */
+static int told(struct http_client streams[STREAMS])
+{
+    char bytes[4096];
+    int count = 0;
+    for (int i = 0; i < STREAMS; i++)
+        count += recv(streams[i].fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0;
+    return count;
+}
+
+/* What all streams are to be told takes several turns, so that others are served between them. */
+static void test_streams_take_turns(void **state)
+{
+    struct http_world *h = *state;
+    static struct http_client streams[STREAMS];
+    struct http_client leaver;
+    h->settings.streams_max = STREAMS + 1;
+    for (int i = 0; i < STREAMS; i++) {
+        ask_open(h, &streams[i], "GET", "/v1/stream", "", NULL, 0);
+        client_await(h, &streams[i], "retry:");
+    }
+    ask_open(h, &leaver, "GET", "/v1/stream", "", NULL, 0);
+    client_await(h, &leaver, "retry:");
+    (void)world_submit(h->w, 1, "");
+    client_close(&leaver); /* woken, and gone before its turn */
+    int all = 0, most = 0;
+    for (int turn = 0; turn < 1000 && all < STREAMS; turn++) {
+        OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
+        const int count = told(streams);
+        most = count > most ? count : most;
+        all += count;
+    }
+    assert_int_equal(all, STREAMS);
+    assert_in_range(most, 1, HTTP_WAKE_TURN);
+    for (int i = 0; i < STREAMS; i++)
+        client_close(&streams[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         HTTP_TEST(test_one_a_turn),
         HTTP_TEST(test_the_line_at_the_end),
+        HTTP_TEST(test_streams_take_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
