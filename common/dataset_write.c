@@ -19,12 +19,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum dataset_part { PART_OFFSETS, PART_IDS, PART_TRAINED, PART_COUNT };
-enum { PART_GIVEN_BACK = 16 << 20 /* bytes: of a part, at once */ };
+enum dataset_part_kind { PART_OFFSETS, PART_IDS, PART_TRAINED, PART_COUNT };
+enum {
+    PART_BUFFER = 1 << 18,      /* bytes written at once: a row may have a few */
+    PART_GIVEN_BACK = 16 << 20, /* bytes of a part, at once */
+};
+
+struct dataset_part {
+    int fd;      /* a file without a name, or -1 */
+    char *bytes; /* (PART_BUFFER), `used` of them not written yet; owned */
+    size_t used;
+};
 
 struct dataset_writer {
-    char *path;                   /* where the shard will appear; owned */
-    int parts[PART_COUNT];        /* files without a name, or -1 */
+    char *path; /* where the shard will appear; owned */
+    struct dataset_part parts[PART_COUNT];
     struct dataset_header header; /* counts so far */
 };
 
@@ -34,12 +43,19 @@ static void dataset_close_fd(int *fd)
         (void)close(*fd); /* only read, or of no use any more */
 }
 
+static void dataset_part_done(struct dataset_part *part)
+{
+    dataset_close_fd(&part->fd);
+    mem_free(part->bytes);
+    *part = (struct dataset_part){.fd = -1};
+}
+
 void dataset_writer_free(struct dataset_writer *writer)
 {
     if (writer == NULL)
         return;
     for (int part = 0; part < PART_COUNT; part++)
-        dataset_close_fd(&writer->parts[part]);
+        dataset_part_done(&writer->parts[part]);
     mem_free(writer->path);
     mem_free(writer);
 }
@@ -49,23 +65,39 @@ static void dataset_writer_unref(struct dataset_writer **writer)
     dataset_writer_free(*writer);
 }
 
-static int dataset_part_write(struct dataset_writer *writer, enum dataset_part part,
-                              const void *bytes, size_t length, struct err *err)
+static int dataset_part_flush(struct dataset_part *part, struct err *err)
 {
-    int rc = io_write_full(writer->parts[part], bytes, length, err);
-    return rc == 0 ? 0
-                   : err_wrap(err, rc, "%s, after %lld tokens: ", writer->path,
-                              (long long)writer->header.tokens);
+    size_t length = part->used;
+    part->used = 0;
+    return io_write_full(part->fd, part->bytes, length, err);
+}
+
+static int dataset_part_write(struct dataset_part *part, const void *bytes, size_t length,
+                              struct err *err)
+{
+    const char *from = bytes;
+    while (length > 0) {
+        size_t taken = PART_BUFFER - part->used;
+        taken = taken < length ? taken : length;
+        memcpy(part->bytes + part->used, from, taken);
+        part->used += taken;
+        from += taken;
+        length -= taken;
+        if (part->used == PART_BUFFER)
+            TRY(dataset_part_flush(part, err));
+    }
+    return 0;
 }
 
 /* A file beside `path` that has no name. */
-static int dataset_part_open(const char *path, int *ret_fd, struct err *err)
+static int dataset_part_open(const char *path, struct dataset_part *part, struct err *err)
 {
     CLEANUP(mem_free_ptr) char *name = mem_printf("%s.part-XXXXXX", path);
-    if (name == NULL)
-        return mem_fail(err, strlen(path), "a path");
-    *ret_fd = mkostemp(name, O_CLOEXEC);
-    if (*ret_fd < 0 || unlink(name) != 0)
+    part->bytes = mem_new(PART_BUFFER, 1);
+    if (name == NULL || part->bytes == NULL)
+        return mem_fail(err, PART_BUFFER, "a token shard's writer");
+    part->fd = mkostemp(name, O_CLOEXEC);
+    if (part->fd < 0 || unlink(name) != 0)
         return err_set_errno(err, errno, "%s", name);
     return 0;
 }
@@ -78,7 +110,7 @@ int dataset_writer_new(const char *path, int64_t vocab, struct dataset_writer **
     if (writer == NULL)
         return mem_fail(err, sizeof *writer, "a token shard's writer");
     for (int part = 0; part < PART_COUNT; part++)
-        writer->parts[part] = -1;
+        writer->parts[part].fd = -1;
     writer->header.vocab = vocab;
     memcpy(writer->header.magic, DATASET_MAGIC, sizeof writer->header.magic);
     writer->path = mem_strdup(path);
@@ -87,7 +119,7 @@ int dataset_writer_new(const char *path, int64_t vocab, struct dataset_writer **
     for (int part = 0; part < PART_COUNT; part++)
         TRY(dataset_part_open(path, &writer->parts[part], err));
     int64_t first = 0;
-    TRY(dataset_part_write(writer, PART_OFFSETS, &first, sizeof first, err));
+    TRY(dataset_part_write(&writer->parts[PART_OFFSETS], &first, sizeof first, err));
     *ret = writer;
     writer = NULL;
     return 0;
@@ -106,9 +138,13 @@ int dataset_writer_add(struct dataset_writer *writer, const int32_t *ids, const 
     writer->header.examples++;
     writer->header.tokens += count;
     int64_t end = writer->header.tokens;
-    TRY(dataset_part_write(writer, PART_OFFSETS, &end, sizeof end, err));
-    TRY(dataset_part_write(writer, PART_IDS, ids, tokens * sizeof *ids, err));
-    return dataset_part_write(writer, PART_TRAINED, trained, tokens, err);
+    struct dataset_part *parts = writer->parts;
+    int rc = dataset_part_write(&parts[PART_OFFSETS], &end, sizeof end, err);
+    if (rc == 0)
+        rc = dataset_part_write(&parts[PART_IDS], ids, tokens * sizeof *ids, err);
+    if (rc == 0)
+        rc = dataset_part_write(&parts[PART_TRAINED], trained, tokens, err);
+    return rc == 0 ? 0 : err_wrap(err, rc, "%s, after %lld tokens: ", writer->path, (long long)end);
 }
 
 /* Appends a part to the shard; what was copied is given back, where the filesystem can. */
@@ -154,9 +190,9 @@ static int dataset_writer_fill(struct dataset_writer *writer, struct io_file *fi
     uint64_t hash = 0;
     TRY(io_write_full(file->fd, &writer->header, sizeof writer->header, err));
     for (int part = 0; part < PART_COUNT; part++) {
-        TRY(dataset_writer_join(writer->parts[part], file, err));
-        dataset_close_fd(&writer->parts[part]);
-        writer->parts[part] = -1;
+        TRY(dataset_part_flush(&writer->parts[part], err));
+        TRY(dataset_writer_join(writer->parts[part].fd, file, err));
+        dataset_part_done(&writer->parts[part]);
     }
     TRY(dataset_writer_hash(&writer->header, file->temp_path, &hash, err));
     return io_write_full(file->fd, &hash, sizeof hash, err);
