@@ -219,6 +219,15 @@ static void test_by_http(void **state)
     expect(h, 429, "error.code", "too_many_requests");
     for (int i = 0; i < 2; i++)
         client_close(&streams[i]);
+    for (int i = 0; i < 10; i++) /* the server hears that they are gone */
+        OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
+    h->w->fake.now_ms += 10000;
+    for (int i = 0; i < 2; i++) {
+        client_open(h, &streams[i]);
+        client_send(h, &streams[i], request, strlen(request));
+        client_await(h, &streams[i], "retry:");
+        client_close(&streams[i]);
+    }
     h->w->fake.now_ms += 10000;
     for (int i = 0; i < 10; i++)
         ask(h, "GET", "/v1/files", NULL);

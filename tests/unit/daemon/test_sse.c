@@ -318,6 +318,31 @@ static void test_a_users_stream(void **state)
     world_attempt_close(&a);
 }
 
+/* Of jobs of two users, one after the other, each hears its own. */
+static void test_users_side_by_side(void **state)
+{
+    static const char *const users[] = {"ann", "bob"};
+    struct http_world *h = *state;
+    struct world_job jobs[4];
+    struct http_client clients[2];
+    for (int i = 0; i < 4; i++)
+        jobs[i] = world_submit_as(h->w, users[i % 2], 1, "");
+    for (int i = 0; i < 2; i++) {
+        http_world_token(h);
+        http_world_user(h, users[i]);
+        stream_open(h, &clients[i], "/v1/stream", "0-0");
+        client_await(h, &clients[i], jobs[2 + i].id);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(occurrences(&clients[i % 2], jobs[i].id) > 0, 1);
+        assert_int_equal(occurrences(&clients[1 - i % 2], jobs[i].id), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(occurrences(&clients[i], "event: event\n"), 2);
+        client_close(&clients[i]);
+    }
+}
+
 /* A stream ends with the token that opened it, not with its request: at the next look. */
 static void test_a_token_that_expires(void **state)
 {
@@ -353,6 +378,7 @@ int main(void)
         HTTP_TEST(test_stop),
         HTTP_TEST(test_no_memory),
         HTTP_TEST(test_a_users_stream),
+        HTTP_TEST(test_users_side_by_side),
         HTTP_TEST(test_a_token_that_expires),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
