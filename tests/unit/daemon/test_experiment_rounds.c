@@ -7,9 +7,8 @@
 
 #define BASE "{\"model\":\"tiny-llama\",\"ithaca\":{\"measure\":true,\"gpus\":1,\"seq_len\":64}}"
 #define GRID "{\"kind\":\"grid\",\"grid\":{\"seq_len\":[64]},\"base\":" BASE
-#define SEARCH                                                                          \
-    "{\"kind\":\"find_max_seq_len\",\"grid\":{},\"seq_len_min\":16,\"seq_len_step\":8," \
-    "\"base\":" BASE
+#define SEARCH(grid) \
+    "{\"kind\":\"find_max_seq_len\",\"seq_len_min\":16,\"grid\":" grid ",\"base\":" BASE
 
 /* An experiment of so many points of one slot each. */
 static void begin(struct http_world *h, const char *id, const char *spec, const char *rest,
@@ -230,7 +229,8 @@ static void test_search(void **state)
         {"failed", "host_oom", 0},
     };
     struct http_world *h = *state;
-    begin(h, "exp", SEARCH, ",\"on_failure\":\"stop\"", 1); /* too long is no failure here */
+    begin(h, "exp", SEARCH("{}"), ",\"seq_len_step\":8,\"on_failure\":\"stop\"",
+          1); /* too long is no failure here */
     step(h, "exp");
     for (int i = 0; i < (int)(sizeof rows / sizeof rows[0]); i++) {
         end_job(h, "exp", i, rows[i].state, rows[i].reason);
@@ -241,12 +241,46 @@ static void test_search(void **state)
         if (rows[i].next > 0)
             assert_int_equal(seen.seq_len, rows[i].next);
     }
-    begin(h, "exp-b", SEARCH, "", 1); /* another fault says nothing of lengths */
+    begin(h, "exp-b", SEARCH("{}"), "", 1); /* another fault says nothing of lengths */
     step(h, "exp-b");
     end_job(h, "exp-b", 0, "failed", "rank_died");
     step(h, "exp-b");
     expect_statuses(h, "exp-b", "failed");
     assert_int_not_equal(look(h, "exp-b").ended_ms, 0);
+}
+
+/* Two searches beside each other: one breaks and stays so, the other goes on, to a sixteenth. */
+static void test_searches_side_by_side(void **state)
+{
+    struct http_world *h = *state;
+    begin(h, "exp", SEARCH("{\"priority\":[1,2]}"), "", 2);
+    run_sql(h,
+            "UPDATE experiment_points SET facts_json = "
+            "'{\"series\":1,\"seq_len\":64,\"slots\":1}' WHERE number = 1 AND "
+            "experiment_id = '%s'",
+            "exp");
+    step(h, "exp");
+    end_job(h, "exp", 0, "failed", "rank_died");
+    end_job(h, "exp", 1, "failed", "out_of_memory");
+    step(h, "exp");
+    expect_statuses(h, "exp", "failed failed submitted");
+    assert_int_equal(look(h, "exp").seq_len, 40);
+    end_job(h, "exp", 2, "succeeded", "");
+    step(h, "exp");
+    expect_statuses(h, "exp", "failed failed succeeded submitted");
+    assert_int_equal(look(h, "exp").seq_len, 52);
+}
+
+/* A daemon that stops takes in what has ended, and leaves what follows to the next one. */
+static void test_stopping(void **state)
+{
+    struct http_world *h = *state;
+    begin(h, "exp", GRID, ",\"max_gpus\":1", 2);
+    step(h, "exp");
+    coordinator_stop(h->w->coordinator);
+    end_job(h, "exp", 0, "succeeded", "");
+    step(h, "exp");
+    expect_statuses(h, "exp", "succeeded waiting");
 }
 
 int main(void)
@@ -258,6 +292,8 @@ int main(void)
         HTTP_TEST(test_how_many),
         HTTP_TEST(test_refused),
         HTTP_TEST(test_search),
+        HTTP_TEST(test_searches_side_by_side),
+        HTTP_TEST(test_stopping),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
