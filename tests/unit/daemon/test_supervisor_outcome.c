@@ -134,10 +134,14 @@ static void test_a_rank_that_ends(void **state)
          ERR_RANK_DIED,
          "rank 1 was ended by signal 60 (SIG?) in step 2, forward"},
         {{.pid = 7, .exit_status = -1, .signal = SIGKILL},
-         {.limit = 0, .full = 1, .peak = 0, .kills = 1},
+         {.limit = -1},
+         ERR_RANK_DIED,
+         "rank 1 was ended by signal 9 (SIGKILL) in step 2, forward"},
+        {{.pid = 7, .exit_status = -1, .signal = SIGKILL},
+         {.limit = 3LL << 29, .full = 1, .peak = 1 << 30, .kills = 1},
          ERR_HOST_OOM,
-         "host out of memory: the kernel killed rank 1 in step 2, forward; its limit of 0.00 GiB "
-         "(memory.max) was reached; the job took 0.00 GiB at most"},
+         "host out of memory: the kernel killed rank 1 in step 2, forward; its limit of 1.50 GiB "
+         "(memory.max) was reached; the job took 1.00 GiB at most"},
         {{.pid = 7, .exit_status = -1, .signal = SIGKILL},
          {.limit = 1 << 30, .full = 0, .peak = -1, .kills = 1},
          ERR_HOST_OOM,
@@ -155,6 +159,12 @@ static void test_a_rank_that_ends(void **state)
         put_report(s);
         expect(s, rows[i].code, rows[i].text);
     }
+    begin(s);
+    s->report.first_failed = 0;
+    s->report.ranks[0] = (struct exit_rank){
+        .pid = 7, .exit_status = 3, .has_place = true, .step = 4, .phase = WIRE_PHASE_DATA};
+    put_report(s);
+    expect(s, ERR_RANK_DIED, "rank 0 ended with exit status 3 in step 4, data");
 }
 
 /* Who speaks first has the cause, unless it says that it waited for another. */
@@ -173,6 +183,12 @@ static void test_ranks_that_say_why(void **state)
     begin(s);
     take_failed(s, 1, ERR_CANCELLED, "ended");
     take_failed(s, 0, ERR_DEVICE, "an XID");
+    expect(s, ERR_DEVICE, "rank 0 in step 4, backward: an XID");
+    take_failed(s, 1, ERR_NONFINITE, "of what it got");
+    expect(s, ERR_DEVICE, "rank 0 in step 4, backward: an XID");
+    begin(s);
+    take_failed(s, 0, ERR_DEVICE, "an XID");
+    take_failed(s, 1, ERR_NONFINITE, "of what it got");
     expect(s, ERR_DEVICE, "rank 0 in step 4, backward: an XID");
 }
 
