@@ -139,10 +139,61 @@ static void test_scopes(void **state)
     }
 }
 
+/* Asks as a browser would, with a session's cookie and other headers, and without a token. */
+static void browse(struct http_world *h, const char *method, const char *cookie,
+                   const char *headers)
+{
+    struct http_client client;
+    char request[512];
+    int length = snprintf(request, sizeof request,
+                          "%s /v1/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                          "Content-Length: 0\r\nCookie: %s\r\n%s\r\n",
+                          method, cookie, headers);
+    client_open(h, &client);
+    client_send(h, &client, request, (size_t)length);
+    ask_end(h, &client);
+}
+
+/* A session stands for its token, where no token is sent and no other site asks. */
+static void test_sessions(void **state)
+{
+    static const struct {
+        const char *method, *headers;
+        int status;
+    } rows[] = {
+        {"GET", "", 200},
+        {"GET", "Sec-Fetch-Site: cross-site\r\n", 403},
+        {"GET", "Authorization: Bearer ithaca-nobodys\r\n", 401},
+        {"DELETE", "Sec-Fetch-Site: cross-site\r\n", 403},
+        {"DELETE", "Origin: http://elsewhere\r\n", 403},
+        {"GET", "", 200}, /* it is there still */
+        {"DELETE", "Sec-Fetch-Site: same-origin\r\n", 200},
+        {"GET", "", 401},
+    };
+    struct http_world *h = *state;
+    char cookie[256];
+    http_world_user(h, "ann");
+    ask(h, "POST", "/v1/session", NULL);
+    assert_int_equal(h->status, 200);
+    const char *set = strstr(h->head, "Set-Cookie: ");
+    assert_non_null(set);
+    set += strlen("Set-Cookie: ");
+    (void)snprintf(cookie, sizeof cookie, "%.*s", (int)strcspn(set, ";"), set);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        browse(h, rows[i].method, cookie, rows[i].headers);
+        if (h->status != rows[i].status)
+            fail_msg("row %zu: %d %s", i, h->status, h->body);
+        if (h->status == 200 && strcmp(rows[i].method, "GET") == 0)
+            expect(h, 200, "user", "ann");
+    }
+    browse(h, "GET", "other=1", "");
+    assert_int_equal(h->status, 401);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {HTTP_TEST(test_what_is_anothers_is_not_there),
                                        HTTP_TEST(test_what_is_ones_own_is_there),
-                                       HTTP_TEST(test_scopes)};
+                                       HTTP_TEST(test_scopes), HTTP_TEST(test_sessions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
