@@ -156,6 +156,8 @@ class Asker:
     def ask(self, path, method="GET"):
         """The body of an answer that must be 200. Asked a second time, as browsers do, where the connection was idle for so
         long that the server has closed it: on a busy machine clients are late too."""
+        if method != "GET":
+            self.connection.close()  # it cannot be asked twice: its connection is new, and was never idle
         for last in (False, True):
             try:
                 self.connection.request(method, path, headers=self.headers)
