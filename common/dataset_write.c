@@ -1,8 +1,8 @@
 /* dataset, the writer. How many examples there will be is known at the end, but their offsets stand
  * first; so offsets, ids and flags grow in three temporary files beside the target, and commit
  * joins them behind the header. Nothing is kept in memory, however long the data. The three have no
- * names, so that a writer that is killed leaves nothing, and give their room back as they are
- * joined, so that a shard takes little more than its size.
+ * names, so that a writer that is killed leaves nothing before its commit, and give their room back
+ * as they are joined, so that a shard takes little more than its size.
  *
  * The hash is taken over a mapping of the joined file: its pages are in the cache, and a file being
  * read back whole is also a check that it can be. */
