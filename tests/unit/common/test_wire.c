@@ -314,6 +314,8 @@ static void test_spoilt_payloads_are_refused(void **state)
     payload[11] = 'h';
     payload[10] = 4; /* a string of 1029 bytes */
     assert_refused(&out, "string is too long");
+    payload[9] = 0; /* of 1024: no room for its NUL */
+    assert_refused(&out, "string is too long");
     buf_clear(&out);
     struct wire_frame frame = metrics(1);
     encode(&out, &frame);
