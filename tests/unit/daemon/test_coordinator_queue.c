@@ -120,6 +120,20 @@ static void test_who_makes_room(void **state)
     world_expect(w, &head, JOB_STATE_STARTING);
 }
 
+/* One that its user pauses is no preempted one. */
+static void test_a_pause_makes_room_too(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt a;
+    struct world_job job = world_running(w, &a, "");
+    struct world_job head = world_queued(w, ",\"priority\":1");
+    OK(w, coordinator_pause(w->coordinator, job.id, &w->err));
+    expect_reason(w, &head, 1, "needs 2 of 2 slots, 0 free");
+    world_end_paused(&a, 1);
+    world_attempt_close(&a);
+    world_expect(w, &head, JOB_STATE_STARTING);
+}
+
 /* What is said to pass the others passes them, and not a second more. */
 static void test_a_limit_that_passes(void **state)
 {
@@ -159,6 +173,7 @@ static void test_a_limit_that_passes(void **state)
 static void test_a_start_that_fails(void **state)
 {
     struct world *w = *state;
+    struct world_job other = world_queued(w, ",\"hold\":true");
     struct world_job job = world_queued(w, ",\"hold\":true");
     CLEANUP(mem_free_ptr) char *path = mem_printf("%s/jobs/%s/checkpoints", w->dir, job.id);
     OK(w, io_write_file(path, "x", 1, 0600, &w->err)); /* where a folder should be */
@@ -166,6 +181,8 @@ static void test_a_start_that_fails(void **state)
     world_expect(w, &job, JOB_STATE_QUEUED);
     expect_reason(w, &job, 1, "starts next");
     assert_int_equal(unlink(path), 0);
+    change(w, &other, "\"priority\":1"); /* the queue is looked at anew, the job is not */
+    world_expect(w, &job, JOB_STATE_QUEUED);
     world_pass(w, 999);
     world_expect(w, &job, JOB_STATE_QUEUED);
     world_pass(w, 1);
@@ -392,6 +409,7 @@ int main(void)
         WORLD_TEST(test_preempted_and_resumed),
         WORLD_TEST(test_other_ends_of_a_preempted_job),
         WORLD_TEST(test_who_makes_room),
+        WORLD_TEST(test_a_pause_makes_room_too),
         WORLD_TEST(test_a_limit_that_passes),
         WORLD_TEST(test_a_start_that_fails),
         WORLD_TEST(test_use_fades),
