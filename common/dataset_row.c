@@ -93,6 +93,8 @@ int dataset_row_render(const struct dataset_rules *rules, struct chat_writer *wr
         return 0;
     }
     if (rules->text) {
+        if (dataset_row_utf8_fault(row)) /* not every tokenizer would mind */
+            return 0;
         rc = document_render(rules->tokenizer, row->bytes, (size_t)row->length, writer, err);
     } else {
         if (!example_read(row->bytes, (size_t)row->length, &example, &row->fault))
@@ -101,8 +103,7 @@ int dataset_row_render(const struct dataset_rules *rules, struct chat_writer *wr
                        : 0;
         rc = dataset_row_example(rules, writer, &example, row, err);
     }
-    if (rc == -ERR_DATA && row->fault.code[0] == '\0' &&
-        !(rules->text && dataset_row_utf8_fault(row)))
+    if (rc == -ERR_DATA && row->fault.code[0] == '\0')
         example_fault_set(&row->fault, "unserved_message", 0, "%s", err->text);
     if (rc == 0 && example.kind != EXAMPLE_TOKENS) { /* the list goes with the row */
         row->tokens = writer->tokens;
