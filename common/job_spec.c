@@ -56,7 +56,8 @@ static int job_unknown(const char *path, struct err *err)
         job_nearest_offer(&nearest, "ithaca.", known, strlen(known));
     }
     if (nearest.path[0] == '\0')
-        return err_set_field(err, ERR_UNKNOWN_FIELD, path, "%s is not a field of a job", path);
+        return err_set_field(err, ERR_UNKNOWN_FIELD, path,
+                             "%s is not a field of a job; `ithaca fields` lists them", path);
     return err_set_field(err, ERR_UNKNOWN_FIELD, path,
                          "%s is not a field of a job; did you mean %s?", path, nearest.path);
 }

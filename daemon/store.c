@@ -136,7 +136,9 @@ static int store_lock(struct store *store, const char *data_dir, struct err *err
     if (flock(store->lock_fd, LOCK_EX | LOCK_NB) == 0)
         return 0;
     if (errno == EWOULDBLOCK)
-        return err_set(err, ERR_IN_USE, "%s is in use by another daemon", data_dir);
+        return err_set(err, ERR_IN_USE,
+                       "%s is in use by another daemon; stop that one, or give another --data-dir",
+                       data_dir);
     return err_set_errno(err, errno, "%s", data_dir);
 }
 

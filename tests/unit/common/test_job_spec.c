@@ -106,7 +106,7 @@ static void test_unknown_keys(void **state)
     refuse("'ithaca':{'batch':{'sequence':4}}", unknown, "ithaca.batch.sequence",
            "did you mean ithaca.batch.sequences?");
     refuse("'ithaca':{'zzzzzz':1}", unknown, "ithaca.zzzzzz",
-           "ithaca.zzzzzz is not a field of a job");
+           "ithaca.zzzzzz is not a field of a job; `ithaca fields` lists them");
     refuse("'ithaca':{'batch.sequences':4}", unknown, "ithaca.batch.sequences", "nest objects");
     refuse("'ithaca':{'':1}", unknown, "ithaca.", "is not a field");
     refuse("'ithaca':{'a\\nb\\u001b[2J':1}", unknown, "ithaca.a?b?[2J", "is not a field");

@@ -373,7 +373,7 @@ static void test_reopen_and_modes(void **state)
     add_job(f, 1, "null");
     struct store *second = NULL;
     assert_int_equal(store_open(f->dir, &second, &f->err), -ERR_IN_USE);
-    assert_non_null(strstr(f->err.text, "in use by another daemon"));
+    assert_non_null(strstr(f->err.text, "in use by another daemon; stop that one"));
     OK(f, store_check(f->store, &f->err));
     const char *names[] = {"jobs.db", "metrics.db", "jobs.db-wal", "metrics.db-wal"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
