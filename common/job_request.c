@@ -290,11 +290,11 @@ const struct job_request_field job_request_fields[] = {
      .parse = request_training_file,
      .schema =
          "{'type':'string','pattern':'^[A-Za-z0-9_-]{1,64}$',"
-         "'description':'Id of an uploaded JSONL file; a job that only measures may do without'}"},
+         "'description':'Id of an uploaded training file; a job that only measures may do without'}"},
     {.name = "validation_file",
      .parse = request_validation_file,
      .schema = "{'type':['string','null'],'pattern':'^[A-Za-z0-9_-]{1,64}$',"
-               "'description':'Id of an uploaded JSONL file, evaluated as training goes'}"},
+               "'description':'Id of another one, evaluated as training goes'}"},
     {.name = "suffix",
      .parse = request_suffix,
      .schema = "{'type':['string','null'],'pattern':'^[A-Za-z0-9._-]{1,64}$',"

@@ -47,7 +47,7 @@ export function submit(view, like, session, but = "{}") {
     const option = (value, text) => h("option", { value }, text);
     const model = choice("model", "Model", "Base model", models.filter((one) => one.ithaca?.ready !== false).map((one) => option(one.id, one.id)));
     const named = files.filter((one) => one.status !== "error").map((one) => option(one.id, `${one.filename} (${bytes(one.bytes)})`));
-    const file = choice("training", "Training file", "Conversations, one JSON object a line", named);
+    const file = choice("training", "Training file", "Rows or texts to train on", named);
     const valid = choice("validation", "Validation file", "Evaluated as training goes", option("", "none"), named.map((one) => one.cloneNode(true)));
     const suffix = new Field({ path: ["suffix"], schema: { ...schema.properties.suffix, type: "string" } }, () => {});
     const upload = h("input", { id: "upload", type: "file", accept: ".jsonl,.json" });
@@ -97,7 +97,7 @@ export function submit(view, like, session, but = "{}") {
       session.scope === "read" ? note("warn", "Your token may read, not submit.") : null,
       h("div", { class: "two" }, h("form", { onsubmit: go, novalidate: true },
         h("section", { class: "card" }, h("div", { class: "fields" }, model.element, file.element,
-          h("div", { class: "field" }, h("label", { for: "upload" }, "Upload a file"), upload, h("span", { class: "help" }, "JSON Lines; it is then the training file")), valid.element,
+          h("div", { class: "field" }, h("label", { for: "upload" }, "Upload a file"), upload, h("span", { class: "help" }, "JSONL, a JSON array or plain text, also as .gz or .zst; it is then the training file")), valid.element,
           suffix.element, fields.filter(first).map((field) => field.element)), h("br"), wrong, button),
         cards(fields.filter((field) => !first(field)))), plan));
     change();
