@@ -77,8 +77,8 @@ int dataset_cache_keys(const struct dataset_request *request, struct dataset_cac
     return 0;
 }
 
-int dataset_cache_lock(const char *cache_dir, const struct dataset_cache_keys *keys, int *ret_fd,
-                       struct err *err)
+int dataset_cache_lock(const char *cache_dir, const struct dataset_cache_keys *keys, bool wait,
+                       int *ret_fd, struct err *err)
 {
     CLEANUP(mem_free_ptr) char *path = mem_printf("%s.lock", cache_dir);
     char byte[16]; /* 60 bits of the key, an offset */
@@ -91,11 +91,14 @@ int dataset_cache_lock(const char *cache_dir, const struct dataset_cache_keys *k
     CLEANUP(cache_close) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set_errno(err, errno, "%s", path);
-    while (fcntl(fd, F_OFD_SETLKW, &lock) != 0)
-        if (errno != EINTR)
-            return err_set_errno(err, errno, "%s: lock", path);
-    *ret_fd = fd;
-    fd = -1;
+    int rc;
+    do
+        rc = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
+    while (rc != 0 && errno == EINTR);
+    if (rc != 0 && (wait || (errno != EAGAIN && errno != EACCES)))
+        return err_set_errno(err, errno, "%s: lock", path);
+    *ret_fd = rc == 0 ? fd : -1;
+    fd = rc == 0 ? -1 : fd;
     return 0;
 }
 

@@ -20,9 +20,10 @@ struct dataset_cache_keys {
 };
 int dataset_cache_keys(const struct dataset_request *request, struct dataset_cache_keys *ret_keys,
                        struct err *err);
-/* Waits for whoever makes a shard of the same `whole` key. The lock ends when *ret_fd is closed. */
-int dataset_cache_lock(const char *cache_dir, const struct dataset_cache_keys *keys, int *ret_fd,
-                       struct err *err);
+/* The right to make shards of a `whole` key. It ends when *ret_fd is closed. Another has it: waits,
+ * or *ret_fd is -1. */
+int dataset_cache_lock(const char *cache_dir, const struct dataset_cache_keys *keys, bool wait,
+                       int *ret_fd, struct err *err);
 /* Links an entry to the request's out_path and report_path; *ret_hit says whether there was one. */
 int dataset_cache_take(const char *cache_dir, const struct dataset_cache_keys *keys,
                        const struct dataset_request *request, bool *ret_hit, struct err *err);

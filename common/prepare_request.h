@@ -35,7 +35,7 @@ struct prepare_request {
     char *source_dir;     /* the model that the checkpoint is a tuning of; owned; NULL likewise */
     char *error_path;     /* owned */
     char *progress_path;  /* written each second: {"file","files","bytes","bytes_total","rows",
-                             "bad","fault"}; owned */
+                             "bad","fault","waiting"}; owned */
     char *cache_dir;      /* of dataset_cache.h; owned */
     struct job_spec spec; /* resolved: seq_len, overlength, train_on */
     char *random_path;    /* a shard of random tokens to write; owned; NULL: there are files */

@@ -121,7 +121,7 @@ static const struct schema_object schema_rows[] = {
          "file as it was prepared; of one job, not of lists','properties':{'preparing':{'type':"
          "'object','description':'While it is: file, files, bytes, bytes_total, "
          "rows, bad (rows that are mistakes), fault (line, column, code and message of the first; "
-         "or null)'},'lines':" WHOLE ","
+         "or null), waiting (for another job that makes the same tokens)'},'lines':" WHOLE ","
          "'kept':" WHOLE ",'dropped':" WHOLE ",'bad':" WHOLE ",'examples':" WHOLE ",'tokens':" WHOLE
          ",'trained_tokens':" WHOLE ",'overlength':{'type':'integer','description':'Rows longer "
          "than seq_len'},'overlength_share':{'type':'number'},'longest':" WHOLE

@@ -22,6 +22,7 @@ struct prepare_progress {
     size_t file;
     int64_t bytes_total;
     int64_t told_ms;
+    bool waiting; /* for another job's tokens */
 };
 
 static void prepare_tell(void *context, const struct dataset_progress *at)
@@ -32,11 +33,11 @@ static void prepare_tell(void *context, const struct dataset_progress *at)
         return;
     progress->told_ms = now_ms;
     CLEANUP(json_unref)
-    json_t *json =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:O?}", "file", (json_int_t)progress->file + 1,
-                  "files", (json_int_t)progress->request->file_count, "bytes",
-                  (json_int_t)at->bytes, "bytes_total", (json_int_t)progress->bytes_total, "rows",
-                  (json_int_t)at->rows, "bad", (json_int_t)at->bad, "fault", at->fault);
+    json_t *json = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:O?, s:b}", "file", (json_int_t)progress->file + 1,
+        "files", (json_int_t)progress->request->file_count, "bytes", (json_int_t)at->bytes,
+        "bytes_total", (json_int_t)progress->bytes_total, "rows", (json_int_t)at->rows, "bad",
+        (json_int_t)at->bad, "fault", at->fault, "waiting", progress->waiting);
     struct err ignored; /* the next second tells again */
     if (json != NULL)
         (void)json_write_scratch(progress->request->progress_path, json, &ignored);
@@ -48,6 +49,26 @@ static void prepare_unlock(int *fd)
         (void)close(*fd); /* only a lock */
 }
 
+/* Takes the tokens out of the cache, now or when who makes them has; else *ret_lock is held. */
+static int prepare_find(const char *cache_dir, const struct dataset_request *dataset,
+                        struct dataset_cache_keys *ret_keys, int *ret_lock, bool *ret_hit,
+                        struct err *err)
+{
+    struct prepare_progress *progress = dataset->progress_context;
+    TRY(dataset_cache_keys(dataset, ret_keys, err));
+    TRY(dataset_cache_take(cache_dir, ret_keys, dataset, ret_hit, err));
+    if (*ret_hit)
+        return 0;
+    TRY(dataset_cache_lock(cache_dir, ret_keys, false, ret_lock, err));
+    if (*ret_lock < 0) {
+        progress->waiting = true;
+        prepare_tell(progress, &(struct dataset_progress){.bytes = 0});
+        progress->waiting = false;
+        TRY(dataset_cache_lock(cache_dir, ret_keys, true, ret_lock, err));
+    }
+    return dataset_cache_take(cache_dir, ret_keys, dataset, ret_hit, err);
+}
+
 /* One file, made or found in the cache, which only ever saves work: its faults are printed. */
 static int prepare_file(const struct prepare_request *request, size_t index,
                         const struct dataset_request *dataset, struct err *err)
@@ -56,11 +77,7 @@ static int prepare_file(const struct prepare_request *request, size_t index,
     struct err cache = {.code = ERR_NONE};
     bool hit = false;
     CLEANUP(prepare_unlock) int lock = -1;
-    int rc = dataset_cache_keys(dataset, &keys, &cache);
-    if (rc == 0)
-        rc = dataset_cache_lock(request->cache_dir, &keys, &lock, &cache);
-    if (rc == 0)
-        rc = dataset_cache_take(request->cache_dir, &keys, dataset, &hit, &cache);
+    int rc = prepare_find(request->cache_dir, dataset, &keys, &lock, &hit, &cache);
     printf("%s file %zu of %zu\n", hit ? "found" : "preparing", index + 1, request->file_count);
     (void)fflush(stdout);
     if (!hit)

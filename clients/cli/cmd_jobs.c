@@ -71,6 +71,12 @@ static void jobs_print_measured(const json_t *report)
 static void jobs_print_preparing(const json_t *preparing)
 {
     const json_t *fault = json_object_get(preparing, "fault");
+    if (json_is_true(json_object_get(preparing, "waiting"))) {
+        (void)printf("file %.0f of %.0f: another job makes the same tokens; this one waits for "
+                     "them\n",
+                     cli_number(preparing, "file"), cli_number(preparing, "files"));
+        return;
+    }
     (void)printf("checked: %.0f of %.0f bytes of file %.0f of %.0f, %.0f rows\n",
                  cli_number(preparing, "bytes"), cli_number(preparing, "bytes_total"),
                  cli_number(preparing, "file"), cli_number(preparing, "files"),

@@ -142,6 +142,9 @@ static bool watch_check(struct progress *progress, const json_t *job)
     int length =
         snprintf(text, sizeof text, "checking file %lld of %lld: %.0f%%, %lld rows",
                  cli_whole(at, "file"), cli_whole(at, "files"), 100 * done, cli_whole(at, "rows"));
+    if (json_is_true(json_object_get(at, "waiting")))
+        (void)snprintf(text, sizeof text, "file %lld of %lld: waiting for another job's tokens",
+                       cli_whole(at, "file"), cli_whole(at, "files"));
     if (cli_whole(at, "bad") > 0)
         (void)snprintf(text + length, sizeof text - (size_t)length,
                        ", %lld wrong, the first in line %lld", cli_whole(at, "bad"),

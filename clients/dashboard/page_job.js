@@ -21,6 +21,7 @@ function why(own) {
 function preparing(data) {
   if (!data?.preparing) return null;
   const at = data.preparing;
+  if (at.waiting) return note("", "Another job makes the tokens of its file; this one waits for them.");
   return note("", `Its files are checked: ${whole(at.rows)} rows, ${bytes(at.bytes)} of ${bytes(at.bytes_total)}.${at.fault
     ? ` Wrong so far: ${whole(at.bad)}; line ${whole(at.fault.line)}: ${at.fault.code}: ${at.fault.message}` : ""}`, progress(at.bytes, at.bytes_total));
 }

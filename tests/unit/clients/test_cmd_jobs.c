@@ -80,6 +80,10 @@ static void test_show(void **state)
     scene_expect(s,
                  ROW "checked: 70 of 80 bytes of file 1 of 1, 3000007 rows\n  wrong so far: 2; the "
                      "first is line 3000001 column 7: invalid_json: not valid JSON\n");
+    reply_job(s, ",\"data\":{\"preparing\":{\"file\":1,\"files\":2,\"waiting\":true}}", "");
+    scene_run(s, cmd_show, "ftjob-a", NULL);
+    scene_expect(s,
+                 ROW "file 1 of 2: another job makes the same tokens; this one waits for them\n");
     scene_run(s, cmd_show, NULL);
     scene_expect_usage(s, "the job's id is missing");
     s->json = true;

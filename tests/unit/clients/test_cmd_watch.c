@@ -66,6 +66,21 @@ static void test_check_of_files(void **state)
     assert_int_equal(s->server.asked_count, 6);
 }
 
+static void test_wait_for_tokens(void **state)
+{
+    struct scene *s = *state;
+    static const char at[] = "{\"id\":\"ftjob-a\",\"ithaca\":{\"state\":\"validating\",\"data\":{"
+                             "\"preparing\":{\"file\":1,\"files\":2,\"bytes\":0,"
+                             "\"bytes_total\":80,\"rows\":0,\"waiting\":true}}}}";
+    for (int i = 0; i < 2; i++)
+        scene_reply(s, 200, at);
+    scene_reply(s, 200, "{\"id\":\"ftjob-a\",\"ithaca\":{\"state\":\"queued\"}}");
+    scene_raw(s, STREAM END, sizeof STREAM END - 1);
+    scene_reply(s, 200, "{\"id\":\"ftjob-a\",\"status\":\"cancelled\"}");
+    scene_run(s, cmd_watch, "ftjob-a", NULL);
+    assert_non_null(strstr(s->errors, "file 1 of 2: waiting for another job's tokens\n"));
+}
+
 static void test_what_is_shown(void **state)
 {
     struct scene *s = *state;
@@ -117,8 +132,11 @@ static void test_mistakes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCENE_TEST(test_ends), SCENE_TEST(test_check_of_files),
-                                       SCENE_TEST(test_what_is_shown), SCENE_TEST(test_json),
+    const struct CMUnitTest tests[] = {SCENE_TEST(test_ends),
+                                       SCENE_TEST(test_check_of_files),
+                                       SCENE_TEST(test_wait_for_tokens),
+                                       SCENE_TEST(test_what_is_shown),
+                                       SCENE_TEST(test_json),
                                        SCENE_TEST(test_mistakes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

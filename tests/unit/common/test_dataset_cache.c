@@ -146,7 +146,7 @@ static void *wait_for_lock(void *context)
     struct waiting *waiting = context;
     struct err err;
     int fd = -1;
-    if (dataset_cache_lock(waiting->cache, &waiting->keys, &fd, &err) == 0) {
+    if (dataset_cache_lock(waiting->cache, &waiting->keys, true, &fd, &err) == 0) {
         atomic_store(&waiting->locked, true);
         (void)close(fd);
     }
@@ -166,9 +166,12 @@ static void test_lock(void **state)
     keys_of(&waiting.keys);
     request.train_on = JOB_train_on_ALL;
     keys_of(&other);
-    assert_int_equal(dataset_cache_lock(cache, &waiting.keys, &first, &err), 0);
+    assert_int_equal(dataset_cache_lock(cache, &waiting.keys, false, &first, &err), 0);
+    assert_true(first >= 0);
     assert_int_equal(pthread_create(&thread, NULL, wait_for_lock, &waiting), 0);
-    assert_int_equal(dataset_cache_lock(cache, &other, &second, &err), 0);
+    assert_int_equal(dataset_cache_lock(cache, &waiting.keys, false, &second, &err), 0);
+    assert_int_equal(second, -1);
+    assert_int_equal(dataset_cache_lock(cache, &other, true, &second, &err), 0);
     (void)close(second);
     for (int i = 0; i < 1000; i++) { /* a lock that does not hold is seen; one that does, always */
         (void)sched_yield();

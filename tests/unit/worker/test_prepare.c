@@ -2,11 +2,14 @@
  * bad lines are no failure. */
 #include "worker/prepare.h"
 
+#include "common/clock.h"
 #include "common/dataset.h"
 #include "common/prepare_request.h"
 #include "tests/lib/model_folder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -100,6 +103,45 @@ static void test_two_files(void **state)
     assert_int_equal(reported("b.json", "kept"), 1);
     assert_false(there("error.json"));
     expect_whole_shard(2);
+}
+
+static void *prepare(void *unused)
+{
+    struct err err;
+    return prepare_main(request_path, &err) == 0 ? request_path : NULL;
+}
+
+/* While another job makes the tokens its progress says so; tokens that are there wait for none. */
+static void test_wait_for_another(void **state)
+{
+    CLEANUP(mem_free_ptr) char *path = in_folder("cache.lock");
+    CLEANUP(mem_free_ptr) char *progress = in_folder("progress.json");
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    pthread_t thread;
+    void *done = NULL;
+    put("a.jsonl", GOOD);
+    request(1);
+    int other = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(other >= 0 && fcntl(other, F_OFD_SETLK, &all) == 0);
+    assert_int_equal(pthread_create(&thread, NULL, prepare, NULL), 0);
+    for (int i = 0; i < 10000 && !io_exists(progress); i++)
+        clock_sleep_ms(1);
+    CLEANUP(json_unref) json_t *told = NULL;
+    OK(&folder, json_parse_file(progress, 1 << 20, &told, &folder.err));
+    assert_true(json_is_true(json_object_get(told, "waiting")));
+    assert_int_equal(json_integer_value(json_object_get(told, "file")), 1);
+    assert_false(there("a.tok"));
+    all.l_type = F_UNLCK;
+    assert_int_equal(fcntl(other, F_OFD_SETLK, &all), 0);
+    assert_int_equal(pthread_join(thread, &done), 0);
+    assert_non_null(done);
+    expect_whole_shard(1);
+    all.l_type = F_WRLCK;
+    assert_int_equal(fcntl(other, F_OFD_SETLK, &all), 0);
+    assert_int_equal(unlink(progress), 0);
+    OK(&folder, prepare_main(request_path, &folder.err));
+    assert_false(io_exists(progress));
+    (void)close(other);
 }
 
 static void test_bad_lines_are_reported(void **state)
@@ -199,9 +241,9 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PREPARE_TEST(test_two_files), PREPARE_TEST(test_bad_lines_are_reported),
-        PREPARE_TEST(test_failures),  PREPARE_TEST(test_unreadable_requests),
-        PREPARE_TEST(test_full_disk),
+        PREPARE_TEST(test_two_files),           PREPARE_TEST(test_bad_lines_are_reported),
+        PREPARE_TEST(test_wait_for_another),    PREPARE_TEST(test_failures),
+        PREPARE_TEST(test_unreadable_requests), PREPARE_TEST(test_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
