@@ -100,6 +100,10 @@ static int stream_gzip(struct io_stream *stream, void *bytes, size_t size, size_
                        struct err *err)
 {
     z_stream *decoder = stream->decoder;
+    while (stream->whole && stream->in_used < stream->in_filled && stream->in[stream->in_used] == 0)
+        stream->in_used++; /* padding of tapes and blocks, which gzip passes over too */
+    if (stream->in_used == stream->in_filled)
+        return 0;
     if (stream->whole && stream->in[stream->in_used] != STREAM_GZIP[0])
         return stream_damaged(stream, STREAM_AFTER, err);
     if (stream->whole && inflateReset(decoder) != Z_OK) /* another member follows */

@@ -209,6 +209,24 @@ static void test_compressed(void **state)
     }
 }
 
+/* Zero bytes behind a gzip's end are padding, more than are read at once too; else they are not. */
+static void test_padding(void **state)
+{
+    enum { PADDING = 300000 };
+    char *bytes = mem_new(sizeof gzip_line + PADDING, 1);
+    assert_non_null(bytes);
+    memcpy(bytes, gzip_line, sizeof gzip_line);
+    for (size_t zeros = 1; zeros <= PADDING; zeros += PADDING - 1) {
+        prepare(bytes, sizeof gzip_line + zeros);
+        expect_counts(1, 0, 0);
+    }
+    bytes[sizeof gzip_line + PADDING - 1] = 'x';
+    prepare(bytes, sizeof gzip_line + PADDING);
+    expect_counts(1, 1, 1);
+    expect_fault(0, 2, "broken_file", "bytes of another kind follow");
+    mem_free(bytes);
+}
+
 /* What pzstd writes: a frame of its own in front, which readers pass over. A file that was
  * compressed twice is told. */
 static void test_frames(void **state)
@@ -227,8 +245,9 @@ static void test_frames(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_chunks),     TEST(test_text_file), TEST(test_token_ids), TEST(test_no_template),
-        TEST(test_compressed), TEST(test_threads),   TEST(test_frames),    TEST(test_text_place),
+        TEST(test_chunks),      TEST(test_text_file), TEST(test_token_ids),
+        TEST(test_no_template), TEST(test_padding),   TEST(test_compressed),
+        TEST(test_threads),     TEST(test_frames),    TEST(test_text_place),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
