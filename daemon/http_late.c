@@ -4,10 +4,23 @@
  * one goes on a turn, so that between any two of them the others are served, and the ranks.
  *
  * Files go behind what brings none, for they wait for the disk longest; every other turn is that of
- * whoever has stood there longest, so that they come to it too. */
+ * whoever has stood there longest, so that they come to it too. Nothing is done for a client that
+ * leaves while it stands there. */
 #include "common/clock.h"
 #include "common/must.h"
 #include "daemon/http_private.h"
+
+#include <poll.h>
+
+/* The client has sent its last byte, and may still read. Of a request that was suspended the
+ * library would see that end before it asks us, and close the connection without an answer. */
+static bool http_late_ends(const struct http_request *request)
+{
+    if (request->peer == NULL)
+        return false;
+    struct pollfd client = {.fd = request->peer->fd, .events = POLLRDHUP};
+    return poll(&client, 1, 0) > 0;
+}
 
 bool http_late_waits(struct http_request *request)
 {
@@ -16,6 +29,8 @@ bool http_late_waits(struct http_request *request)
         !route_changes(request->match.route))
         return false;
     if (http->late == NULL && clock_monotonic_ns() < http->turn_end_ns)
+        return false;
+    if (http_late_ends(request))
         return false;
     struct http_request **end = &http->late;
     while (*end != NULL)

@@ -76,9 +76,9 @@ static void test_clients_that_leave(void **state)
 static void trickle(struct http_world *h, const char *beginning)
 {
     struct http_client client;
+    int64_t begun_ms = clock_monotonic_ms(); /* before its first byte */
     client_open(h, &client);
     client_send(h, &client, beginning, strlen(beginning));
-    int64_t begun_ms = clock_monotonic_ms();
     while (!client.ended && clock_monotonic_ms() - begun_ms < HTTP_WORLD_PATIENCE_MS) {
         (void)send(client.fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         client_turn(h, &client);

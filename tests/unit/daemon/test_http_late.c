@@ -48,8 +48,8 @@ static size_t writes(void)
     return count;
 }
 
-/* Requests that are whole at once. */
-static void open_all(struct http_world *h, struct http_client clients[WRITES])
+/* Requests that lack their last byte. */
+static void open_nearly(struct http_world *h, struct http_client clients[WRITES])
 {
     order[0] = '\0';
     h->http->app.handle = slow_handle;
@@ -58,6 +58,12 @@ static void open_all(struct http_world *h, struct http_client clients[WRITES])
     for (int i = 0; i < 10 * WRITES; i++)
         OK(h->w, loop_turn(h->w->loop, 0, &h->w->err));
     assert_int_equal(writes(), 0);
+}
+
+/* Requests that are whole at once. */
+static void open_all(struct http_world *h, struct http_client clients[WRITES])
+{
+    open_nearly(h, clients);
     for (int i = 0; i < WRITES; i++)
         assert_int_equal(send(clients[i].fd, "\n", 1, MSG_NOSIGNAL), 1);
     OK(h->w, loop_turn(h->w->loop, 1, &h->w->err));
@@ -82,6 +88,23 @@ static void test_one_a_turn(void **state)
     assert_true(strrchr(order, 'F') > strrchr(order, 'C') - 2);
     ask_end(h, &reader);
     expect(h, 200, "status", "ok");
+    for (int i = 0; i < WRITES; i++) {
+        ask_end(h, &clients[i]);
+        assert_int_equal(h->status, i < FILES ? 200 : 404);
+    }
+}
+
+/* Clients that end what they send with their request are answered, and wait for no turn: when it
+ * comes the library would see that end first. */
+static void test_clients_that_say_no_more(void **state)
+{
+    struct http_world *h = *state;
+    struct http_client clients[WRITES];
+    open_nearly(h, clients);
+    for (int i = 0; i < WRITES; i++) {
+        assert_int_equal(send(clients[i].fd, "\n", 1, MSG_NOSIGNAL), 1);
+        assert_int_equal(shutdown(clients[i].fd, SHUT_WR), 0);
+    }
     for (int i = 0; i < WRITES; i++) {
         ask_end(h, &clients[i]);
         assert_int_equal(h->status, i < FILES ? 200 : 404);
@@ -152,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HTTP_TEST(test_one_a_turn),
+        HTTP_TEST(test_clients_that_say_no_more),
         HTTP_TEST(test_the_line_at_the_end),
         HTTP_TEST(test_streams_take_turns),
     };
