@@ -288,9 +288,9 @@ const struct job_request_field job_request_fields[] = {
                "checkpoint, whose weights the job then starts from'}"},
     {.name = "training_file",
      .parse = request_training_file,
-     .schema =
-         "{'type':'string','pattern':'^[A-Za-z0-9_-]{1,64}$',"
-         "'description':'Id of an uploaded training file; a job that only measures may do without'}"},
+     .schema = "{'type':'string','pattern':'^[A-Za-z0-9_-]{1,64}$',"
+               "'description':'Id of an uploaded training file; a job that only measures may do "
+               "without'}"},
     {.name = "validation_file",
      .parse = request_validation_file,
      .schema = "{'type':['string','null'],'pattern':'^[A-Za-z0-9_-]{1,64}$',"
