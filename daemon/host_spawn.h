@@ -1,6 +1,8 @@
 /* host_spawn: a program as a child, for host_posix.c. The daemon does not wait until the child has
  * become the program: posix_spawn() does, and on a machine whose processors are all taken a child
- * gets one after half a second or more, in which the loop would serve nobody. */
+ * gets one after half a second or more, in which the loop would serve nobody. Until then the child
+ * has all descriptors of the daemon, and keeps the data folder's lock should the daemon be killed:
+ * the next one waits for that (store.c). */
 #pragma once
 #include "daemon/host.h"
 

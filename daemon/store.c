@@ -21,6 +21,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+enum { STORE_LOCK_MS = 2000 }; /* that a child may take to its first step, and longer */
+
 int store_fail(sqlite3 *database, int sqlite_code, const char *call, struct err *err)
 {
     enum err_code code = ERR_IO;
@@ -127,12 +129,18 @@ static int store_open_database(struct store *store, enum store_database which, c
     return store_schema_migrate(store->databases[which], which, path, err);
 }
 
-/* The folder itself: a file in it could be removed, and a second daemon would lock a new one. */
+/* The folder itself: a file in it could be removed, and a second daemon would lock a new one. A
+ * child of a daemon that was killed has its lock until it runs (host_spawn.h), and the sockets that
+ * the next daemon wants: it is waited for. */
 static int store_lock(struct store *store, const char *data_dir, struct err *err)
 {
+    const int64_t end_ms = clock_monotonic_ms() + STORE_LOCK_MS;
     store->lock_fd = open(data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (store->lock_fd < 0)
         return err_set_errno(err, errno, "%s", data_dir);
+    while (flock(store->lock_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
+           clock_monotonic_ms() < end_ms)
+        clock_sleep_ms(20);
     if (flock(store->lock_fd, LOCK_EX | LOCK_NB) == 0)
         return 0;
     if (errno == EWOULDBLOCK)

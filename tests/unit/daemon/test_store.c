@@ -1,7 +1,11 @@
 /* store: points keep what is not finite; files, tokens, attempts; damaged and newer files are
  * refused, one daemon a folder. */
+#include "common/clock.h"
 #include "daemon/store_attempts.h"
 #include "tests/lib/store_fixture.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct points {
     int count;
@@ -367,6 +371,21 @@ static void test_attempts(void **state)
                      -ERR_NOT_FOUND);
 }
 
+/* Between fork() and its first step a child has all that a daemon had that may have ended. */
+static void test_a_child_of_the_daemon_before(void **state)
+{
+    struct fixture *f = *state;
+    pid_t child = fork();
+    if (child == 0) {
+        clock_sleep_ms(300);
+        _exit(0);
+    }
+    store_close(f->store);
+    f->store = NULL;
+    OK(f, store_open(f->dir, &f->store, &f->err));
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 static void test_reopen_and_modes(void **state)
 {
     struct fixture *f = *state;
@@ -453,6 +472,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tokens, setup, teardown),
         cmocka_unit_test_setup_teardown(test_attempts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_child_of_the_daemon_before, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reopen_and_modes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_newer_and_damaged_files_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocation_failures, setup, teardown),
