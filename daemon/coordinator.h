@@ -126,7 +126,7 @@ int coordinator_change(struct coordinator *coordinator, const char *job_id, cons
 int coordinator_queue_drain(struct coordinator *coordinator, bool drained, struct err *err);
 bool coordinator_queue_is_drained(const struct coordinator *coordinator);
 
-/* Whether a job that has not ended has it as a training or validation file. */
+/* Whether a job that has not ended has it as a training or validation file, and so needs it. */
 bool coordinator_uses_file(const struct coordinator *coordinator, const char *file_id);
 
 /* true: there was no time for all jobs, and the others wait for the next tick, which is to come at

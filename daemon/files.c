@@ -8,6 +8,7 @@
 #include "common/must.h"
 #include "common/utf8.h"
 #include "daemon/access.h"
+#include "daemon/coordinator.h"
 #include "daemon/host.h"
 #include "daemon/http.h"
 #include "daemon/quota.h"
@@ -381,12 +382,9 @@ int files_delete(struct api *api, struct http_request *request, struct err *err)
 {
     const char *id = http_request_route(request)->name;
     TRY(store_file_get(api->store, id, files_exists, NULL, err));
-    int64_t users = 0;
-    TRY(store_jobs_using_file(api->store, id, &users, err));
-    if (users > 0)
+    if (coordinator_uses_file(api->coordinator, id))
         return err_set(err, ERR_BAD_STATE,
-                       "%s is used by %lld unfinished job%s; cancel or await %s first", id,
-                       (long long)users, users == 1 ? "" : "s", users == 1 ? "it" : "them");
+                       "%s is used by a job that has not ended; cancel or await it first", id);
     TRY(files_remove(api->store, api->settings->data_dir, id, err));
     http_answer_json(request, 200,
                      json_pack("{s:s, s:s, s:b}", "id", id, "object", "file", "deleted", 1));

@@ -143,9 +143,6 @@ int store_job_check_end(struct store *store, const char *id, struct err *err);
  * (attempts_gone); ERR_BAD_STATE when it is not. Its points are out of reach from then on
  * (store_points_forget) and deleted by store_points_purge. */
 int store_job_delete(struct store *store, const char *id, struct err *err);
-/* Jobs that are not at their end and use a file: such a file cannot be deleted. */
-int store_jobs_using_file(struct store *store, const char *file_id, int64_t *ret_count,
-                          struct err *err);
 
 /* One change of state: compare-and-set and event in one transaction. Only job_fsm.c calls it; the
  * rest of the daemon goes through job_move(). */

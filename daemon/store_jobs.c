@@ -287,16 +287,6 @@ int store_jobs_count(struct store *store, int64_t counts[], struct err *err)
     }
 }
 
-int store_jobs_using_file(struct store *store, const char *file_id, int64_t *ret_count,
-                          struct err *err)
-{
-    return store_query_i64(
-        store, STORE_JOBS,
-        "SELECT count(*) FROM jobs WHERE (training_file = ?1 OR validation_file = ?1) "
-        "AND state NOT IN ('succeeded', 'failed', 'cancelled')",
-        STORE_VALUES(store_text(file_id)), ret_count, err);
-}
-
 int store_job_set_result(struct store *store, const char *id, const struct store_file *file,
                          struct err *err)
 {

@@ -291,12 +291,21 @@ static void test_delete(void **state)
 {
     struct http_world *h = *state;
     http_world_file(h, "file-a", "used by the world's jobs");
-    struct world_job job = world_submit(h->w, 1, "");
+    http_world_file(h, "file-b", "used by this one, too");
+    http_world_file(h, "file-c", "used by none");
+    struct world_job job = world_submit(
+        h->w, 1, "},\"validation_file\":\"file-b\",\"metadata\":{\"max_restarts\":\"\"");
     ask(h, "DELETE", "/v1/files/file-a", NULL);
     expect(h, 400, "error.code", "invalid_state");
+    ask(h, "DELETE", "/v1/files/file-b", NULL);
+    expect(h, 400, "error.code", "invalid_state");
+    ask(h, "DELETE", "/v1/files/file-c", NULL);
+    expect(h, 200, "id", "file-c");
     OK(h->w, coordinator_cancel(h->w->coordinator, job.id, &h->w->err));
     world_run(h->w);
     world_expect(h->w, &job, JOB_STATE_CANCELLED);
+    ask(h, "DELETE", "/v1/files/file-b", NULL);
+    expect(h, 200, "id", "file-b");
     ask(h, "DELETE", "/v1/files/file-a", NULL);
     expect(h, 200, "id", "file-a");
     assert_true(json_is_true(answer(h, "deleted")));

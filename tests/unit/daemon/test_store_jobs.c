@@ -30,10 +30,6 @@ static void test_job_round_trip(void **state)
     assert_true(seen);
     assert_int_equal(store_job_get(f->store, "ftjob-8", check_new_job, &seen, &f->err),
                      -ERR_NOT_FOUND);
-    int64_t users = 0;
-    OK(f, store_jobs_using_file(f->store, "file-a", &users, &f->err));
-    assert_int_equal(users, 1);
-    OK(f, store_jobs_using_file(f->store, "", &users, &f->err));
 }
 
 static int print_job(void *context, const struct store_job *j, struct err *err)
@@ -88,13 +84,11 @@ static void add_full_job(struct fixture *f)
 static void test_what_moves_change(void **state)
 {
     struct fixture *f = *state;
-    int64_t row = 0, users = 0;
+    int64_t row = 0;
     add_full_job(f);
     expect_job(f,
                "ftjob-full 11 0 0 validating | ann {\"spec\":1} model dir file-t file-v  12 13 0 "
                "0 0 0 0 0 0 0  1.5 exp-1 asked");
-    OK(f, store_jobs_using_file(f->store, "file-v", &users, &f->err));
-    assert_int_equal(users, 1);
     struct store_job_move move = {.id = "ftjob-full",
                                   .from = JOB_STATE_VALIDATING,
                                   .to = JOB_STATE_RUNNING,
@@ -141,8 +135,6 @@ static void test_what_moves_change(void **state)
     OK(f, store_job_progress(f->store, "ftjob-full", &progress, &f->err));
     expect_job(f, "ftjob-full 11 100 200 failed | ann {\"spec\":1} model dir file-t file-v made 12 "
                   "13 22 41 32 33 1 1 42 23 file-r 1.5 exp-1 asked");
-    OK(f, store_jobs_using_file(f->store, "file-v", &users, &f->err));
-    assert_int_equal(users, 0);
     move.from = JOB_STATE_FAILED;
     move.to = JOB_STATE_QUEUED;
     move.event_id = "ftevent-c";
