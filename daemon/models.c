@@ -102,8 +102,9 @@ int models_find(struct api *api, const char *viewer, const char *name,
             rc = 0;
     }
     if (rc == -ERR_NOT_FOUND)
-        return err_set_field(err, ERR_NOT_FOUND, "model",
-                             "there is no model \"%.200s\"; GET /v1/models lists them", name);
+        return err_set_field(
+            err, ERR_NOT_FOUND, "model",
+            "there is no model \"%.200s\"; GET /v1/models (`ithaca models`) lists them", name);
     if (rc == 0)
         *ret_entry = entry;
     return rc;

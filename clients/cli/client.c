@@ -124,6 +124,8 @@ static int client_unreachable(const struct client *client, CURLcode code, struct
     const char *why = client->detail[0] != '\0' ? client->detail : curl_easy_strerror(code);
     const char *hint = code == CURLE_PEER_FAILED_VERIFICATION
                            ? "name the file of your own certificate authority by --cacert"
+                       : code == CURLE_SSL_CONNECT_ERROR
+                           ? "is it ithacad, and with tls_cert? without, write http://"
                            : "is ithacad running?";
     return err_set(err, ERR_UNAVAILABLE, "%s: %s (%s)", client->address.url, why, hint);
 }

@@ -75,10 +75,16 @@ int job_body_start(struct cli *cli, json_t **ret_job, struct err *err)
         return *ret_job != NULL ? 0 : mem_fail(err, 0, "the job");
     }
     const char *path = NULL;
+    struct err why;
     TRY(cli_take_argument(cli, "the job", &path, err));
-    TRY(json_parse_file(path, LIMIT_JSON_BODY_BYTES, ret_job, err));
-    if (json_is_object(*ret_job))
+    int rc = json_parse_file(path, LIMIT_JSON_BODY_BYTES, ret_job, &why);
+    if (rc == 0 && json_is_object(*ret_job))
         return 0;
     json_unref(ret_job);
-    return err_set(err, ERR_BAD_JSON, "%s: a job is an object", path);
+    if (rc == 0 || rc == -ERR_BAD_JSON) /* likely the training file */
+        return err_set(err, ERR_BAD_JSON,
+                       "%s: a job is one JSON object; its rows are given by --training-file",
+                       rc == 0 ? path : why.text);
+    *err = why;
+    return rc;
 }

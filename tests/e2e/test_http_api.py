@@ -81,6 +81,11 @@ class Http(unittest.TestCase):
         self.assertEqual(self.client.get("/nothing").error()["code"], "not_found")
         self.assertEqual(self.client.get("/v1/files/file-none").status, 404)
         self.assertEqual(self.client.get("/v1/fine_tuning/jobs/ftjob-none").status, 404)
+        for words, hint in ((("sample", "--model", "nope", "--prompt", "x"), "`ithaca models`"),
+                            (("--url", f"https://127.0.0.1:{self.daemon.port}", "ls"), "write http://")):
+            told = self.daemon.ithaca(*words)
+            self.assertNotEqual(told.returncode, 0)
+            self.assertIn(hint, told.stderr)
         self.assertEqual(self.client.get("/v1/models/none").error()["param"], "model")
         answer = self.client.request("PUT", "/v1/files")
         self.assertEqual(answer.status, 405)

@@ -128,9 +128,15 @@ static void test_mistakes(void **state)
     scene_expect_usage(s, "unknown option --colour=red");
     scene_run(s, cmd_submit, job, NULL);
     assert_int_equal(s->rc, -ERR_NOT_FOUND);
-    scene_put(s, "job.json", "[]");
-    scene_run(s, cmd_submit, job, NULL);
-    assert_int_equal(s->rc, -ERR_BAD_JSON);
+    assert_int_equal(s->err.code, ERR_NOT_FOUND);
+    static const char *const no_jobs[] = {"[]", "{}\n{}\n", "some text"};
+    for (size_t i = 0; i < sizeof no_jobs / sizeof no_jobs[0]; i++) {
+        scene_put(s, "job.json", no_jobs[i]);
+        scene_run(s, cmd_submit, job, NULL);
+        assert_int_equal(s->rc, -ERR_BAD_JSON);
+        assert_ptr_equal(strstr(s->err.text, job), s->err.text);
+        assert_non_null(strstr(s->err.text, "its rows are given by --training-file"));
+    }
     scene_put(s, "job.json", "{\"ithaca\":[]}");
     scene_run(s, cmd_submit, job, NULL);
     assert_int_equal(s->rc, -ERR_INVALID_VALUE);
