@@ -22,8 +22,22 @@ struct prepare_progress {
     size_t file;
     int64_t bytes_total;
     int64_t told_ms;
-    bool waiting; /* for another job's tokens */
 };
+
+/* waiting: for another job's tokens. */
+static void prepare_write_progress(const struct prepare_progress *progress,
+                                   const struct dataset_progress *at, bool waiting)
+{
+    CLEANUP(json_unref)
+    json_t *json = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:O?, s:b}", "file", (json_int_t)progress->file + 1,
+        "files", (json_int_t)progress->request->file_count, "bytes", (json_int_t)at->bytes,
+        "bytes_total", (json_int_t)progress->bytes_total, "rows", (json_int_t)at->rows, "bad",
+        (json_int_t)at->bad, "fault", at->fault, "waiting", waiting);
+    struct err ignored; /* the next second tells again */
+    if (json != NULL)
+        (void)json_write_scratch(progress->request->progress_path, json, &ignored);
+}
 
 static void prepare_tell(void *context, const struct dataset_progress *at)
 {
@@ -32,15 +46,7 @@ static void prepare_tell(void *context, const struct dataset_progress *at)
     if (now_ms - progress->told_ms < PREPARE_PROGRESS_MS)
         return;
     progress->told_ms = now_ms;
-    CLEANUP(json_unref)
-    json_t *json = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:O?, s:b}", "file", (json_int_t)progress->file + 1,
-        "files", (json_int_t)progress->request->file_count, "bytes", (json_int_t)at->bytes,
-        "bytes_total", (json_int_t)progress->bytes_total, "rows", (json_int_t)at->rows, "bad",
-        (json_int_t)at->bad, "fault", at->fault, "waiting", progress->waiting);
-    struct err ignored; /* the next second tells again */
-    if (json != NULL)
-        (void)json_write_scratch(progress->request->progress_path, json, &ignored);
+    prepare_write_progress(progress, at, false);
 }
 
 static void prepare_unlock(int *fd)
@@ -54,16 +60,13 @@ static int prepare_find(const char *cache_dir, const struct dataset_request *dat
                         struct dataset_cache_keys *ret_keys, int *ret_lock, bool *ret_hit,
                         struct err *err)
 {
-    struct prepare_progress *progress = dataset->progress_context;
     TRY(dataset_cache_keys(dataset, ret_keys, err));
     TRY(dataset_cache_take(cache_dir, ret_keys, dataset, ret_hit, err));
     if (*ret_hit)
         return 0;
     TRY(dataset_cache_lock(cache_dir, ret_keys, false, ret_lock, err));
     if (*ret_lock < 0) {
-        progress->waiting = true;
-        prepare_tell(progress, &(struct dataset_progress){.bytes = 0});
-        progress->waiting = false;
+        prepare_write_progress(dataset->progress_context, &(struct dataset_progress){0}, true);
         TRY(dataset_cache_lock(cache_dir, ret_keys, true, ret_lock, err));
     }
     return dataset_cache_take(cache_dir, ret_keys, dataset, ret_hit, err);

@@ -253,6 +253,40 @@ static void test_faults(void **state)
     }
 }
 
+/* Parts that are larger than what is given back at once: of what was not copied nothing goes. A
+ * disk that is full before the commit names how much was written. */
+static void test_large(void **state)
+{
+    enum { TOKENS = 9 << 20, VOCAB = 1009 };
+    struct err err;
+    struct dataset dataset;
+    struct dataset_writer *writer = NULL;
+    int32_t *many = mem_new(TOKENS, sizeof *many);
+    uint8_t *flags = mem_new(TOKENS, 1);
+    assert_true(many != NULL && flags != NULL);
+    for (int64_t t = 0; t < TOKENS; t++) {
+        many[t] = (int32_t)(t % VOCAB);
+        flags[t] = t % 3 == 0;
+    }
+    assert_int_equal(dataset_writer_new(path, VOCAB, &writer, &err), 0);
+    assert_int_equal(dataset_writer_add(writer, many, flags, TOKENS, &err), 0);
+    assert_int_equal(dataset_writer_commit(writer, &err), 0);
+    dataset_writer_free(writer);
+    assert_int_equal(dataset_open(path, &dataset, &err), 0);
+    assert_int_equal(dataset.tokens, TOKENS);
+    assert_memory_equal(dataset.ids, many, TOKENS * sizeof *many);
+    assert_memory_equal(dataset.trained, flags, TOKENS);
+    dataset_close(&dataset);
+    assert_int_equal(dataset_writer_new(path, VOCAB, &writer, &err), 0);
+    io_fault_after(1);
+    assert_int_equal(dataset_writer_add(writer, many, flags, 100000, &err), -ERR_NO_SPACE);
+    assert_non_null(strstr(err.text, path));
+    assert_non_null(strstr(err.text, "after 100000 tokens: "));
+    dataset_writer_free(writer);
+    mem_free(many);
+    mem_free(flags);
+}
+
 static void test_random(void **state)
 {
     enum { DOCUMENTS = 3, LENGTH = 200, VOCAB = 7 };
@@ -285,7 +319,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_empty),
         cmocka_unit_test(test_damage),         cmocka_unit_test(test_mutations),
         cmocka_unit_test(test_damaged_counts), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_large),          cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

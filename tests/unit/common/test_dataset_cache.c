@@ -121,6 +121,13 @@ static void test_other_lengths(void **state)
         assert_int_equal(found(cache), request.seq_len >= 7);
         prepare_text(GOOD); /* what is found is what would be made; else the output is not there */
     }
+    assert_int_equal(io_remove_tree(cache, &err), 0);
+    request.seq_len = 7; /* the longest row, no token more */
+    prepare_text(GOOD);
+    keys_of(&keys);
+    assert_int_equal(dataset_cache_keep(cache, &keys, &request, &err), 0);
+    request.seq_len = 8;
+    assert_true(found(cache));
     request.seq_len = 6;
     request.overlength = JOB_overlength_CUT;
     prepare_text(GOOD);
@@ -158,18 +165,20 @@ static void test_lock(void **state)
 {
     CLEANUP(mem_free_ptr) char *cache = cache_dir();
     struct waiting waiting = {.cache = cache};
-    struct dataset_cache_keys other;
+    struct dataset_cache_keys other, same;
     struct err err;
     int first = -1, second = -1;
     pthread_t thread;
     prepare_text(GOOD);
     keys_of(&waiting.keys);
+    request.seq_len++; /* the same shard, where all rows fit */
+    keys_of(&same);
     request.train_on = JOB_train_on_ALL;
     keys_of(&other);
     assert_int_equal(dataset_cache_lock(cache, &waiting.keys, false, &first, &err), 0);
     assert_true(first >= 0);
     assert_int_equal(pthread_create(&thread, NULL, wait_for_lock, &waiting), 0);
-    assert_int_equal(dataset_cache_lock(cache, &waiting.keys, false, &second, &err), 0);
+    assert_int_equal(dataset_cache_lock(cache, &same, false, &second, &err), 0);
     assert_int_equal(second, -1);
     assert_int_equal(dataset_cache_lock(cache, &other, true, &second, &err), 0);
     (void)close(second);

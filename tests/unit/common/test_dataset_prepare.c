@@ -121,6 +121,10 @@ static void test_foreign_files(void **state)
     expect_counts(0, 1, 1);
     expect_fault(0, 1, "unserved_format", "an RTF file");
     request.name = NULL;
+    prepare_text(GOOD "\n%PDF-1.7\n{\n" GOOD); /* of its first rows alone */
+    expect_counts(2, 2, 2);
+    expect_fault(0, 2, "invalid_json", "not valid JSON");
+    expect_fault(1, 3, "invalid_json", "whole on one line");
     prepare_text("prompt,completion\n" GOOD);
     expect_counts(1, 1, 1);
     expect_fault(0, 1, "invalid_json", "CSV and the like must be converted");
