@@ -18,7 +18,9 @@ static const struct {
     const char *what;
     const char *fix;
 } foreign_kinds[] = {
-    {.magic = "PK\x03\x04", .what = "a zip file", .fix = UNPACK},
+    {.magic = "PK\x03\x04",
+     .what = "a zip file or an Office document",
+     .fix = UNPACK ", or save it as plain text or JSONL"},
     {.magic = "7z\xbc\xaf\x27\x1c", .what = "a 7z archive", .fix = UNPACK},
     {.magic = "Rar!\x1a\x07", .what = "a RAR archive", .fix = UNPACK},
     {.magic = "ustar", .at = 257, .what = "a tar archive", .fix = UNPACK},

@@ -98,7 +98,7 @@ static void test_foreign_files(void **state)
         size_t length;
         const char *word;
     } cases[] = {
-        {"PK\x03\x04 \n\n\n", 8, "a zip file"},
+        {"PK\x03\x04 \n\n\n", 8, "a zip file or an Office document"},
         {"PAR1\x15\n\n", 7, "a Parquet file"},
         {"ARROW1\0\0\n", 9, "an Arrow file"},
         {"SQLite format 3\0\n", 17, "an SQLite database"},
