@@ -23,13 +23,6 @@ struct mesh_place mesh_place(const struct mesh *mesh, int rank)
                                .ulysses = rank % mesh->ulysses};
 }
 
-int mesh_rank(const struct mesh *mesh, struct mesh_place place)
-{
-    must(place.data >= 0 && place.data < mesh->data && place.ring >= 0 && place.ring < mesh->ring &&
-         place.ulysses >= 0 && place.ulysses < mesh->ulysses);
-    return (place.data * mesh->ring + place.ring) * mesh->ulysses + place.ulysses;
-}
-
 struct mesh_ranks mesh_group(const struct mesh *mesh, enum mesh_group group, int rank)
 {
     struct mesh_place place = mesh_place(mesh, rank);
@@ -149,17 +142,6 @@ struct mesh_heads mesh_heads_make(int64_t heads, int64_t kv_heads, int64_t ulyss
         .kv_staged = heads_per_stage > readers ? heads_per_stage / readers : 1};
 }
 
-int64_t mesh_heads_first(const struct mesh_heads *heads, int ulysses)
-{
-    must(ulysses >= 0 && ulysses * heads->owned < heads->heads);
-    return ulysses * heads->owned;
-}
-
-int64_t mesh_heads_kv_first(const struct mesh_heads *heads, int ulysses)
-{
-    return mesh_heads_first(heads, ulysses) / (heads->heads / heads->kv_heads);
-}
-
 struct mesh_stage mesh_stage_at(const struct mesh_heads *heads, int64_t stage)
 {
     must(stage >= 0 && stage < heads->stages);
@@ -209,15 +191,6 @@ int64_t mesh_seq_rows_before(const struct mesh_seq *seq, int ring, int64_t posit
         return position;
     return mesh_between(position - ring * seq->chunk, 0, seq->chunk) +
            mesh_between(position - (seq->chunks - 1 - ring) * seq->chunk, 0, seq->chunk);
-}
-
-int mesh_seq_owner(const struct mesh_seq *seq, int64_t position, int64_t *ret_row)
-{
-    must(position >= 0 && position < seq->padded);
-    int chunk = (int)(position / seq->chunk);
-    bool second = chunk >= seq->ring; /* never with ring 1: there is one chunk */
-    *ret_row = position % seq->chunk + (second ? seq->chunk : 0);
-    return second ? seq->chunks - 1 - chunk : chunk;
 }
 
 int mesh_seq_spans(const struct mesh_seq *seq, int ring, int ulysses, struct mesh_span ret[2])

@@ -40,7 +40,6 @@ struct mesh_place {
 /* ring * ulysses must divide world. */
 struct mesh mesh_make(int world, int ring, int ulysses);
 struct mesh_place mesh_place(const struct mesh *mesh, int rank);
-int mesh_rank(const struct mesh *mesh, struct mesh_place place);
 
 /* Ranks that communicate. */
 enum mesh_group {
@@ -73,8 +72,9 @@ void mesh_ulysses_list(int64_t heads, int64_t kv_heads, int64_t ranks,
 void mesh_stage_list(int64_t heads, int64_t kv_heads, int64_t ulysses,
                      char ret_text[MESH_LIST_BYTES]);
 
-/* Ownership and stages; all ranks have the same numbers. "Local" heads count from the first that a
- * rank owns. */
+/* Ownership and stages; all ranks have the same numbers. Ulysses rank c owns query heads from
+ * c * owned on; ranks c and c' read the same K/V heads when c / sharers == c' / sharers. "Local"
+ * heads count from the first that a rank owns. */
 struct mesh_heads {
     int64_t heads;     /* H */
     int64_t kv_heads;  /* K */
@@ -88,10 +88,6 @@ struct mesh_heads {
 };
 struct mesh_heads mesh_heads_make(int64_t heads, int64_t kv_heads, int64_t ulysses,
                                   int64_t heads_per_stage);
-/* First query head and first K/V head (global numbers) of Ulysses rank c. Ranks c and c' read the
- * same K/V heads when c / sharers == c' / sharers. */
-int64_t mesh_heads_first(const struct mesh_heads *heads, int ulysses);
-int64_t mesh_heads_kv_first(const struct mesh_heads *heads, int ulysses);
 
 struct mesh_stage {
     int64_t head;  /* first local query head; the stage has per_stage of them */
@@ -120,9 +116,6 @@ int64_t mesh_seq_position(const struct mesh_seq *seq, int ring, int64_t row);
 /* How many ring rows of `ring` lie before a position, 0 <= position <= padded: where a document
  * that begins there begins for this rank. */
 int64_t mesh_seq_rows_before(const struct mesh_seq *seq, int ring, int64_t position);
-/* And back: the ring index that holds a position, 0 <= position < padded, and its row. The Ulysses
- * rank is row / shard, its own row row % shard. */
-int mesh_seq_owner(const struct mesh_seq *seq, int64_t position, int64_t *ret_row);
 
 struct mesh_span {
     int64_t position; /* first token in the sequence */

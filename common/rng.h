@@ -19,7 +19,6 @@ extern "C" {
 #define RNG_STREAM_INIT ((uint64_t)1 << 32)    /* + tensor index */
 #define RNG_STREAM_SHUFFLE ((uint64_t)2 << 32) /* + epoch */
 #define RNG_STREAM_DROPOUT ((uint64_t)3 << 32) /* + module */
-#define RNG_STREAM_SAMPLE ((uint64_t)4 << 32)  /* + request */
 #define RNG_STREAM_TEST ((uint64_t)5 << 32)
 #define RNG_STREAM_LORA ((uint64_t)6 << 32)  /* + tensor index: first values of adapters */
 #define RNG_STREAM_ROUND ((uint64_t)7 << 32) /* + norm: gradients between layers */

@@ -66,7 +66,8 @@ static void test_ranks(void **state)
                 assert_int_equal(mesh.data * mesh.ring * mesh.ulysses, world);
                 for (int rank = 0; rank < world; rank++) {
                     struct mesh_place place = mesh_place(&mesh, rank);
-                    assert_int_equal(mesh_rank(&mesh, place), rank);
+                    assert_int_equal(
+                        (place.data * ring + place.ring) * mesh.ulysses + place.ulysses, rank);
                     assert_int_equal(mesh_group(&mesh, MESH_GROUP_CONTEXT, rank).index,
                                      place.ring * mesh.ulysses + place.ulysses);
                     for (int group = 0; group < MESH_GROUP_COUNT; group++)
@@ -94,12 +95,18 @@ static bool is_ragged(int64_t first, int64_t count, int64_t group, int64_t part)
     return part_straddles && group_split;
 }
 
+/* First K/V head (of all) that a Ulysses rank reads: its first query head's. */
+static int64_t heads_kv_first(const struct mesh_heads *heads, int c)
+{
+    return c * heads->owned / (heads->heads / heads->kv_heads);
+}
+
 /* All stages of one Ulysses rank: which K/V heads are there, read, returned. Counts reads of each
  * query head by the whole group into seen. */
 static void check_stages(const struct mesh_heads *heads, int c, uint8_t *seen)
 {
     int64_t group = heads->heads / heads->kv_heads;
-    int64_t first = mesh_heads_first(heads, c), kv_first = mesh_heads_kv_first(heads, c);
+    int64_t first = c * heads->owned, kv_first = heads_kv_first(heads, c);
     uint8_t sent[HEADS_MAX] = {0}, back[HEADS_MAX] = {0};
     int64_t there = -1; /* first local K/V head in memory */
     for (int64_t s = 0; s < heads->stages; s++) {
@@ -132,7 +139,7 @@ static void check_heads(int64_t h, int64_t k, int64_t c, int64_t u)
     uint8_t seen[HEADS_MAX] = {0}, readers[HEADS_MAX] = {0};
     for (int rank = 0; rank < c; rank++) {
         check_stages(&heads, rank, seen);
-        int64_t first = mesh_heads_kv_first(&heads, rank);
+        int64_t first = heads_kv_first(&heads, rank);
         for (int64_t kv = 0; kv < heads.kv_owned; kv++)
             readers[first + kv]++;
         assert_int_equal(first, rank / heads.sharers * heads.kv_owned); /* as mesh.h says */
@@ -242,13 +249,10 @@ static void test_known_shapes(void **state)
     assert_false(mesh_ulysses_legal(12, 4, 6)); /* divides H, straddles K/V heads */
     assert_true(mesh_ulysses_legal(12, 4, 12));
     struct mesh_heads heads = mesh_heads_make(12, 12, 4, 3);
-    for (int c = 0; c < 4; c++)
-        assert_int_equal(mesh_heads_kv_first(&heads, c), 3 * c); /* 3 each, not 4, 4, 4, 0 */
-    heads = mesh_heads_make(32, 2, 8, 2);                        /* four ranks share a K/V head */
+    assert_int_equal(heads.kv_owned, 3);  /* 3 each, not 4, 4, 4, 0 */
+    heads = mesh_heads_make(32, 2, 8, 2); /* four ranks share a K/V head */
     assert_int_equal(heads.sharers, 4);
     assert_int_equal(heads.kv_stages, 2);
-    assert_int_equal(mesh_heads_kv_first(&heads, 3), 0);
-    assert_int_equal(mesh_heads_kv_first(&heads, 4), 1);
 }
 
 /* ---- sequence */
@@ -261,7 +265,7 @@ static void check_seq(int ring, int ulysses, int64_t tokens)
     assert_true(seq.padded % unit == 0 && seq.padded >= tokens && seq.padded < tokens + unit);
     assert_int_equal(seq.shard * ring * ulysses, seq.padded);
     assert_int_equal(seq.chunk * seq.chunks, seq.padded);
-    CLEANUP(mem_free_ptr) uint8_t *seen = mem_new((size_t)seq.padded + 1, 1);
+    CLEANUP(mem_free_ptr) uint8_t *owner = mem_new((size_t)seq.padded + 1, 1); /* ring index + 1 */
     for (int rank = 0; rank < mesh.world; rank++) {
         struct mesh_place place = mesh_place(&mesh, rank);
         struct mesh_span span[2];
@@ -271,22 +275,21 @@ static void check_seq(int ring, int ulysses, int64_t tokens)
             assert_true(span[s].row == row && span[s].count > 0 && span[s].position > last);
             for (int64_t i = 0; i < span[s].count; i++, row++) {
                 int64_t position = span[s].position + i;
-                int64_t ring_row = place.ulysses * seq.shard + row, back;
-                assert_int_equal(seen[position]++, 0);
+                int64_t ring_row = place.ulysses * seq.shard + row;
+                assert_int_equal(owner[position], 0);
+                owner[position] = (uint8_t)(place.ring + 1);
                 assert_int_equal(mesh_seq_position(&seq, place.ring, ring_row), position);
-                assert_int_equal(mesh_seq_owner(&seq, position, &back), place.ring);
-                assert_int_equal(back, ring_row);
                 last = position;
             }
         }
         assert_int_equal(row, seq.shard);
     }
-    assert_true(seq.padded == 0 || memchr(seen, 0, (size_t)seq.padded) == NULL);
+    assert_true(seq.padded == 0 || memchr(owner, 0, (size_t)seq.padded) == NULL);
     for (int r = 0; r < ring; r++) {
-        int64_t before = 0, row;
+        int64_t before = 0;
         for (int64_t position = 0; position < seq.padded; position++) {
             assert_int_equal(mesh_seq_rows_before(&seq, r, position), before);
-            before += mesh_seq_owner(&seq, position, &row) == r;
+            before += owner[position] == r + 1;
         }
         assert_int_equal(mesh_seq_rows_before(&seq, r, seq.padded), seq.rows);
     }
@@ -314,11 +317,10 @@ static void test_long_sequence(void **state)
     struct mesh mesh = mesh_make(64, 8, 8);
     struct mesh_seq seq = mesh_seq_make(&mesh, (1LL << 40) + 5);
     for (uint64_t i = 0; i < 10000; i++) {
-        int64_t row;
-        int64_t position = (int64_t)rng_below(SEED, RNG_STREAM_TEST, i, (uint64_t)seq.padded), back;
-        int ring = mesh_seq_owner(&seq, position, &row);
-        back = mesh_seq_position(&seq, ring, row);
-        assert_true(back == position);
+        int ring = (int)(i % 8);
+        int64_t row = (int64_t)rng_below(SEED, RNG_STREAM_TEST, i, (uint64_t)seq.rows);
+        int64_t position = mesh_seq_position(&seq, ring, row);
+        assert_true(mesh_seq_rows_before(&seq, ring, position) == row);
     }
     assert_true(seq.padded == (1LL << 40) + 128);
 }
