@@ -81,11 +81,13 @@ static void jobs_print_preparing(const json_t *preparing)
                  cli_number(preparing, "bytes"), cli_number(preparing, "bytes_total"),
                  cli_number(preparing, "file"), cli_number(preparing, "files"),
                  cli_number(preparing, "rows"));
+    char column[32] = ""; /* 0: of no column */
+    if (cli_whole(fault, "column") > 0)
+        (void)snprintf(column, sizeof column, " column %lld", cli_whole(fault, "column"));
     if (json_is_object(fault))
-        (void)printf("  wrong so far: %.0f; the first is line %.0f column %.0f: %s: %s\n",
-                     cli_number(preparing, "bad"), cli_number(fault, "line"),
-                     cli_number(fault, "column"), cli_text(fault, "code"),
-                     cli_text(fault, "message"));
+        (void)printf("  wrong so far: %.0f; the first is line %.0f%s: %s: %s\n",
+                     cli_number(preparing, "bad"), cli_number(fault, "line"), column,
+                     cli_text(fault, "code"), cli_text(fault, "message"));
 }
 
 /* What became of the training file, and how long its examples are. */

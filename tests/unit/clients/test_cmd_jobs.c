@@ -80,6 +80,15 @@ static void test_show(void **state)
     scene_expect(s,
                  ROW "checked: 70 of 80 bytes of file 1 of 1, 3000007 rows\n  wrong so far: 2; the "
                      "first is line 3000001 column 7: invalid_json: not valid JSON\n");
+    reply_job(s,
+              ",\"data\":{\"preparing\":{\"file\":1,\"files\":1,\"bytes\":7,\"bytes_total\":8,"
+              "\"rows\":3,\"bad\":1,\"fault\":{\"line\":3,\"column\":0,\"code\":\"data_type\","
+              "\"message\":\"of the row\"}}}",
+              "");
+    scene_run(s, cmd_show, "ftjob-a", NULL);
+    scene_expect(s,
+                 ROW "checked: 7 of 8 bytes of file 1 of 1, 3 rows\n  wrong so far: 1; the first "
+                     "is line 3: data_type: of the row\n");
     reply_job(s, ",\"data\":{\"preparing\":{\"file\":1,\"files\":2,\"waiting\":true}}", "");
     scene_run(s, cmd_show, "ftjob-a", NULL);
     scene_expect(s,
