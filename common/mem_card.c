@@ -28,10 +28,10 @@ static bool mem_size(const char *text, const struct mem_unit *units, int count, 
     static const double bytes_most = 0x1p50;
     char *end = NULL;
     double size = strtod(text, &end);
-    bool known = end != text && *end == '\0';
+    bool known = *end == '\0'; /* of a text that is no number size is 0 */
     double unit = units[0].bytes;
     for (int i = 0; i < count && !known; i++) {
-        known = end != text && strcmp(end, units[i].name) == 0;
+        known = strcmp(end, units[i].name) == 0;
         unit = units[i].bytes;
     }
     if (!known || !(size > 0) || !(size * unit <= bytes_most))
