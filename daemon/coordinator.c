@@ -288,8 +288,7 @@ void coordinator_drop_ended(struct coordinator *coordinator)
 /* It waits for somebody else: a step would do nothing. */
 static bool coordinator_is_quiet(const struct coordinator_job *job)
 {
-    return !job->has_attempt && (job->state == JOB_STATE_PAUSED ||
-                                 (job->state == JOB_STATE_QUEUED && job->depends_known));
+    return job->state == JOB_STATE_PAUSED || (job->state == JOB_STATE_QUEUED && job->depends_known);
 }
 
 /* A step of each job; several may write and wait for the disk, so those for which no time is left

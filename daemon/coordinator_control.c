@@ -23,8 +23,7 @@ static bool control_is_still(const struct coordinator_job *job)
 {
     const bool waits = job->state == JOB_STATE_QUEUED || job->state == JOB_STATE_PAUSED ||
                        job->state == JOB_STATE_VALIDATING;
-    return waits && !coordinator_job_has_process(job) && !job->has_attempt &&
-           job->recover_until_ms == 0;
+    return waits && !coordinator_job_has_process(job);
 }
 
 int coordinator_cancel(struct coordinator *coordinator, const char *job_id, struct err *err)

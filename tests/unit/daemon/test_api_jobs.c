@@ -1,5 +1,6 @@
 /* api_jobs: jobs by HTTP: what is refused before it is stored, what a created job answers, lists
  * with pages and metadata. */
+#include "daemon/store_sql.h"
 #include "tests/lib/http_world.h"
 
 #define JOB "{\"model\":\"tiny-llama\",\"training_file\":\"file-a\""
@@ -172,10 +173,46 @@ static void test_long_list(void **state)
     assert_int_equal(json_array_size(answer(h, "data")), 1);
 }
 
+/* Thousands of jobs of which few are of the list: it is looked for in turns, and says exactly
+ * whether there are more. */
+static void test_few_of_many(void **state)
+{
+    struct http_world *h = *state;
+    (void)world_submit(h->w, 1, "");
+    OK(h->w, store_run(h->w->store, STORE_JOBS,
+                       "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n LIMIT 3500) "
+                       "INSERT INTO jobs (id, created_ms, state, owner, spec_json, model, "
+                       "model_dir, training_file, validation_file, priority, ranks, steps_total, "
+                       "predicted_step_s, asked_json, experiment) "
+                       "SELECT 'ftjob-' || i, created_ms, 'cancelled', owner, "
+                       "iif(i IN (700, 2900, 3100), json_set(spec_json, '$.metadata', "
+                       "json('{\"team\":\"rare\"}')), spec_json), model, model_dir, "
+                       "training_file, validation_file, priority, ranks, steps_total, "
+                       "predicted_step_s, asked_json, experiment FROM n, jobs",
+                       NULL, &h->w->err));
+    static const struct {
+        const char *query, *first, *last;
+        bool more;
+    } pages[] = {
+        {"limit=1", "ftjob-3100", "ftjob-3100", true},
+        {"limit=2", "ftjob-3100", "ftjob-2900", true},
+        {"limit=3", "ftjob-3100", "ftjob-700", false},
+        {"limit=9", "ftjob-3100", "ftjob-700", false},
+        {"limit=1&after=ftjob-2900", "ftjob-700", "ftjob-700", false},
+    };
+    for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+        ask(h, "GET", http_target(JOBS "?metadata[team]=rare&%s", pages[i].query).text, NULL);
+        expect(h, 200, "first_id", pages[i].first);
+        expect(h, 200, "last_id", pages[i].last);
+        assert_int_equal(json_is_true(answer(h, "has_more")), pages[i].more);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {HTTP_TEST(test_create), HTTP_TEST(test_refusals),
-                                       HTTP_TEST(test_list), HTTP_TEST(test_long_list),
-                                       HTTP_TEST(test_daemon_that_stops)};
+    const struct CMUnitTest tests[] = {
+        HTTP_TEST(test_create),    HTTP_TEST(test_refusals),          HTTP_TEST(test_list),
+        HTTP_TEST(test_long_list), HTTP_TEST(test_daemon_that_stops), HTTP_TEST(test_few_of_many),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

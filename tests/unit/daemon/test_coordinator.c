@@ -5,6 +5,7 @@
 #include "tests/lib/coordinator_world.h"
 
 #include <math.h>
+#include <sys/resource.h>
 
 static int copy_details(void *context, const struct store_file *file, struct err *err)
 {
@@ -295,6 +296,25 @@ static void test_a_tick_has_an_end(void **state)
         assert_int_equal(job->round, before + 1);
 }
 
+/* A step that fails is tried again after a second, not in each tick. */
+static void test_a_step_that_fails_is_tried_again(void **state)
+{
+    struct world *w = *state;
+    struct rlimit all;
+    (void)world_submit(w, 1, "");
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0); /* none that is not open already */
+    (void)coordinator_tick(w->coordinator);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    w->fake.now_ms += COORDINATOR_RETRY_MS - 1;
+    (void)coordinator_tick(w->coordinator);
+    assert_null(fake_host_find(&w->fake, "--prepare"));
+    w->fake.now_ms += 1;
+    (void)coordinator_tick(w->coordinator);
+    assert_non_null(fake_host_find(&w->fake, "--prepare"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +327,7 @@ int main(void)
         WORLD_TEST(test_queue_and_priority),
         WORLD_TEST(test_two_prepare_children_at_once),
         WORLD_TEST(test_a_tick_has_an_end),
+        WORLD_TEST(test_a_step_that_fails_is_tried_again),
         WORLD_TEST(test_disk_full_keeps_frames_unseen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

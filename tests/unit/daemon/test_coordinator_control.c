@@ -181,6 +181,33 @@ static void test_done_before_the_pause(void **state)
     world_attempt_close(&a);
 }
 
+/* It is at its end at once, and may be cancelled again. */
+static void test_cancel_of_one_that_waits(void **state)
+{
+    struct world *w = *state;
+    struct world_job job = world_submit(w, 1, "");
+    OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
+    world_expect(w, &job, JOB_STATE_CANCELLED);
+    OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
+}
+
+/* Its child has to go first. */
+static void test_cancel_while_files_are_checked(void **state)
+{
+    struct world *w = *state;
+    struct world_job job = world_submit(w, 1, "");
+    world_run(w);
+    struct host_process *child = fake_host_find(&w->fake, "--prepare");
+    assert_non_null(child);
+    OK(w, coordinator_cancel(w->coordinator, job.id, &w->err));
+    assert_int_equal(child->last_signal, SIGKILL);
+    world_run(w);
+    world_expect(w, &job, JOB_STATE_CANCELLING);
+    fake_host_end(child, 0, SIGKILL);
+    world_run(w);
+    world_expect(w, &job, JOB_STATE_CANCELLED);
+}
+
 static void test_cancel_while_pausing_and_paused(void **state)
 {
     struct world *w = *state;
@@ -444,6 +471,8 @@ int main(void)
         WORLD_TEST(test_pause_and_resume_a_running_job),
         WORLD_TEST(test_pause_with_checkpoints_unread),
         WORLD_TEST(test_done_before_the_pause),
+        WORLD_TEST(test_cancel_of_one_that_waits),
+        WORLD_TEST(test_cancel_while_files_are_checked),
         WORLD_TEST(test_cancel_while_pausing_and_paused),
         WORLD_TEST(test_resume_from_an_earlier_checkpoint),
         WORLD_TEST(test_allocation_failures),

@@ -72,11 +72,39 @@ static void test_nothing_is_lost_while_nothing_is_written(void **state)
         world_attempt_close(&attempts[i]);
 }
 
+/* What is written of the others is undone with what cannot be, and is written again with it. */
+static void test_one_that_cannot_be_written(void **state)
+{
+    struct world *w = *state;
+    struct world_attempt attempts[JOBS];
+    struct world_job jobs[JOBS];
+    char trigger[256];
+    setup_jobs(w, attempts, jobs);
+    CLEANUP(mem_free_ptr) char *path = io_join(w->dir, "jobs.db");
+    sqlite3 *guest = NULL;
+    (void)snprintf(trigger, sizeof trigger,
+                   "CREATE TRIGGER no BEFORE UPDATE ON jobs WHEN new.id = '%s' "
+                   "BEGIN SELECT raise(ABORT, 'no'); END",
+                   jobs[1].id);
+    assert_int_equal(sqlite3_open(path, &guest), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(guest, trigger, NULL, NULL, NULL), SQLITE_OK);
+    step_all(w, attempts, 1);
+    world_pass(w, 2000);
+    expect_steps(w, jobs, 0);
+    assert_int_equal(sqlite3_exec(guest, "DROP TRIGGER no", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(guest), SQLITE_OK);
+    world_pass(w, 2000);
+    expect_steps(w, jobs, 1);
+    for (int i = 0; i < JOBS; i++)
+        world_attempt_close(&attempts[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(test_one_write_a_second),
         WORLD_TEST(test_nothing_is_lost_while_nothing_is_written),
+        WORLD_TEST(test_one_that_cannot_be_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
