@@ -23,6 +23,29 @@ static void top_done(struct top *top)
     json_decref(top->data);
 }
 
+/* Says how the job is that something was asked of; it is looked at until it is so, or has ended. */
+static void top_say(struct top *top, const json_t *job)
+{
+    const char *state = cli_text(json_object_get(job, "ithaca"), "state");
+    (void)snprintf(top->said, sizeof top->said, "%s is %s", top->asked_id, state);
+    if (strcmp(state, top->asked_state) == 0 ||
+        json_is_integer(json_object_get(job, "finished_at")))
+        top->asked_id[0] = '\0';
+}
+
+static int top_look(struct client *client, struct top *top, struct err *err)
+{
+    CLEANUP(json_unref) json_t *job = NULL;
+    if (top->asked_id[0] == '\0')
+        return 0;
+    int rc = client_job(client, NULL, top->asked_id, "", NULL, &job, err);
+    if (rc == 0)
+        top_say(top, job);
+    else if (rc == -ERR_NOT_FOUND)
+        top->asked_id[0] = top->said[0] = '\0'; /* it was deleted */
+    return rc == -ERR_NOT_FOUND ? 0 : rc;
+}
+
 static int top_ask(struct cli *cli, struct top *top, struct err *err)
 {
     struct client *client = NULL;
@@ -31,6 +54,7 @@ static int top_ask(struct cli *cli, struct top *top, struct err *err)
     client_set_limit(client, TOP_ANSWER_MS);
     TRY(top_fetch(client, top->detail ? top->selected_id : "", top->data, &data, err));
     top_take(top, data);
+    TRY(top_look(client, top, err));
     top->url = client_url(client);
     top->now_s = clock_wall_ms() / 1000;
     return 0;
@@ -50,25 +74,28 @@ static void top_refresh(struct cli *cli, struct top *top)
     cli->client = NULL;
 }
 
-/* tail: "/cancel" or "/pause". */
-static void top_act(struct cli *cli, struct top *top, const char *tail)
+/* tail: "/cancel" or "/pause"; state: what the job is to be then. */
+static void top_act(struct cli *cli, struct top *top, const char *tail, const char *state)
 {
     struct err err;
     struct client *client = NULL;
     CLEANUP(json_unref) json_t *job = NULL;
+    (void)snprintf(top->asked_id, sizeof top->asked_id, "%s", top->selected_id);
+    top->asked_state = state;
     int rc = cli_client(cli, &client, &err);
     if (rc == 0) {
         client_set_limit(client, TOP_ACTION_MS);
-        rc = client_job(client, "POST", top->selected_id, tail, NULL, &job, &err);
+        rc = client_job(client, "POST", top->asked_id, tail, NULL, &job, &err);
     }
-    if (rc == 0)
-        (void)snprintf(top->said, sizeof top->said, "%s is %s", top->selected_id,
-                       cli_text(json_object_get(job, "ithaca"), "state"));
-    else if (rc == -ERR_UNAVAILABLE)
+    if (rc == 0) {
+        top_say(top, job);
+    } else if (rc == -ERR_UNAVAILABLE) {
         (void)snprintf(top->said, sizeof top->said, "asked to %s %s; it is not done yet", tail + 1,
-                       top->selected_id);
-    else
+                       top->asked_id);
+    } else {
         utf8_line(err.text, top->said, sizeof top->said);
+        top->asked_id[0] = '\0';
+    }
 }
 
 /* Returns false when it is to end. *ret_ask: what is shown is to be asked for at once. */
@@ -82,11 +109,11 @@ static bool top_on_key(struct cli *cli, struct top *top, int key, bool *ret_ask)
     if (top->asking) {
         top->asking = false;
         if (key == 'y')
-            top_act(cli, top, "/cancel");
+            top_act(cli, top, "/cancel", "cancelled");
         *ret_ask = key == 'y';
         return true;
     }
-    top->said[0] = '\0';
+    top->said[0] = top->asked_id[0] = '\0';
     if (top->detail) {
         top->detail = key != 'q' && key != TERMINAL_ESCAPE && key != TERMINAL_ENTER;
         *ret_ask = !top->detail;
@@ -98,7 +125,7 @@ static bool top_on_key(struct cli *cli, struct top *top, int key, bool *ret_ask)
     if (key == 'c' && has_job)
         top->asking = true;
     if (key == 'p' && has_job) {
-        top_act(cli, top, "/pause");
+        top_act(cli, top, "/pause", "paused");
         *ret_ask = true;
     }
     return true;

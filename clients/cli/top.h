@@ -23,6 +23,8 @@ struct top {
     int64_t now_s;                    /* Unix time */
     char gone[TOP_TEXT_BYTES];        /* why the daemon cannot be asked; "": it can */
     char said[TOP_TEXT_BYTES];        /* what came of the last key; "": nothing */
+    char asked_id[LIMIT_ID_BYTES];    /* a job that is not yet as was asked for; "": none */
+    const char *asked_state;          /* what it is to be: "paused", "cancelled" */
     size_t selected;                  /* of the jobs, those that run before those that wait, or */
                                       /* TOP_NONE: it is not there (any more) */
     char selected_id[LIMIT_ID_BYTES]; /* of that job; "": of another user, or there is none */

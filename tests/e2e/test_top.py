@@ -11,7 +11,7 @@ import subprocess
 import termios
 import unittest
 
-from ithaca_e2e import ITHACA, LINE, DaemonTest, until
+from ithaca_e2e import ITHACA, LINE, DaemonTest, processes_of, until
 
 LINES = LINE * 20
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?25h\x1b[?1049l"
@@ -52,11 +52,6 @@ class Terminal:
 
     def until_not(self, text, seconds=10):
         until(f"{text!r} is shown no more", seconds, lambda: text not in self.frame)
-
-    def until_asked(self, job_id, verb, state):
-        """The job is in the state, or asked to be: top does not wait for what takes long."""
-        until(f"{verb} is answered", 10, lambda: f"{job_id} is {state}" in self.frame
-              or f"asked to {verb} {job_id}; it is not done yet" in self.frame)
 
     def keys(self, text):
         os.write(self.near, text.encode())
@@ -144,8 +139,8 @@ class Top(DaemonTest):
         terminal.keys("n")
         terminal.until_not(f"cancel {self.second}?")
         terminal.keys("cy")
-        terminal.until_asked(self.second, "cancel", "cancelled")
-        self.client.wait(self.second, ("cancelled",))
+        terminal.until(f"{self.second} is cancelled", 60)
+        self.assertEqual(self.client.job(self.second)["ithaca"]["state"], "cancelled")
         terminal.keys("q")
         self.assertEqual(terminal.end(), (0, b""))
         self.assertTrue(terminal.is_given_back())
@@ -180,9 +175,14 @@ class Top(DaemonTest):
         self.daemon.start()
         terminal.until_not("lost: ")
         terminal.until(f"> {self.running}")  # it was not there for a moment, and is selected again
+        ranks = [pid for pid, command in processes_of(self.running) if "--rank" in command.split()]
+        for rank in ranks:
+            os.kill(rank, signal.SIGSTOP)
         terminal.keys("p")
-        terminal.until_asked(self.running, "pause", "paused")
-        self.daemon.client().wait(self.running, ("paused",))
+        terminal.until(f"{self.running} is pausing")
+        for rank in ranks:
+            os.kill(rank, signal.SIGCONT)
+        terminal.until(f"{self.running} is paused", 60)
         terminal.process.send_signal(signal.SIGINT)
         self.assertEqual(terminal.end()[0], -signal.SIGINT)
         self.assertTrue(terminal.is_given_back())
