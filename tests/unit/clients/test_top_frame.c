@@ -24,7 +24,8 @@
     "\"running\",\"steps_done\":120,\"steps_total\":300,\"eta\":1000125,\"owner\":\"ann\"}},"    \
     "\"latest\":{\"loss\":1.23456,\"tokens_per_s\":5123.4,\"mfu_causal\":0.4567,"                \
     "\"arena_peak_bytes\":12884901888},\"planned_bytes\":16106127360"
-/* clang-format off: it does not know what belongs together */
+/* What belongs together is not the formatter's to say. */
+/* clang-format off */
 static const char data[] =
     "{\"queue\":{\"drained\":false,\"slots\":4,\"free_slots\":1,\"waiting_count\":2,"
     "\"running\":[" RUNNING(
