@@ -27,7 +27,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 
-enum { HTTP_WORLD_PATIENCE_MS = 10000 }; /* an answer that takes longer is lost */
+enum { HTTP_WORLD_PATIENCE_MS = 60000 }; /* an answer that takes longer is lost, on any machine */
 
 struct http_world {
     struct world *w;
