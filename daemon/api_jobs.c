@@ -90,8 +90,10 @@ int api_jobs_resolve(struct api *api, struct http_request *request, struct job_s
     char source[LIMIT_ID_BYTES + 1];
     int64_t step = -1;
     TRY(api_jobs_check_names(api, viewer, spec, err));
-    if (job_spec_measures(spec))
+    if (job_spec_measures(spec) && spec->training_file[0] == '\0')
         TRY(models_find_shape(api, viewer, spec->model, model, err));
+    else if (job_spec_measures(spec)) /* a file is read by a model's tokenizer */
+        TRY(models_find_whole(api, viewer, spec->model, model, err));
     else
         TRY(models_find_start(api, viewer, spec->model, model, err));
     if (checkpoints_is_id(model->name, source, &step)) /* it may have gone by its longer name */

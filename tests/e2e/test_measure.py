@@ -181,9 +181,10 @@ class Measure(unittest.TestCase):
             client = daemon.client()
             job = client.wait(client.submit(None, **body)["id"], ("queued", "failed"))
             self.assertEqual(job["status"], "queued", job["error"])
-            body["ithaca"] = {"seq_len": 64}
-            answer = client.post("/v1/fine_tuning/jobs", {**body, "training_file": "file-x"})
-            self.assertEqual(answer.status, 400, answer.text)  # nothing can be trained of it
+            body["training_file"] = client.upload(b'{"text": "a"}\n')["id"]
+            for own in (body["ithaca"], {"seq_len": 64}):  # it has no tokenizer, nor can anything be trained of it
+                answer = client.post("/v1/fine_tuning/jobs", {**body, "ithaca": own})
+                self.assertEqual((answer.status, answer.error()["param"]), (404, "model"), answer.text)
 
     def test_what_cannot_be_measured(self):
         done = self.ithaca("plan", "--run", "--model", "tiny-llama", worker="/nonexistent")
