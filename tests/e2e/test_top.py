@@ -176,7 +176,8 @@ class Top(DaemonTest):
         terminal.until_not("lost: ")
         terminal.until(f"> {self.running}")  # it was not there for a moment, and is selected again
         ranks = [pid for pid, command in processes_of(self.running) if "--rank" in command.split()]
-        for rank in ranks:
+        self.assertEqual(len(ranks), 2)
+        for rank in ranks:  # what takes long is not waited for, but followed
             os.kill(rank, signal.SIGSTOP)
         terminal.keys("p")
         terminal.until(f"{self.running} is pausing")
