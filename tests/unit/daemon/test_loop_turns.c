@@ -68,7 +68,7 @@ static void test_a_loop_counts_its_turns(void **state)
     const struct loop_turns *turns = loop_get_turns(loop);
     assert_int_equal(turns->wall.count, 1);
     assert_true(turns->processor.sum_s >= 0.02);
-    assert_true(turns->wall.sum_s >= turns->processor.sum_s);
+    assert_true(turns->wall.sum_s >= 0.99 * turns->processor.sum_s); /* two clocks, two rates */
     loop_free(loop);
     assert_int_equal(mem_live(), 0);
 }
