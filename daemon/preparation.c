@@ -5,9 +5,11 @@
 #include "common/buf.h"
 #include "common/io.h"
 #include "common/json.h"
+#include "common/limits.h"
 #include "common/mem.h"
 #include "common/must.h"
 #include "daemon/launch_local.h"
+#include "daemon/trash.h"
 
 #include <signal.h>
 #include <string.h>
@@ -28,17 +30,34 @@ static const struct {
 struct preparation {
     struct host *host;
     struct host_process *child;
+    char *data_dir, *job_dir; /* owned */
     struct prepare_request request;
     const char *file_ids[PREPARE_FILES_MAX]; /* into request.spec */
-    bool over;
+    bool killed, over;
     struct host_exit ended;
 };
+
+/* Nobody wants what is there of tokens: a child that was killed may have left gigabytes. */
+static int preparation_discard(const struct preparation *preparation, struct err *err)
+{
+    struct host *host = preparation->host;
+    CLEANUP(mem_free_ptr) char *tokens_dir = io_join(preparation->job_dir, "tokens");
+    CLEANUP(mem_free_ptr)
+    char *name = mem_printf("%s-tokens-%lld", preparation->job_dir,
+                            (long long)host->ops->wall_ms(host)); /* of its last part */
+    return tokens_dir != NULL && name != NULL
+               ? trash_put_as(preparation->data_dir, tokens_dir, name, err)
+               : mem_fail(err, LIMIT_PATH_BYTES, "a path");
+}
 
 static void preparation_exit(void *context, const struct host_exit *ended)
 {
     struct preparation *preparation = context;
     preparation->over = true;
     preparation->ended = *ended;
+    struct err ignored; /* the next child's start discards, or the job's end */
+    if (preparation->killed)
+        (void)preparation_discard(preparation, &ignored);
 }
 
 static int preparation_paths(struct preparation *preparation, const struct preparation_job *job,
@@ -76,7 +95,7 @@ static int preparation_launch(struct preparation *preparation, const struct prep
     if (tokens_dir == NULL || request_path == NULL || log_path == NULL)
         return mem_fail(err, strlen(job->job_dir), "a path");
     TRY(preparation_paths(preparation, job, tokens_dir, err));
-    TRY(io_remove_tree(tokens_dir, err)); /* of a daemon that ended meanwhile */
+    TRY(preparation_discard(preparation, err)); /* of a daemon that ended meanwhile */
     TRY(io_make_dirs(tokens_dir, 0700, err));
     TRY(prepare_request_write(request_path, &preparation->request, err));
     struct host_identity unused;
@@ -119,8 +138,12 @@ int preparation_start(struct host *host, const struct preparation_job *job,
     if (preparation == NULL)
         return mem_fail(err, sizeof *preparation, "a prepare child");
     preparation->host = host;
+    preparation->data_dir = mem_strdup(job->data_dir);
+    preparation->job_dir = mem_strdup(job->job_dir);
     struct prepare_request *request = &preparation->request;
-    int rc = preparation_copy_spec(job->spec, &request->spec, err);
+    int rc = preparation->data_dir != NULL && preparation->job_dir != NULL
+                 ? preparation_copy_spec(job->spec, &request->spec, err)
+                 : mem_fail(err, LIMIT_PATH_BYTES, "a path");
     if (rc == 0 && job->base.checkpoint_dir != NULL)
         rc = preparation_take_base(request, &job->base, err);
     if (rc == 0) {
@@ -144,6 +167,8 @@ void preparation_free(struct preparation *preparation)
         return;
     preparation->host->ops->forget(preparation->host, preparation->child);
     prepare_request_done(&preparation->request);
+    mem_free(preparation->data_dir);
+    mem_free(preparation->job_dir);
     mem_free(preparation);
 }
 
@@ -154,6 +179,7 @@ bool preparation_is_over(const struct preparation *preparation)
 
 void preparation_kill(struct preparation *preparation)
 {
+    preparation->killed = true;
     if (!preparation->over)
         preparation->host->ops->signal(preparation->host, preparation->child, SIGKILL);
 }

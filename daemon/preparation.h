@@ -36,7 +36,8 @@ int preparation_start(struct host *host, const struct preparation_job *job,
                       struct preparation **ret_preparation, struct err *err);
 void preparation_free(struct preparation *preparation); /* NULL is fine; does not end the child */
 bool preparation_is_over(const struct preparation *preparation);
-void preparation_kill(struct preparation *preparation); /* it is over soon after */
+/* It is over soon after; the job's folder tokens is gone then. */
+void preparation_kill(struct preparation *preparation);
 
 struct preparation_file {
     bool bad;        /* lines that are wrong, or nothing to train on */

@@ -8,6 +8,8 @@
 #include "tests/lib/fake_host.h"
 #include "tests/lib/folder.h"
 
+#include <unistd.h>
+
 static struct fake_host fake;
 static struct err err;
 
@@ -39,6 +41,7 @@ static int start(bool validation, struct preparation **ret)
     CLEANUP(job_spec_done) struct job_spec spec = {.metadata = NULL};
     if (job_dir == NULL || text == NULL)
         return -ERR_NOMEM;
+    fake.now_ms++; /* a next one comes later */
     TRY(json_parse(text, strlen(text), "spec", &json, &err));
     TRY(job_spec_parse(json, &spec, &err));
     const struct preparation_job job = {.worker_program = "/w",
@@ -104,6 +107,34 @@ static void test_request(void **state)
     preparation_free(preparation);
     assert_true(child->forgotten);
     preparation_free(NULL);
+}
+
+/* What a killed child leaves, which may be large, is not removed here: it goes to the trash. So
+ * does what a daemon that ended left. */
+static void test_killed(void **state)
+{
+    CLEANUP(mem_free_ptr) char *tokens = mem_printf("%s/job/tokens", folder);
+    CLEANUP(mem_free_ptr) char *trash = NULL;
+    struct preparation *preparation = NULL;
+    assert_int_equal(start(false, &preparation), 0);
+    put("train.tok.tmp-1-2", "half a shard");
+    preparation_kill(preparation);
+    assert_true(io_exists(tokens)); /* the child may still write there */
+    fake_host_end(fake_host_find(&fake, "--prepare"), 0, SIGKILL);
+    preparation_free(preparation);
+    assert_false(io_exists(tokens));
+    trash = mem_printf("%s/trash/job-tokens-%lld/train.tok.tmp-1-2", folder,
+                       (long long)fake.host.ops->wall_ms(&fake.host));
+    assert_true(io_exists(trash));
+    assert_int_equal(unlink(trash), 0);
+    assert_int_equal(io_make_dirs(tokens, 0700, &err), 0);
+    put("train.tok.tmp-1-2", "half a shard");
+    assert_int_equal(start(false, &preparation), 0);
+    preparation_free(preparation);
+    mem_free(trash);
+    trash = mem_printf("%s/trash/job-tokens-%lld/train.tok.tmp-1-2", folder,
+                       (long long)fake.host.ops->wall_ms(&fake.host));
+    assert_true(io_exists(trash));
 }
 
 static void test_good(void **state)
@@ -244,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_request, setup, folder_close),
+        cmocka_unit_test_setup_teardown(test_killed, setup, folder_close),
         cmocka_unit_test_setup_teardown(test_good, setup, folder_close),
         cmocka_unit_test_setup_teardown(test_bad_lines, setup, folder_close),
         cmocka_unit_test_setup_teardown(test_nothing_to_train_on, setup, folder_close),
