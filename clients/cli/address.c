@@ -18,11 +18,22 @@ void address_done(struct address *address)
     *address = (struct address){0};
 }
 
-static void address_trim(char *url)
+static void address_trim_slashes(char *url)
 {
     size_t length = strlen(url);
     while (length > 0 && url[length - 1] == '/')
         url[--length] = '\0';
+}
+
+/* Without slashes at the end, and without the "/v1" that OpenAI's SDKs have in theirs. */
+static void address_trim(char *url)
+{
+    address_trim_slashes(url);
+    const char *scheme = strstr(url, "://"), *slash = strrchr(url, '/');
+    if (scheme == NULL || slash <= scheme + 2 || strcmp(slash, "/v1") != 0)
+        return;
+    url[slash - url] = '\0';
+    address_trim_slashes(url);
 }
 
 /* First line of <folder>/<name>; NULL when it cannot be read or is empty. */

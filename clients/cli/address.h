@@ -15,7 +15,7 @@
 #define ADDRESS_SOCKET "/run/ithaca/socket"
 
 struct address {
-    char *url;   /* no slash at the end; owned */
+    char *url;   /* no slash and no /v1 at the end; owned */
     char *token; /* or NULL; owned */
     bool local;  /* the URL names this machine: no proxy is needed to reach it */
 };

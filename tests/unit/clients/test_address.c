@@ -50,7 +50,15 @@ static void test_named_folder(void **state)
     put(folder, "url", "http://127.0.0.1:8620/\r\nmore\n");
     put(folder, "admin.token", "secret\n");
     expect(NULL, folder, "http://127.0.0.1:8620", "secret");
-    expect("http://far.example///", folder, "http://far.example", "secret");
+    static const char *const urls[][2] = {{"http://far.example///", "http://far.example"},
+                                          {"https://far.example/v1", "https://far.example"},
+                                          {"http://far.example:1//v1//", "http://far.example:1"},
+                                          {"http://far.example/x/v1", "http://far.example/x"},
+                                          {"http://far.example/x1", "http://far.example/x1"},
+                                          {"http://v1", "http://v1"},
+                                          {"unix:/tmp/v1", "unix:/tmp/v1"}};
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++)
+        expect(urls[i][0], folder, urls[i][1], "secret");
     assert_int_equal(setenv("ITHACA_TOKEN", "other", 1), 0);
     expect(NULL, folder, "http://127.0.0.1:8620", "other");
     assert_int_equal(setenv("ITHACA_TOKEN", "", 1), 0); /* as if it were not set */
